@@ -62,6 +62,7 @@ class Reader:
 
     def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
         self._cluster = cluster
+        self._clock = cluster.clock
         self.wanted = wanted
         self._only = BodyFilter(wanted.text, wanted.json)
         self._kept: deque[tuple[int, dict[str, Any]]] = deque(maxlen=KEPT_ROWS)
@@ -75,6 +76,17 @@ class Reader:
     def __repr__(self) -> str:
         return f"<Reader {self.wanted.topic} viewers={self.viewers} seen={self.seen} matched={self.matched}>"
 
+    def is_forgotten(self) -> bool:
+        """Whether nobody has watched it for a while."""
+        since = self.unwatched_since
+        return since is not None and self._clock.monotonic() - since > LINGER_S
+
+    def leave(self) -> None:
+        """One viewer less."""
+        self.viewers -= 1
+        if not self.viewers:
+            self.unwatched_since = self._clock.monotonic()
+
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"console tail {self.wanted.topic}")
 
@@ -86,7 +98,7 @@ class Reader:
 
     async def _run(self) -> None:
         positions: dict[MessageQueue, int] | None = None
-        while True:
+        while not self.is_forgotten():
             try:
                 if positions is None:
                     positions = await self._ends()
@@ -144,9 +156,9 @@ class Readers:
         return len(self._readers)
 
     @contextmanager
-    def watching(self, cluster: Cluster, wanted: Wanted, now: float) -> Iterator[Reader]:
+    def watching(self, cluster: Cluster, wanted: Wanted) -> Iterator[Reader]:
         reader = self._readers.get(wanted)
-        if reader is None:
+        if reader is None or reader.is_forgotten():
             reader = self._readers[wanted] = Reader(cluster, wanted)
             reader.start()
         reader.viewers += 1
@@ -154,17 +166,14 @@ class Readers:
         try:
             yield reader
         finally:
-            reader.viewers -= 1
-            if not reader.viewers:
-                reader.unwatched_since = now
+            reader.leave()
 
-    async def end_unwatched(self, now: float) -> None:
-        """Stop readers that nobody has watched for a while, and more of them at the limit."""
+    async def make_room(self) -> None:
+        """Drop readers that have ended and, at the limit, those that nobody has watched for longest."""
         idle = [each for each in self._readers.values() if each.unwatched_since is not None]
         idle.sort(key=lambda each: each.unwatched_since or 0.0)
         for reader in idle:
-            since = reader.unwatched_since or 0.0
-            if now - since > LINGER_S or len(self._readers) > MAX_READERS:
+            if reader.is_forgotten() or len(self._readers) >= MAX_READERS:
                 del self._readers[reader.wanted]
                 await reader.stop()
 

@@ -54,7 +54,8 @@ async def test_many_topics_are_deleted_after_a_dry_run(shown: Shown) -> None:
     preview = await shown.do("topics.delete_many", "preview", topics="Old1\nOld2")
     assert "Type 2 to confirm" in preview.text
     done = await shown.do("topics.delete_many", accept=JSON, topics="Old1\nOld2\nNeverWas", confirm="3")
-    assert done.status == 404 or [row["topic"] for row in done.json["done"]["rows"]] == ["Old1", "Old2"]
+    assert done.status == 404
+    assert (await shown.cluster.route("Old1")).queue_datas
     await shown.do("topics.delete_many", topics="Old1\nOld2", confirm="2")
     with pytest.raises(NotFound):
         await shown.cluster.route("Old1")
@@ -150,10 +151,8 @@ async def test_dead_letters_are_sent_again(shown: Shown, to: str, topic: str) ->
 
 async def test_a_setting_of_a_broker_is_changed_and_its_former_value_is_audited(shown: Shown) -> None:
     (address, *_) = [member.address for member in await shown.cluster.masters()]
-    fields = {"address": address, "key": "maxDelayTime", "value": "40"}
     known = (await shown.admin.get_json("/c/default/brokers/broker-a/0")).json["settings"]
-    fields["key"] = next(key for key in ("waitTimeMillsInSendQueue", "longPollingEnable") if key in known)
-    fields["value"] = known[fields["key"]]
+    fields = {"address": address, "key": "longPollingEnable", "value": known["longPollingEnable"]}
     assert (await shown.do("brokers.set", **fields)).status == 200
     intention = next(
         each for each in shown.state.audit.newest_first(10) if each.what == "brokers.set" and not each.outcome

@@ -1,8 +1,9 @@
 import pytest
 
 from pyromq.admin.cluster import Cluster
+from pyromq.clock import ManualClock
 from pyromq.console.guarded import GuardedCluster
-from pyromq.console.tailing import KEPT_ROWS, LINGER_S, Reader, Readers, Wanted
+from pyromq.console.tailing import KEPT_ROWS, LINGER_S, MAX_READERS, Reader, Readers, Wanted
 from pyromq.errors import ConnectFailed
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 
@@ -37,23 +38,52 @@ def test_only_so_many_rows_are_kept() -> None:
     assert (len(batch.rows), batch.skipped) == (KEPT_ROWS, 500)
 
 
-async def test_viewers_of_one_filter_share_a_reader_that_ends_after_the_last_of_them() -> None:
-    async with Cluster("127.0.0.1:9", timeout_s=0.2) as cluster:
+async def test_viewers_of_one_filter_share_a_reader_that_ends_some_time_after_the_last_of_them() -> None:
+    clock = ManualClock()
+    async with Cluster("127.0.0.1:9", timeout_s=0.2, clock=clock) as cluster:
         readers = Readers()
-        with (
-            readers.watching(cluster, WANTED, 0.0) as first,
-            readers.watching(cluster, WANTED, 0.0) as second,
-        ):
+        with readers.watching(cluster, WANTED) as first, readers.watching(cluster, WANTED) as second:
             assert first is second
             assert first.viewers == 2
-            await readers.end_unwatched(LINGER_S * 2)
-            assert len(readers) == 1
-        await readers.end_unwatched(LINGER_S)
-        assert len(readers) == 1
-        with readers.watching(cluster, WANTED, 10.0) as third:
+            clock.advance(LINGER_S * 2)
+            assert not first.is_forgotten()
+        clock.advance(LINGER_S - 1)
+        with readers.watching(cluster, WANTED) as third:
             assert third is first
-        await readers.end_unwatched(LINGER_S + 11.0)
+        clock.advance(LINGER_S - 1)
+        assert not first.is_forgotten()
+        clock.advance(2)
+        assert first.is_forgotten()
+        with readers.watching(cluster, WANTED) as fourth:
+            assert fourth is not first
+        clock.advance(LINGER_S + 1)
+        await readers.make_room()
         assert len(readers) == 0
+        await first.stop()
+
+
+async def test_a_reader_that_nobody_watches_stops_by_itself() -> None:
+    clock = ManualClock()
+    async with Cluster("127.0.0.1:9", timeout_s=0.2, clock=clock) as cluster:
+        reader = Reader(cluster, WANTED)
+        reader.viewers = 1
+        reader.leave()
+        clock.advance(LINGER_S + 1)
+        reader.start()
+        assert reader._task is not None
+        await reader._task
+
+
+async def test_at_the_limit_the_reader_that_nobody_watches_makes_room() -> None:
+    async with Cluster("127.0.0.1:9", timeout_s=0.2) as cluster:
+        readers = Readers()
+        with readers.watching(cluster, WANTED):
+            for number in range(MAX_READERS):
+                with readers.watching(cluster, Wanted("default", f"t{number}")):
+                    pass
+            await readers.make_room()
+            assert len(readers) == MAX_READERS - 1
+        await readers.stop()
 
 
 @pytest.mark.parametrize("address", ["169.254.169.254:80", "[fe80::1]:10911"])

@@ -9,7 +9,9 @@ from pyromq.admin.cluster import BrokerMember
 from pyromq.admin.failures import NotFound, PartlyFailed
 from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
 from pyromq.console.security.roles import Role
+from pyromq.errors import PyroError, Refused
 from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.codes import ResponseCode
 
 MessageType = Literal["", "NORMAL", "FIFO", "DELAY", "TRANSACTION"]
 _PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
@@ -63,14 +65,7 @@ class PutTopic(Operation, frozen=True, kw_only=True):
         rows: list[Row] = []
         before: dict[str, object] = {}
         for member in await self._masters(around):
-            try:
-                now = await topics.config(around.cluster, member.address, self.topic)
-            except NotFound:
-                now = None
-            except Exception as problem:
-                if "exist" not in str(problem).lower():
-                    raise
-                now = None
+            now = await _config(around, member.address, self.topic)
             if now is not None:
                 before[member.address] = msgspec.to_builtins(now)
             rows.append(
@@ -176,9 +171,21 @@ class DeleteTopics(Operation, frozen=True, kw_only=True):
             try:
                 await DeleteTopic(topic=topic).run(around)
                 rows.append({"topic": topic})
-            except Exception as problem:
+            except PyroError as problem:
                 failed[topic] = str(problem)
         return Done(rows, (), failed, {"topics": " ".join(failed)} if failed else {})
+
+
+async def _config(around: Surroundings, address: str, topic: str) -> TopicConfig | None:
+    """The topic on one broker; None if it does not have it."""
+    try:
+        return await topics.config(around.cluster, address, topic)
+    except NotFound:
+        return None
+    except Refused as refusal:
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        return None
 
 
 def partly_done(partly: PartlyFailed, operation: Operation) -> Done:

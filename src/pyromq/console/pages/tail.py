@@ -50,9 +50,8 @@ async def stream(visit: Visit) -> Response:
 
     async def events() -> AsyncIterator[bytes]:
         try:
-            now = state.clock.monotonic()
-            await state.readers.end_unwatched(now)
-            with state.readers.watching(shown.cluster, wanted, now) as reader:
+            await state.readers.make_room()
+            with state.readers.watching(shown.cluster, wanted) as reader:
                 yield b"retry: 2000\n\n"
                 async for batch in batches(reader, last):
                     if state.is_stopping:
