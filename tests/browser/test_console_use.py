@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.console_cluster import GROUP, ORDERS, PASSWORD
 from tests.support.console_thread import ConsoleThread, console_thread
 
@@ -85,7 +86,9 @@ def test_a_filter_acts_while_it_is_typed_and_is_in_the_url(console: ConsoleThrea
     """With ten thousand topics."""
     watch = console.console.state.clusters["default"].watch
     shape = TopicView("", "NORMAL", False, ("broker-a",), 4, 4, 6)
-    many = {f"topic-{number:05}": replace(shape, name=f"topic-{number:05}") for number in range(10_000)}
+    many = {
+        f"topic-{number:05}": structs.replace(shape, name=f"topic-{number:05}") for number in range(10_000)
+    }
     real = watch.snapshot
 
     async def show(topics: Any) -> None:

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from pyromq.admin.failures import NotFound
 from pyromq.console.all_pages import PAGES, STREAMS
 from pyromq.console.forms import read_form, sent_token
+from pyromq.console.fragments import Fragments
 from pyromq.console.gate import Gate
 from pyromq.console.languages import LANGUAGES, Texts, chosen_language
 from pyromq.console.page import Page, answer, redirect, refuse, wants_json
@@ -35,6 +36,7 @@ Answer = Callable[[Visit], Awaitable[Response]]
 
 
 def make_app(state: State) -> Starlette:
+    fragments = Fragments()
     routes = [
         Route("/static/{name}", state.static.serve, methods=["GET"]),
         Route("/health", probes.health(state), methods=["GET"]),
@@ -43,7 +45,7 @@ def make_app(state: State) -> Starlette:
         Route("/login", _posting(state, login.log_in, needs_session=False), methods=["POST"]),
         Route("/logout", _posting(state, login.log_out), methods=["POST"]),
         Route("/c/{cluster}/do/{operation}", _posting(state, _operate), methods=["POST"]),
-        *(Route(page.path, _showing(state, page), methods=["GET"]) for page in PAGES),
+        *(Route(page.path, _showing(state, page, fragments), methods=["GET"]) for page in PAGES),
         *(
             Route(path, _streaming(state, stream), methods=["GET"])
             for path, stream in (STREAMS | downloads.ALL).items()
@@ -124,7 +126,7 @@ def _to_login(visit: Visit) -> Response:
     return redirect(visit, "/login", next=f"{path}?{query}" if query else path)
 
 
-def _showing(state: State, page: Page) -> Callable[[Request], Awaitable[Response]]:
+def _showing(state: State, page: Page, fragments: Fragments) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         visit = _visit(state, request)
         if page.needs is not None and visit.session is None:
@@ -136,11 +138,14 @@ def _showing(state: State, page: Page) -> Callable[[Request], Awaitable[Response
                     403, visit.texts("error.role", role=visit.texts(f"role.{page.needs.word}"))
                 )
             await state.turns.wait_for_turn()
-            data = await page.show(visit)
+            return await fragments.answer(visit, page, render)
+
+        async def render(seen: Visit) -> Response:
+            data = await page.show(seen)
             if isinstance(data, Response):
                 return data
             await state.turns.wait_for_turn()
-            return answer(visit, page.template, data, section=page.section, live=page.live)
+            return answer(seen, page.template, data, section=page.section, live=page.live)
 
         return await _answered(visit, work)
 

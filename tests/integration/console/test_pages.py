@@ -9,6 +9,7 @@ import pytest_asyncio
 from tests.support.console_cluster import GROUP, HOSTILE, LETTERS, ORDERS, SENT, Shown, shown_cluster
 
 from pyromq.admin.cluster import Cluster
+from pyromq.console import rendering
 from pyromq.console.all_pages import PAGES
 from pyromq.console.security.roles import Role
 
@@ -105,6 +106,36 @@ async def test_lists_ask_the_cluster_nothing(shown: Shown, monkeypatch: pytest.M
     assert asked == []
     await shown.admin.get("/c/default/topics/Orders/route")
     assert len(asked) == 1
+
+
+async def test_a_refresh_is_rendered_once_for_all_viewers_of_a_role(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[str] = []
+    render = rendering.render
+
+    def counted(template: str, context: dict[str, Any]) -> str:
+        rendered.append(template)
+        return render(template, context)
+
+    async def nothing() -> None:
+        """The snapshot stays the same."""
+
+    monkeypatch.setattr(shown.state.clusters["default"].watch, "publish", nothing)
+    monkeypatch.setattr("pyromq.console.page.render", counted)
+    pages = []
+    for role in (Role.VIEWER, Role.VIEWER, Role.ADMIN):
+        browser = await shown.browser(role)
+        browser._app = shown.admin._app
+        pages.append(await browser.get("/c/default/topics?q=rd", hx_request="true"))
+    assert rendered == ["topics.html"] * 2
+    assert pages[0].text == pages[1].text
+    assert 'id="fresh"' in pages[0].text
+    # What is shared names nobody, and offers nobody more than the role has.
+    assert all(">viewer<" not in page.text and ">admin<" not in page.text for page in pages)
+    assert "do/topics.put" in pages[2].text
+    assert "do/topics.put" not in pages[0].text
+    assert ">viewer<" in (await (await shown.browser(Role.VIEWER)).get("/c/default/topics?q=rd")).text
 
 
 async def test_topics_are_filtered_sorted_and_cut_on_the_server(shown: Shown) -> None:
