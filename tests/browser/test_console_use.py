@@ -102,7 +102,8 @@ def test_a_filter_acts_while_it_is_typed_and_is_in_the_url(console: ConsoleThrea
         assert "10,000 in all" in page.text_content(".pager")
         page.locator("[data-filter]").press_sequentially("0042")
         page.wait_for_url("**/topics?q=0042")
-        page.wait_for_function("document.querySelectorAll('#fresh tbody tr').length === 11")
+        page.locator(".pager", has_text="11 of 10,000").wait_for()
+        assert page.locator("#fresh tbody tr").count() == 11
         assert page.evaluate("document.activeElement.name") == "q"
         page.reload()
         assert page.input_value("[data-filter]") == "0042"
@@ -119,7 +120,7 @@ async def _nothing() -> None:
 
 def test_a_tail_shows_what_arrives_and_can_be_paused(console: ConsoleThread, page: Any) -> None:
     page.goto(f"{console.url}/c/default/topics/{ORDERS}/tail")
-    page.wait_for_function("document.getElementById('tail').textContent.startsWith('Seen')")
+    page.locator("#tail", has_text="Seen").wait_for()
 
     async def send(body: bytes) -> None:
         async with Cluster(console.cluster.namesrv) as cluster:
@@ -154,7 +155,7 @@ def test_a_page_says_when_it_is_not_live_any_more(
     with console_thread(tmp_path_factory.mktemp("gone"), anonymous_role="VIEWER") as gone:
         page = open_page(gone.url, locale="en-GB")
         page.goto(f"{gone.url}/c/default/topics")
-        page.wait_for_function("document.getElementById('age').textContent.startsWith('As of')")
+        page.locator("#age", has_text="As of").wait_for()
         assert page.troubles == []
         gone.call(gone.console.stop())
         page.locator("#age.lost", has_text="Not live since").wait_for(timeout=10_000)
