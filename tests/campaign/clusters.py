@@ -1,6 +1,7 @@
 """The clusters that the campaign breaks, each with settings under which nothing acknowledged may be lost."""
 
 import asyncio
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ from tests.support.replicas import log_of
 
 from pyromq.errors import PyroError
 from pyromq.protocol.catalogue import Answer, Request
-from pyromq.protocol.record import decode_record
+from pyromq.protocol.record import decode_records
 from pyromq.protocol.requests.controller import GetControllerMetadata, GetReplicaInfo
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.routes import GetRoute
@@ -363,8 +364,7 @@ def _messages(store: MessageStore, topic: str, queue: int) -> dict[int, str]:
     found: dict[int, str] = {}
     offset = 0
     while views := store.read(topic, queue, offset, 32).views:
-        for view in views:
-            message = decode_record(view)
+        for message in itertools.chain.from_iterable(map(decode_records, views)):  # a view may have several
             found[message.queue_offset] = message.body.rstrip().decode()
         offset = max(found) + 1
     return found
