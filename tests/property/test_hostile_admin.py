@@ -83,6 +83,7 @@ ARGUMENTS: dict[str, Any] = {
     "message": STORED,
     "message_id": PLACE,
     "name": "Orders",
+    "name_server": "n:1",
     "namespace": "shop",
     "offset": 5,
     "with_offsets": True,

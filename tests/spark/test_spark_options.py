@@ -155,6 +155,7 @@ WRITE: list[tuple[dict[str, str], str, Any]] = [
     ({"producerGroup": "me"}, "group", "me"),
     ({}, "queue_by", "key"),
     ({"queueBy": "none"}, "queue_by", "none"),
+    ({"mode": "transactional", "journal": "/data/journal"}, "journal", "/data/journal"),
     ({"idPrefix": "run-1"}, "id_prefix", "run-1"),
     ({"otel": "true"}, "otel", True),
     ({"traceparent": TRACEPARENT}, "traceparent", TRACEPARENT),
