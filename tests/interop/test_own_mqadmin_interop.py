@@ -151,8 +151,16 @@ def table(text: str) -> list[dict[str, str]]:
 
 # Names that no shell can pass as one word, and what 4.9 calls an option that has another meaning since.
 NOT_OURS = {"--machine", "--print", "--cplus"}
-# Apache has the first as an admin request, without a command; its brokers do not tell the second.
-ONLY_OURS = {"resumeCheckHalfMessage", "halfMessages"}
+# Apache has resumeCheckHalfMessage as an admin request, without a command; its servers do not tell the rest.
+ONLY_OURS = {
+    "consumeTimeSpan",
+    "diagnoseGroup",
+    "halfMessages",
+    "namesrvDiff",
+    "replicationStatus",
+    "resumeCheckHalfMessage",
+    "sparkCheckpoint",
+}
 # Access control 1.0, which Apache's tool of 5.x does not know any more.
 ONLY_OLD = {"updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr"}
 
