@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,8 +13,10 @@ from tests.support.apache_releases import APACHE_5, PeerUnavailable
 from tests.support.official_clients import OfficialClient, program_of
 from tests.support.server_programs import PROXY
 
+from pyromq.errors import Refused
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.dialer import Dialer
 
@@ -26,10 +29,23 @@ LANGUAGE = "python5"
 class Place(NamedTuple):
     target: str
     broker: str
+    names: str
 
     def create_topic(self, topic: str, kind: str) -> str:
         asyncio.run(self._ask(_topic(topic, kind)))
+        asyncio.run(self._wait_for_route(topic))
         return topic
+
+    async def _wait_for_route(self, topic: str) -> None:
+        """Apache's broker answers before its name server knows the topic."""
+        dialer = Dialer()
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(Refused):
+                    await dialer.call(self.names, GetRoute(topic=topic), 30)
+                    break
+                await asyncio.sleep(0.1)
+        await dialer.close()
 
     def create_group(self, group: str, **settings: Any) -> str:
         body = SubscriptionGroupConfig(group_name=group, **settings)
@@ -71,7 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         ApacheBroker(APACHE_5, names.address, store, settings=SETTINGS) as broker,
         PROXY.running(home, "-n", names.address, *options) as proxy,
     ):
-        yield Place(proxy.boot["address"], broker.address)
+        yield Place(proxy.boot["address"], broker.address, names.address)
 
 
 def test_messages_go_through_apaches_broker_and_come_again_when_given_back(place: Place) -> None:
