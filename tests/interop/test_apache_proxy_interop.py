@@ -24,7 +24,7 @@ def place() -> Iterator[Place]:
             OwnBroker(names.address, settings=SETTINGS) as broker,
             ApacheProxy(names.address) as proxy,
         ):
-            yield Place(proxy.address, broker.address)
+            yield Place(proxy.address, broker.address, names.address)
     except PeerUnavailable as reason:
         pytest.skip(str(reason))
 
