@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 from tests.support import campaign
-from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient
+from tests.support.broker_cluster import BrokerClient
 from tests.support.killable_broker import start_killable_broker
-from tests.support.popped_messages import Popped, popped_in
+from tests.support.popped_messages import GROUP, TOPIC, Popped, pop_over
 
 from pyromq.errors import Refused, TransportError
-from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.pop_receipt import encode_pop_receipt, marked_topic
-from pyromq.protocol.requests.popping import AckMessage, PopMessage
+from pyromq.protocol.requests.popping import AckMessage
 
 ROUNDS = campaign.rounds(5)
 INVISIBLE_MS = 2000
@@ -31,24 +30,7 @@ class Ledger:
 
 
 async def pop(client: BrokerClient, wait_ms: int) -> list[Popped]:
-    request = PopMessage(
-        consumer_group=GROUP,
-        topic=TOPIC,
-        queue_id=-1,
-        max_msg_nums=8,
-        invisible_time=INVISIBLE_MS,
-        poll_time=wait_ms,
-        born_time=time.time_ns() // 1_000_000,
-        init_mode=0,
-    )
-    answer = await client.call(request)
-    ext = {
-        "popTime": str(answer.pop_time),
-        "invisibleTime": str(answer.invisible_time),
-        "reviveQid": str(answer.revive_qid),
-        "startOffsetInfo": answer.start_offset_info or "",
-    }
-    return popped_in(RawAnswer(answer.body, ext))
+    return await pop_over(client, 8, INVISIBLE_MS, wait_ms)
 
 
 async def ack(client: BrokerClient, popped: Popped, ledger: Ledger) -> None:

@@ -1,38 +1,19 @@
 """Pops survive a change of the master: what one handed out, the next one knows, hides and revives."""
 
-import time
 from pathlib import Path
 
 from tests.support.broker_cluster import BrokerClient
-from tests.support.popped_messages import Popped, bodies, popped_in
+from tests.support.popped_messages import Popped, bodies, pop_over
 from tests.support.replicas import broker_group, caught_up, until
 
-from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.pop_receipt import encode_pop_receipt
-from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime, PopMessage
+from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime
 
 TOPIC, GROUP = "Orders", "billing"
 
 
 async def pop(client: BrokerClient, invisible_ms: int, poll_ms: int = 0) -> list[Popped]:
-    request = PopMessage(
-        consumer_group=GROUP,
-        topic=TOPIC,
-        queue_id=-1,
-        max_msg_nums=32,
-        invisible_time=invisible_ms,
-        poll_time=poll_ms,
-        born_time=time.time_ns() // 1_000_000,
-        init_mode=0,
-    )
-    answer = await client.call(request)
-    fields = {
-        "popTime": answer.pop_time,
-        "invisibleTime": answer.invisible_time,
-        "reviveQid": answer.revive_qid,
-        "startOffsetInfo": answer.start_offset_info or "",
-    }
-    return popped_in(RawAnswer(answer.body, {name: str(value) for name, value in fields.items()}))
+    return await pop_over(client, 32, invisible_ms, poll_ms)
 
 
 def about(popped: Popped) -> dict[str, object]:

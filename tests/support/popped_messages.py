@@ -1,11 +1,13 @@
 """A broker's pops over real parts: messages are sent, popped, acknowledged, and time passes."""
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.broker_cluster import BrokerClient
 from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, caller_on
 from tests.support.small_stores import BORN_HOST
 
@@ -248,3 +250,25 @@ def pop_bench(
     settings = {"timer_log_file_bytes": 4096} | store
     with broker_parts(root, clock=clock, broker=broker, store=settings) as parts:
         yield PopBench(parts, dice)
+
+
+async def pop_over(client: BrokerClient, messages: int, invisible_ms: int, poll_ms: int) -> list[Popped]:
+    """Pop from a running broker, by its own clock."""
+    request = PopMessage(
+        consumer_group=GROUP,
+        topic=TOPIC,
+        queue_id=-1,
+        max_msg_nums=messages,
+        invisible_time=invisible_ms,
+        poll_time=poll_ms,
+        born_time=time.time_ns() // 1_000_000,
+        init_mode=0,
+    )
+    answer = await client.call(request)
+    fields = {
+        "popTime": answer.pop_time,
+        "invisibleTime": answer.invisible_time,
+        "reviveQid": answer.revive_qid,
+        "startOffsetInfo": answer.start_offset_info or "",
+    }
+    return popped_in(RawAnswer(answer.body, {name: str(value) for name, value in fields.items()}))

@@ -5,46 +5,28 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.messages import Receipt
 from pyromq.protocol import names
-from pyromq.protocol.properties import (
-    CONSUME_START_TIME,
-    DELAY,
-    DLQ_ORIGIN_MESSAGE_ID,
-    DLQ_ORIGIN_TOPIC,
-    KEYS,
-    MAX_OFFSET,
-    MAX_RECONSUME_TIMES,
-    MIN_OFFSET,
-    ORIGIN_MESSAGE_ID,
-    REAL_QUEUE_ID,
-    REAL_TOPIC,
-    RECONSUME_TIME,
-    RECORD_CRC,
-    RETRY_TOPIC,
-    TAGS,
-    UNIQ_KEY,
-    WAIT,
-)
+from pyromq.protocol import properties as props
 from pyromq.protocol.record import StoredMessage
 
 _OF_ITS_LIFE = frozenset(
     (
-        CONSUME_START_TIME,
-        DELAY,
-        DLQ_ORIGIN_MESSAGE_ID,
-        DLQ_ORIGIN_TOPIC,
-        KEYS,
-        MAX_OFFSET,
-        MAX_RECONSUME_TIMES,
-        MIN_OFFSET,
-        ORIGIN_MESSAGE_ID,
-        REAL_QUEUE_ID,
-        REAL_TOPIC,
-        RECONSUME_TIME,
-        RECORD_CRC,
-        RETRY_TOPIC,
-        TAGS,
-        UNIQ_KEY,
-        WAIT,
+        props.CONSUME_START_TIME,
+        props.DELAY,
+        props.DLQ_ORIGIN_MESSAGE_ID,
+        props.DLQ_ORIGIN_TOPIC,
+        props.KEYS,
+        props.MAX_OFFSET,
+        props.MAX_RECONSUME_TIMES,
+        props.MIN_OFFSET,
+        props.ORIGIN_MESSAGE_ID,
+        props.REAL_QUEUE_ID,
+        props.REAL_TOPIC,
+        props.RECONSUME_TIME,
+        props.RECORD_CRC,
+        props.RETRY_TOPIC,
+        props.TAGS,
+        props.UNIQ_KEY,
+        props.WAIT,
     )
 )
 """Properties that tell of the letter's way here; the new message gets its own."""
@@ -52,11 +34,11 @@ _OF_ITS_LIFE = frozenset(
 
 def origin_topic(letter: StoredMessage) -> str:
     """The topic that the message was sent to first; empty if the letter does not say."""
-    return letter.get(DLQ_ORIGIN_TOPIC) or letter.get(RETRY_TOPIC) or ""
+    return letter.get(props.DLQ_ORIGIN_TOPIC) or letter.get(props.RETRY_TOPIC) or ""
 
 
 def origin_id(letter: StoredMessage) -> str:
-    return letter.get(DLQ_ORIGIN_MESSAGE_ID) or letter.get(ORIGIN_MESSAGE_ID) or ""
+    return letter.get(props.DLQ_ORIGIN_MESSAGE_ID) or letter.get(props.ORIGIN_MESSAGE_ID) or ""
 
 
 async def resend(cluster: Cluster, group: str, letter: StoredMessage, *, to_group: bool) -> Receipt:
@@ -69,12 +51,12 @@ async def resend(cluster: Cluster, group: str, letter: StoredMessage, *, to_grou
         )
     properties = {name: value for name, value in letter.property_map().items() if name not in _OF_ITS_LIFE}
     if to_group:
-        properties |= {RETRY_TOPIC: topic, ORIGIN_MESSAGE_ID: origin_id(letter)}
+        properties |= {props.RETRY_TOPIC: topic, props.ORIGIN_MESSAGE_ID: origin_id(letter)}
     return await messages.send(
         cluster,
         names.retry_topic(group) if to_group else topic,
         letter.body,
-        tags=letter.get(TAGS),
-        keys=letter.get(KEYS),
+        tags=letter.get(props.TAGS),
+        keys=letter.get(props.KEYS),
         properties=properties,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pyromq.apps.launching import fail, one_line_failures, overrides, show
+from pyromq.apps.launching import assignments_option, fail, one_line_failures, overrides, show
 from pyromq.config.loading import Layer, Loaded, environment_layers, file_layer, load
 from pyromq.console.settings import ConsoleSettings
 
@@ -27,14 +27,7 @@ LOG_FILE = "console.log"
 @click.option(
     "-p", "--print-settings", "print_settings", is_flag=True, help="Print all settings and do not start."
 )
-@click.option(
-    "-o",
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override one setting; repeatable.",
-)
+@assignments_option
 @click.pass_context
 def console(
     ctx: click.Context,

@@ -22,6 +22,16 @@ log = logging.getLogger("pyromq.apps")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+assignments_option = click.option(
+    "-o",
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override one setting; repeatable.",
+)
+
+
 def server_options(log_file: str) -> Callable[[F], F]:
     """The options of every server; a command receives them as config_file, print_settings, …"""
     options = (
@@ -41,14 +51,7 @@ def server_options(log_file: str) -> Callable[[F], F]:
         ),
         click.option("--port", help="The TCP port to listen on; the same as -o listenPort=PORT."),
         click.option("--log-dir", help=f"The directory of {log_file}; the same as -o logDir=DIR."),
-        click.option(
-            "-o",
-            "--set",
-            "assignments",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Override one setting; repeatable.",
-        ),
+        assignments_option,
     )
 
     def decorate(command: F) -> F:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import click
 
-from pyromq.apps.launching import announce, fail, one_line_failures, overrides, show, start_log, warn_if_open
+from pyromq.apps.launching import (
+    announce,
+    assignments_option,
+    fail,
+    one_line_failures,
+    overrides,
+    show,
+    start_log,
+    warn_if_open,
+)
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker
 from pyromq.cli.version import version_option
@@ -46,14 +55,7 @@ log = logging.getLogger("pyromq.apps.proxy")
 )
 @click.option("--port", help="The TCP port to listen on; the same as -o grpcServerPort=PORT.")
 @click.option("--log-dir", help=f"The directory of {LOG_FILE}; the same as -o logDir=DIR.")
-@click.option(
-    "-o",
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override one setting; repeatable.",
-)
+@assignments_option
 def command(
     namesrv_addr: str | None,
     config_file: Path | None,
