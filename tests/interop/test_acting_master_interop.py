@@ -126,4 +126,4 @@ async def test_apaches_replica_stands_in_for_our_master(tmp_path: Path) -> None:
             ):
                 await shown_as_master(names, master.advertised_address, perm=6)
                 assert await committed(client) == COMMITTED
-                assert len(master.replication.master.links) == 1
+                await until(lambda: len(master.replication.master.links) == 1)

@@ -22,6 +22,7 @@ _END = 256
 _MAX_PADDING_BITS = 7
 
 
+@cache
 def codes() -> list[tuple[int, int]]:
     """Code word and number of bits of every letter."""
     words = [(0, 0)] * len(LENGTHS)

@@ -71,11 +71,14 @@ class OffsetTable:
         before = queues.get(queue_id, -1)
         queues[queue_id] = offset
         self._is_dirty = True
+        self._commits += 1
         if self._own is not None:
             self._own.add((topic, group, queue_id))
-        self._commits += 1
-        if self._commits % self._commits_per_version == 0:
-            self.data_version = self.data_version.next(self._clock.now_ms())
+        # A master that comes back takes over a table that is newer than its own. Apache's, which may have
+        # lost its file, has no other way to tell: a commit at the acting master counts at once.
+        if self._own is not None or self._commits % self._commits_per_version == 0:
+            version = self.data_version
+            self.data_version = version.next(self._clock.now_ms(), version.state_version)
         return offset < before
 
     def query(self, group: str, topic: str, queue_id: int) -> int:

@@ -26,6 +26,7 @@ _SLOT: Final = struct.Struct(">qqqii")
 _NUMBER: Final = struct.Struct(">q")
 SLOT_BYTES: Final = _SLOT.size
 _NOTHING: Final = bytes(SLOT_BYTES)
+_SLOTS_AT_ONCE: Final = 128
 
 
 class Slot(NamedTuple):
@@ -92,9 +93,16 @@ class Wheel:
         if self._file is None or number >= end:
             return end
         buffer, slots, unpack = self._file.buffer, self._slots, _NUMBER.unpack_from
-        for each in range(number, min(end, number + slots)):
-            if unpack(buffer, each % slots * SLOT_BYTES)[0] == each:
-                return each
+        end_of_turn = min(end, number + slots)
+        while number < end_of_turn:
+            first = number % slots
+            count = min(_SLOTS_AT_ONCE, end_of_turn - number, slots - first)
+            # Most of a wheel is empty: look at many slots at once for anything but zeros.
+            if buffer[first * SLOT_BYTES : (first + count) * SLOT_BYTES].strip(b"\0"):
+                for each in range(number, number + count):
+                    if unpack(buffer, each % slots * SLOT_BYTES)[0] == each:
+                        return each
+            number += count
         return end
 
     def put(self, slot: Slot) -> None:

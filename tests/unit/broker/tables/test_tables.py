@@ -209,6 +209,15 @@ class TestOffsets:
         assert offsets.queues("g", "T") == expected
         assert offsets.data_version.counter == max(5, their_version)
 
+    def test_a_commit_at_a_replica_makes_its_table_newer_than_its_masters(self, tmp_path: Path) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
+        offsets.note_own(True)
+        copied = DataVersion(counter=7, state_version=2, timestamp=9)
+        offsets.copy(ConsumerOffsetSerializeWrapper(data_version=copied, offset_table={"T@g": {0: 1}}))
+        assert offsets.data_version == copied
+        offsets.commit("g", "T", 0, 3)
+        assert offsets.data_version.is_newer_than(copied)
+
     def test_groups_and_topics_can_be_cloned_and_forgotten(self, tmp_path: Path) -> None:
         offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
         offsets.commit("g", "T", 0, 10)
