@@ -56,6 +56,11 @@ READ_BY_KEY = {
 }
 
 
+NAMES = frozenset(
+    name for part in READERS for name in (*dir(part), *(each.name for each in part.all_settings()))
+)
+
+
 @cache
 def attributes_read(package: str) -> frozenset[str]:
     """The attributes of objects called like settings that a package reads."""
@@ -64,6 +69,7 @@ def attributes_read(package: str) -> frozenset[str]:
         for path in (SOURCE / package).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
+        and node.attr in NAMES
         and any(holder in ast.unparse(node.value).lower() for holder in HOLDERS)
     )
 

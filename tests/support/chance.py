@@ -21,7 +21,7 @@ def register_profiles() -> None:
     )
     many = int(os.environ.get("PYROMQ_FUZZ_EXAMPLES", 10 * _USUAL_EXAMPLES))
     settings.register_profile("usual", patient, max_examples=_USUAL_EXAMPLES, derandomize=True)
-    settings.register_profile("quick", patient, max_examples=_USUAL_EXAMPLES // 10, derandomize=True)
+    settings.register_profile("quick", patient, max_examples=_USUAL_EXAMPLES // 20, derandomize=True)
     settings.register_profile("fuzz", patient, max_examples=many)
     settings.load_profile("usual")
 

@@ -27,6 +27,8 @@ _NUMBER: Final = struct.Struct(">q")
 SLOT_BYTES: Final = _SLOT.size
 _NOTHING: Final = bytes(SLOT_BYTES)
 _SLOTS_AT_ONCE: Final = 128
+_PIECE_BYTES: Final = _SLOTS_AT_ONCE * SLOT_BYTES
+_ZEROS: Final = bytes(_PIECE_BYTES)
 
 
 class Slot(NamedTuple):
@@ -98,7 +100,7 @@ class Wheel:
             first = number % slots
             count = min(_SLOTS_AT_ONCE, end_of_turn - number, slots - first)
             # Most of a wheel is empty: look at many slots at once for anything but zeros.
-            if buffer[first * SLOT_BYTES : (first + count) * SLOT_BYTES].strip(b"\0"):
+            if buffer[first * SLOT_BYTES : (first + count) * SLOT_BYTES] != _ZEROS[: count * SLOT_BYTES]:
                 for each in range(number, number + count):
                     if unpack(buffer, each % slots * SLOT_BYTES)[0] == each:
                         return each
@@ -124,9 +126,10 @@ class Wheel:
             for start, end in reader.data_after(0):
                 start -= start % SLOT_BYTES
                 end = min(-(-end // SLOT_BYTES) * SLOT_BYTES, self._file.size_bytes)
-                for fields in _SLOT.iter_unpack(self._file.buffer[start:end]):
-                    if fields[0]:
-                        yield Slot(*fields)
+                for place in range(start, end, _PIECE_BYTES):
+                    piece = self._file.buffer[place : min(place + _PIECE_BYTES, end)]
+                    if piece != _ZEROS[: len(piece)]:
+                        yield from (Slot(*each) for each in _SLOT.iter_unpack(piece) if each[0])
 
     def close(self) -> None:
         if self._file is not None:
