@@ -254,6 +254,8 @@ def test_the_checkpoint_of_a_streaming_query_is_compared_with_the_brokers(tool: 
     shown = tool.text("sparkCheckpoint", "-d", str(tmp_path))
     assert re.search(r"Committed Batch: 3\n", shown), shown
     assert re.search(r"orders +broker-a +0 +1 +3 +2 +0\n", shown), shown
+    told = tool.data("sparkCheckpoint", "-d", str(tmp_path))
+    assert (told["unread"], told["minUnread"], told["maxUnread"]) == (2, 2, 2)
     assert tool.data("sparkCheckpoint", "-d", str(tmp_path), "-t", "others")["queues"] == []
     assert tool("sparkCheckpoint", "-d", str(tmp_path / "none")).exit_code == 2
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.apache import free_ports
 
 from pyromq.spark.pipelines.sql import run_sql
 from pyromq.spark.pipelines.sql_script import split
@@ -30,9 +31,16 @@ def here(spark: SparkSession, topics: "Topics", tmp_path: Path) -> Callable[[str
     topics.create("Orders")
     topics.create("Payments")
     topics.fill("Orders", 0, [b'{"region": "europe", "cents": 999, "at": "2026-03-01T12:00:00Z"}'])
-    return lambda block: block.replace("127.0.0.1:9876", topics.running.namesrv).replace(
-        "lake/", f"{tmp_path}/lake/"
-    )
+    port = free_ports()
+    addresses = {"127.0.0.1:9876": topics.running.namesrv, "127.0.0.1:9108": f"127.0.0.1:{port}"}
+    places = addresses | {"lake/": f"{tmp_path}/lake/"}
+
+    def moved(block: str) -> str:
+        for place, here in places.items():
+            block = block.replace(place, here)
+        return block
+
+    return moved
 
 
 @pytest.mark.parametrize("page", ["spark.md", "pipelines.md"])

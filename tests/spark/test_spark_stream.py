@@ -9,12 +9,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.support.apache import wait_until
+
+from pyromq.spark.lag import lags
+from pyromq.spark.lag_metrics import serve_lag
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -347,9 +351,29 @@ def test_contradictions_are_named_and_not_masked_by_spark(
     assert "UnboundLocalError" not in str(caught.value)
 
 
-def test_lag_can_be_computed_from_the_progress(sink: Sink, topics: "Topics") -> None:
-    topics.create("Orders", queues=1)
+def test_the_lag_of_a_query_is_served_to_prometheus(
+    sink: Sink, topics: "Topics", spark: SparkSession
+) -> None:
+    topics.create("Orders", queues=2)
     topics.fill("Orders", 0, numbers(0, 50))
-    query = sink.drain(topics.options("Orders", startingOffsets="earliest"))
-    newest = next(json.loads(p.sources[0].latestOffset) for p in query.recentProgress if p.numInputRows)
-    assert newest["q"] == {"Orders": {"broker-a:0": 50}}
+    topics.fill("Orders", 1, numbers(50, 10))
+    server = serve_lag(spark, "127.0.0.1", 0)
+    assert server is not None
+    options = topics.options("Orders", startingOffsets="earliest", maxOffsetsPerTrigger="6")
+    query = sink.start(options, processingTime="1 hour")
+    try:
+        wait_until(lambda: bool(lags(query)), "the first batch")
+        (lag,) = lags(query)
+        figures = lag.metrics()
+        assert lag.by_topic() == {"Orders": 54}
+        assert (figures["minOffsetsBehindLatest"], figures["maxOffsetsBehindLatest"]) == (9, 45)
+        assert figures["avgOffsetsBehindLatest"] == 27
+        assert figures["estimatedTotalBytesBehindLatest"] > 54 * 90, "a record is larger than its body"
+        with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
+            text = answer.read().decode()
+        labels = f'{{query="{query.id}",source="0",topic="Orders"}}'
+        assert f"pyromq_spark_offsets_behind_latest{labels} 54.0" in text
+    finally:
+        query.stop()
+        server.shutdown()
+        server.server_close()

@@ -20,6 +20,7 @@ from pyromq.spark.group_progress import GroupProgress
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.positions import resolve_start
 from pyromq.spark.queues import Queue, Span, flatten, nest
+from pyromq.spark.record_sizes import RecordSizes
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class Progress:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._first: dict[Queue, int] | None = None
         self._target: dict[Queue, int] | None = None
+        self._reached: Mapping[Queue, int] = {}
+        self._sizes = RecordSizes(cluster.record_bytes, self._clock)
         self._queues: list[Queue] = []
         self._queues_at = -1.0
         self._last_batch_at = self._clock.monotonic()
@@ -105,6 +108,7 @@ class Progress:
         deadline = self._clock.monotonic() + IDLE_WAIT_S
         while True:
             end, journal = self._plan(begins, limit)
+            self._reached = end
             if is_first:
                 self._last_batch_at = self._clock.monotonic()
                 return make_offset(end, {queue: begins.get(queue, 0) for queue in begins} | journal)
@@ -116,8 +120,12 @@ class Progress:
             self._wait(IDLE_POLL_S)
 
     def newest(self) -> Offset:
-        """Where the queues end, for computing the lag."""
-        return make_offset(self._cluster.latest_of_reachable(self._known_queues()), {})
+        """Where the queues end, and how large messages are in topics with a lag: `lag.py` reads it."""
+        ends = self._cluster.latest_of_reachable(self._known_queues())
+        offset = make_offset(ends, {})
+        if sizes := self._sizes.behind(self._reached, ends):
+            offset["bytes"] = sizes
+        return offset
 
     def finished(self, positions: Mapping[Queue, int]) -> None:
         """Everything before these positions is done."""

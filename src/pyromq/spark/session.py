@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pyromq.remoting.addresses import parse_address
 from pyromq.spark.java import provide_java
 
 if TYPE_CHECKING:
@@ -29,11 +30,17 @@ TUNED: Mapping[str, str] = {
 
 
 def session(
-    app: str = "pyromq", *, master: str = "local[*]", memory: str = "1g", **settings: str
+    app: str = "pyromq",
+    *,
+    master: str = "local[*]",
+    memory: str = "1g",
+    metrics: str | None = None,
+    **settings: str,
 ) -> "SparkSession":
     """A session, or the running one with these settings; dots in names of settings are written as `__`.
 
-    `session(master="local[2]", spark__sql__shuffle__partitions="2")`
+    `session(master="local[2]", spark__sql__shuffle__partitions="2")`; with `metrics="127.0.0.1:9108"` it
+    tells Prometheus there how far its queries are behind.
     """
     prepare_environment()
     from pyspark.sql import SparkSession
@@ -45,7 +52,12 @@ def session(
     named = {name.replace("__", "."): value for name, value in settings.items()}
     for name, value in {**TUNED, **named}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if metrics is not None:
+        from pyromq.spark.lag_metrics import serve_lag
+
+        serve_lag(spark, *parse_address(metrics))
+    return spark
 
 
 def prepare_environment() -> None:

@@ -35,6 +35,7 @@ _OPTIONS = (
     click.option(
         "--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable."
     ),
+    click.option("--metrics", metavar="HOST:PORT", help="Serve the lag of the job to Prometheus here."),
 )
 
 
@@ -47,6 +48,7 @@ class Job:
     master: str
     memory: str
     settings: dict[str, str] = field(default_factory=dict)
+    metrics: str | None = None
 
     @contextmanager
     def spark(self, name: str) -> Iterator["SparkSession"]:
@@ -61,7 +63,9 @@ class Job:
         running = SparkSession.getActiveSession()
         with exit_on_signals():
             try:
-                spark = running or quiet_session(f"pyromq-{name}", self.master, self.memory, self.settings)
+                spark = running or quiet_session(
+                    f"pyromq-{name}", self.master, self.memory, self.settings, self.metrics
+                )
                 try:
                     yield spark
                 finally:
@@ -82,12 +86,12 @@ def job_options(command: F) -> F:
         master: str,
         memory: str,
         settings: tuple[str, ...],
+        metrics: str | None,
         **others: Any,
     ) -> Any:
         options = connector_options(cluster) | assignments("-O", pairs)
-        return command(
-            *arguments, job=Job(options, master, memory, assignments("--conf", settings)), **others
-        )
+        job = Job(options, master, memory, assignments("--conf", settings), metrics)
+        return command(*arguments, job=job, **others)
 
     for option in reversed(_OPTIONS):
         option(with_job)

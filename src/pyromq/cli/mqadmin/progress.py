@@ -171,6 +171,7 @@ async def spark_checkpoint(
         raise click.UsageError(f"{directory}: {checkpoint.problem}")
     names = sorted({queue.topic for queue in checkpoint.positions if topic in (None, queue.topic)})
     gaps = [gap for name in names for gap in await checkpoints.gaps(cluster, checkpoint, name)]
+    unread = [gap.unread for gap in gaps if gap.unread is not None]
     columns = (
         _TOPIC,
         *_QUEUE[:2],
@@ -185,6 +186,9 @@ async def spark_checkpoint(
             Fact("Planned At", "plannedMs", checkpoint.planned_ms or 0, _last_time),
             Fact("Committed Batch", "committedBatch", checkpoint.committed_batch, _if_told),
             Fact("Committed At", "committedMs", checkpoint.committed_ms or 0, _last_time),
+            Fact("Unread", "unread", sum(unread)),
+            Fact("Unread In A Queue, Least", "minUnread", min(unread, default=0)),
+            Fact("Unread In A Queue, Most", "maxUnread", max(unread, default=0)),
         ]
     )
     out.show(Report.of(facts, Table.of("queues", gaps, columns)))

@@ -38,13 +38,17 @@ logger.commands.level = off
 
 
 def quiet_session(
-    app: str, master: str = "local[*]", memory: str = "1g", settings: Mapping[str, str] | None = None
+    app: str,
+    master: str = "local[*]",
+    memory: str = "1g",
+    settings: Mapping[str, str] | None = None,
+    metrics: str | None = None,
 ) -> "SparkSession":
     """As `session()`; names of settings are Spark's own."""
     chosen = {"spark.sql.shuffle.partitions": "4"} | dict(settings or {})
     flags = f"-Dlog4j2.configurationFile={_logging_file().as_uri()} {chosen.get(_JAVA_OPTIONS, '')}"
     named = {name.replace(".", "__"): value for name, value in (chosen | {_JAVA_OPTIONS: flags}).items()}
-    spark = session(app, master=master, memory=memory, **named)
+    spark = session(app, master=master, memory=memory, metrics=metrics, **named)
     # The last words of Python workers are not for people, and their errors are raised anyway.
     jvm = spark.sparkContext._jvm
     assert jvm is not None

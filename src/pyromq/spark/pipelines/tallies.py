@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyromq.spark.lag import lag_of
 from pyromq.spark.progress import FIRST, spans_between
-from pyromq.spark.queues import flatten
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -69,18 +69,13 @@ class Tally:
             self._add_source(source)
 
     def _add_source(self, source: dict[str, Any]) -> None:
-        end = source["endOffset"]
-        if not isinstance(end, dict) or "q" not in end:
+        lag = lag_of(source)
+        if lag is None:
             return
-        for span in spans_between(source["startOffset"] or FIRST, end):
+        for span in spans_between(source["startOffset"] or FIRST, source["endOffset"]):
             self.topics.setdefault(span.queue.topic, TopicTally()).rows += span.size
-        reached = flatten(end["q"])
-        lags = dict.fromkeys(self.topics, 0)
-        newest = source.get("latestOffset") or end
-        for queue, latest in flatten(newest["q"]).items():
-            lags[queue.topic] = lags.get(queue.topic, 0) + max(latest - reached.get(queue, 0), 0)
-        for topic, lag in lags.items():
-            self.topics.setdefault(topic, TopicTally()).lag = lag
+        for topic, behind in (dict.fromkeys(self.topics, 0) | lag.by_topic()).items():
+            self.topics.setdefault(topic, TopicTally()).lag = behind
 
 
 Show = Callable[[Mapping[str, Tally]], None]
