@@ -32,10 +32,34 @@ PYTEST: Final = (sys.executable, "-m", "pytest", "-m", "interop", "--color=no")
 NOTHING_COLLECTED: Final = 5
 _SOME_FAILED: Final = 1
 _RELEASE: Final = re.compile(r"(\d+\.\d+\.\d+)(?:-(JSON|ROCKETMQ))?")
-# What a test takes, roughly, in others of its kind: some start servers of their own, and clients of 5.x take
-# seconds to shut down.
-_SLOW_FILES: Final = {"test_store_interop": 15, "test_mixed_cluster_interop": 4, "test_nameserver_interop": 2}
-_SLOW_RELEASE: Final = ("5", 3)
+# What the longest shares take, in seconds, roughly: they start first, so that no worker is idle at the end.
+_LONG: Final = {
+    "test_store_interop 5.3.3": 490,
+    "test_official_clients_interop": 350,
+    "test_store_interop 4.9.8": 275,
+    "test_mixed_cluster_interop 5.3.3": 250,
+    "test_mqadmin_interop 5.3.3 JSON": 245,
+    "test_timers_interop": 235,
+    "test_spark_interop 5.3.3": 215,
+    "test_nameserver_interop 5.3.3 JSON": 190,
+    "test_mixed_cluster_interop 4.9.8": 175,
+    "test_nameserver_interop 5.3.3 ROCKETMQ": 170,
+    "test_broker_interop 5.3.3 JSON": 120,
+    "test_broker_interop 5.3.3 ROCKETMQ": 120,
+    "test_nameserver_interop 5.3.3": 120,
+    "test_broker_interop 4.9.8 JSON": 100,
+    "test_broker_interop 4.9.8 ROCKETMQ": 100,
+    "test_spark_interop 4.9.8": 100,
+    "test_client_consumer_interop 5.3.3": 100,
+    "test_replication_interop 5.5.0": 90,
+    "test_acting_master_interop": 75,
+    "test_migration_interop": 75,
+    "test_controller_interop": 75,
+    "test_client_consumer_interop 4.9.8": 75,
+    "test_own_mqadmin_interop 5.3.3": 75,
+    "test_pop_store_interop 5.3.3": 65,
+    "test_pop_store_interop 5.5.0": 65,
+}
 _MAX_FAILURES: Final = 5
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 
@@ -95,9 +119,7 @@ def shares_of(tests: Sequence[str]) -> list[Share]:
 
 
 def _length(share: Share) -> int:
-    file, _, release = share.name.partition(" ")
-    slow_release, factor = _SLOW_RELEASE
-    return len(share.tests) * _SLOW_FILES.get(file, 1) * (factor if release.startswith(slow_release) else 1)
+    return _LONG.get(share.name, min(60, len(share.tests)))
 
 
 def start(share: Share, scratch: Path) -> Run:
