@@ -106,7 +106,7 @@ async def test_what_is_no_message_or_no_choice_says_so(producer: aio.Producer) -
 async def test_a_sender_learns_that_no_name_server_can_be_reached_when_its_time_is_up(
     unused_tcp_port: int,
 ) -> None:
-    async with aio.Producer("orders", f"127.0.0.1:{unused_tcp_port}", send_timeout_s=0.2) as producer:
+    async with aio.Producer("orders", f"127.0.0.1:{unused_tcp_port}", send_timeout_s=0.6) as producer:
         for where in (
             {},
             {"sharding_key": "k"},
