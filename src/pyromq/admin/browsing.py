@@ -11,9 +11,7 @@ import msgspec
 
 from pyromq.admin import messages, offsets
 from pyromq.admin.cluster import Cluster
-from pyromq.admin.failures import NotFound
 from pyromq.admin.matching import BodyFilter
-from pyromq.cluster.routes import route_addresses
 from pyromq.filtering.tags import ALL
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.record import StoredMessage
@@ -169,22 +167,8 @@ async def _cursors(
     from_offset: int | None,
     positions: dict[MessageQueue, int],
 ) -> list[_Cursor]:
-    route = await cluster.route(topic)
-    addresses = route_addresses(route)
-    queues = [
-        queue
-        for queue in offsets.readable_queues(topic, route)
-        if queue.broker_name in addresses
-        and broker_name in (None, queue.broker_name)
-        and queue_id in (None, queue.queue_id)
-    ]
-    if not queues:
-        raise NotFound(
-            f"topic {topic} has no such readable queue; `mqadmin topicRoute -l -t {topic}` shows its queues"
-        )
     made: list[_Cursor] = []
-    for queue in queues:
-        address = addresses[queue.broker_name]
+    for queue, address in (await offsets.chosen_queues(cluster, topic, broker_name, queue_id)).items():
         first, end = await offsets.limits(cluster, address, queue)
         if queue in positions:
             at = positions[queue]

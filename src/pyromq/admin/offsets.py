@@ -110,6 +110,29 @@ def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
     return sorted(routes.readable_queues(topic, route))
 
 
+async def chosen_queues(
+    cluster: Cluster, topic: str, broker_name: str | None = None, queue_id: int | None = None
+) -> dict[MessageQueue, str]:
+    """The readable queues of a topic, or those of a broker or an id, with the addresses of their masters.
+
+    Raises NotFound if there is none.
+    """
+    route = await cluster.route(topic)
+    addresses = route_addresses(route)
+    chosen = {
+        queue: addresses[queue.broker_name]
+        for queue in readable_queues(topic, route)
+        if queue.broker_name in addresses
+        and broker_name in (None, queue.broker_name)
+        and queue_id in (None, queue.queue_id)
+    }
+    if not chosen:
+        raise NotFound(
+            f"topic {topic} has no such readable queue; `mqadmin topicRoute -l -t {topic}` shows its queues"
+        )
+    return chosen
+
+
 async def search(cluster: Cluster, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
     """The first offset of a queue at or after a point in time."""
     request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)

@@ -12,7 +12,6 @@ import msgspec
 from pyromq.admin import brokers, offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
-from pyromq.cluster.routes import route_addresses
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.catalogue import Int64
 
@@ -47,21 +46,11 @@ async def moves(
 
     `NotFound` if the topic has no such queue.
     """
-    route = await cluster.route(topic)
-    addresses = route_addresses(route)
-    queues = [
-        queue
-        for queue in offsets.readable_queues(topic, route)
-        if queue.broker_name in addresses
-        and broker_name in (None, queue.broker_name)
-        and queue_id in (None, queue.queue_id)
-    ]
-    if not queues:
-        raise NotFound(f"topic {topic} has no such queue; `mqadmin topicStatus -t {topic}` lists its queues")
+    queues = await offsets.chosen_queues(cluster, topic, broker_name, queue_id)
     standing = await _standing(cluster, group, topic)
 
     async def move(queue: MessageQueue) -> Move:
-        address = addresses[queue.broker_name]
+        address = queues[queue]
         first, end = await offsets.limits(cluster, address, queue)
         if time_ms is not None:
             wanted = await offsets.search(cluster, address, queue, time_ms)
