@@ -3,9 +3,10 @@
 from collections.abc import Collection, Sequence
 
 from pyromq.admin.cluster import Cluster
-from pyromq.admin.failures import NotFound
-from pyromq.errors import ConfigError
+from pyromq.admin.failures import NotFound, PartlyFailed
+from pyromq.errors import ConfigError, PyroError, Refused
 from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.needs import Action, Need, ResourceType
 from pyromq.protocol.requests.access import (
     CreateAcl,
@@ -26,17 +27,38 @@ from pyromq.protocol.requests.access import (
 from pyromq.security.decision import Decision
 from pyromq.security.users import UserRules, parse_resource, policies_of, subject_name, user_of
 
-
-async def create_user(cluster: Cluster, address: str, name: str, info: UserInfo) -> None:
-    await cluster.ask(address, CreateUser(username=name, body=info))
+# Changes are made on all the brokers given; `PartlyFailed` if some refuse.
 
 
-async def update_user(cluster: Cluster, address: str, name: str, info: UserInfo) -> None:
-    await cluster.ask(address, UpdateUser(username=name, body=info))
+async def create_user(
+    cluster: Cluster, addresses: Collection[str], name: str, info: UserInfo
+) -> dict[str, Answer]:
+    """The first broker refuses a user that it has. Brokers may share one file of users: the others may have
+    it by then, and get the same password."""
+    first, *others = addresses
+    done = await cluster.ask_each([first], CreateUser(username=name, body=info))
+    failed: dict[str, PyroError] = {}
+    for address in others:
+        try:
+            try:
+                done[address] = await cluster.ask(address, CreateUser(username=name, body=info))
+            except Refused:
+                done[address] = await cluster.ask(address, UpdateUser(username=name, body=info))
+        except PyroError as problem:
+            failed[address] = problem
+    if failed:
+        raise PartlyFailed(done, failed)
+    return done
 
 
-async def delete_user(cluster: Cluster, address: str, name: str) -> None:
-    await cluster.ask(address, DeleteUser(username=name))
+async def update_user(
+    cluster: Cluster, addresses: Collection[str], name: str, info: UserInfo
+) -> dict[str, Answer]:
+    return await cluster.ask_each(addresses, UpdateUser(username=name, body=info))
+
+
+async def delete_user(cluster: Cluster, addresses: Collection[str], name: str) -> dict[str, Answer]:
+    return await cluster.ask_each(addresses, DeleteUser(username=name))
 
 
 async def user(cluster: Cluster, address: str, name: str) -> UserInfo:
@@ -58,7 +80,7 @@ async def copy_users(cluster: Cluster, source: str, target: str, names: Collecti
         info = await user(cluster, source, name)
         if not info.password:
             raise NotFound(f"{source} does not show the password of {name}: only super users may copy users")
-        await (update_user if name in there else create_user)(cluster, target, name, info)
+        await (update_user if name in there else create_user)(cluster, [target], name, info)
     return list(wanted)
 
 
@@ -74,16 +96,22 @@ def acl(
     return AclInfo(policies=[PolicyInfo(policy_type="Custom", entries=entries)])
 
 
-async def create_acl(cluster: Cluster, address: str, subject: str, info: AclInfo) -> None:
-    await cluster.ask(address, CreateAcl(subject=subject, body=info))
+async def create_acl(
+    cluster: Cluster, addresses: Collection[str], subject: str, info: AclInfo
+) -> dict[str, Answer]:
+    return await cluster.ask_each(addresses, CreateAcl(subject=subject, body=info))
 
 
-async def update_acl(cluster: Cluster, address: str, subject: str, info: AclInfo) -> None:
-    await cluster.ask(address, UpdateAcl(subject=subject, body=info))
+async def update_acl(
+    cluster: Cluster, addresses: Collection[str], subject: str, info: AclInfo
+) -> dict[str, Answer]:
+    return await cluster.ask_each(addresses, UpdateAcl(subject=subject, body=info))
 
 
-async def delete_acl(cluster: Cluster, address: str, subject: str, resource: str | None) -> None:
-    await cluster.ask(address, DeleteAcl(subject=subject, resource=resource))
+async def delete_acl(
+    cluster: Cluster, addresses: Collection[str], subject: str, resource: str | None
+) -> dict[str, Answer]:
+    return await cluster.ask_each(addresses, DeleteAcl(subject=subject, resource=resource))
 
 
 async def acls_of(cluster: Cluster, address: str, subject: str) -> list[AclInfo]:
@@ -101,7 +129,7 @@ async def copy_acls(cluster: Cluster, source: str, target: str, subjects: Collec
     for each in await acls(cluster, source):
         subject = each.subject or ""
         if not subjects or subject in subjects:
-            await create_acl(cluster, target, subject, each)
+            await create_acl(cluster, [target], subject, each)
             copied.append(subject)
     return copied
 

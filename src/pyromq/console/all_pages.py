@@ -7,6 +7,7 @@ from starlette.responses import Response
 from pyromq.console import streams
 from pyromq.console.page import Page
 from pyromq.console.pages import (
+    access,
     account,
     brokers,
     clients,
@@ -19,6 +20,7 @@ from pyromq.console.pages import (
     nameservers,
     operation,
     overview,
+    pipelines,
     replication,
     spark,
     tail,
@@ -34,6 +36,7 @@ PAGES = (
     Page("/me", account.me, "me.html"),
     Page("/audit", account.audit, "audit.html", needs=Role.ADMIN),
     Page("/c/{cluster}/", overview.show, "overview.html", live=True),
+    Page("/c/{cluster}/problems", overview.problems, "problems.html", live=True),
     Page("/c/{cluster}/topics", topics.show, "topics.html", live=True),
     Page("/c/{cluster}/topics/{topic}", topic.show, "topic.html"),
     Page("/c/{cluster}/topics/{topic}/messages", messages.show, "messages.html"),
@@ -60,6 +63,10 @@ PAGES = (
     Page("/c/{cluster}/nameservers", nameservers.show, "nameservers.html"),
     Page("/c/{cluster}/nameservers/diff", nameservers.differences, "nameservers_diff.html"),
     Page("/c/{cluster}/clients", clients.show, "clients.html"),
+    Page("/c/{cluster}/pipelines", pipelines.show, "pipelines.html", live=True),
+    Page("/c/{cluster}/pipelines/{id}", pipelines.one, "pipeline.html"),
+    Page("/c/{cluster}/access", access.show, "access.html", needs=Role.ADMIN),
+    Page("/c/{cluster}/access/check", access.check, "access_check.html", needs=Role.ADMIN),
     Page("/c/{cluster}/find", find.show, "find.html"),
     Page("/c/{cluster}/do/{operation}", operation.form, "operation.html"),
 )

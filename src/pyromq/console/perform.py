@@ -33,7 +33,7 @@ def read(visit: Visit, kind: type[Operation], fields: Mapping[str, str]) -> Oper
     """The operation with its fields; 400 says which one is wrong."""
     wanted = {each.name for each in msgspec.structs.fields(kind)}
     given: dict[str, Any] = {
-        key: value.strip() if key not in kind.LONG else value
+        key: value if key in (*kind.LONG, kind.SECRET) else value.strip()
         for key, value in fields.items()
         if key in wanted and value.strip()
     }
@@ -75,7 +75,7 @@ async def apply(visit: Visit, operation: Operation) -> tuple[str, Done]:
             **more,
         )
 
-    entry = await write(fields=operation.fields(), before=planned.before)
+    entry = await write(fields=operation.told_fields(), before=planned.before)
     try:
         done = await operation.run(around)
     except PyroError as problem:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import click
@@ -43,7 +43,7 @@ FromBroker = Annotated[str, option("-f --fromBroker", "The broker to copy from."
 ToBroker = Annotated[str, option("-t --toBroker", "The broker to copy to.")]
 AccessKey = Annotated[str, option("-a --accessKey", "The access key of the account.")]
 
-PutAcl: TypeAlias = Callable[[Cluster, str, str, AclInfo], Awaitable[None]]
+PutAcl: TypeAlias = Callable[[Cluster, Collection[str], str, AclInfo], Awaitable[Collection[str]]]
 
 
 def _secret(given: str | None, what: str) -> str:
@@ -113,8 +113,8 @@ async def create_user(
 ) -> None:
     """Create a user; only a super user may."""
     info = UserInfo(password=_secret(password, f"Password of {user}"), user_type=user_type)
-    for address in await addresses_of(cluster, broker, cluster_name):
-        await access.create_user(cluster, address, user, info)
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    for address in await access.create_user(cluster, addresses, user, info):
         out.show(done(f"create user to {address} success.", broker=address, user=user))
 
 
@@ -132,8 +132,8 @@ async def update_user(
     """Change the password, the type or the status of a user; only a super user may."""
     secret = _secret(None, f"New password of {user}") if password == "-" else password
     info = UserInfo(password=secret, user_type=user_type, user_status=status)
-    for address in await addresses_of(cluster, broker, cluster_name):
-        await access.update_user(cluster, address, user, info)
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    for address in await access.update_user(cluster, addresses, user, info):
         out.show(done(f"update user to {address} success.", broker=address, user=user))
 
 
@@ -142,8 +142,8 @@ async def delete_user(
     cluster: Cluster, out: Output, user: User, broker: Broker = None, cluster_name: ClusterName = None
 ) -> None:
     """Delete a user and its policies; only a super user may."""
-    for address in await addresses_of(cluster, broker, cluster_name):
-        await access.delete_user(cluster, address, user)
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    for address in await access.delete_user(cluster, addresses, user):
         out.show(done(f"delete user to {address} success.", broker=address, user=user))
 
 
@@ -199,8 +199,8 @@ def _acl_command(name: str, word: str, put: PutAcl, help: str) -> click.Command:
         cluster_name: ClusterName = None,
     ) -> None:
         info = access.acl(_split(resources), _split(actions), decision, _split(source_ips or ""))
-        for address in await addresses_of(cluster, broker, cluster_name):
-            await put(cluster, address, subject, info)
+        addresses = await addresses_of(cluster, broker, cluster_name)
+        for address in await put(cluster, addresses, subject, info):
             out.show(done(f"{word} acl to {address} success.", broker=address, subject=subject))
 
     command.__doc__ = help
@@ -231,8 +231,8 @@ async def delete_acl(
     cluster_name: ClusterName = None,
 ) -> None:
     """Delete the policies of a user; only a super user may."""
-    for address in await addresses_of(cluster, broker, cluster_name):
-        await access.delete_acl(cluster, address, subject, resource)
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    for address in await access.delete_acl(cluster, addresses, subject, resource):
         out.show(done(f"delete acl to {address} success.", broker=address, subject=subject))
 
 

@@ -1,5 +1,6 @@
 """The one table of everything that the console can change; pages, JSON and tests go by it."""
 
+from pyromq.console.operations.access import ChangeUser, CreateUser, DeletePolicy, DeleteUser, PutPolicy
 from pyromq.console.operations.brokers import (
     CleanBroker,
     DrainBroker,
@@ -33,6 +34,11 @@ OPERATIONS: dict[str, type[Operation]] = {
         CleanBroker,
         SetOnNameServers,
         PutEntry,
+        CreateUser,
+        ChangeUser,
+        DeleteUser,
+        PutPolicy,
+        DeletePolicy,
     )
 }
 

@@ -5,9 +5,9 @@ from typing import ClassVar
 import msgspec
 
 from pyromq.admin import groups
-from pyromq.admin.failures import NotFound, PartlyFailed
+from pyromq.admin.failures import PartlyFailed
 from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
-from pyromq.console.operations.topics import partly_done
+from pyromq.console.operations.topics import chosen_masters, partly_done
 from pyromq.console.security.roles import Role
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 
@@ -44,12 +44,7 @@ class PutGroup(Operation, frozen=True, kw_only=True):
         return mqadmin("updateSubGroup", namesrv, flags)
 
     async def _addresses(self, around: Surroundings) -> list[str]:
-        wanted = {each.strip() for each in self.at.split(",") if each.strip()}
-        masters = await around.cluster.masters(self.in_cluster or None)
-        found = [each.address for each in masters if not wanted or each.address in wanted]
-        if not found:
-            raise NotFound(f"no master is registered at {self.at}")
-        return found
+        return [member.address for member in await chosen_masters(around, self.in_cluster, self.at)]
 
     async def plan(self, around: Surroundings) -> Plan:
         rows: list[Row] = []

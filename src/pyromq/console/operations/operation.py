@@ -52,6 +52,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The field whose value a person types again before something is deleted."""
     LONG: ClassVar[tuple[str, ...]] = ()
     """Fields with several lines."""
+    SECRET: ClassVar[str] = ""
+    """The field that is shown nowhere again: not on pages, not in URLs, not in the audit log."""
     SECTION: ClassVar[str] = ""
     """The entry of the rail."""
     CAN_BE_UNDONE: ClassVar[bool] = False
@@ -75,8 +77,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     async def run(self, around: Surroundings) -> Done:
         raise NotImplementedError
 
-    def fields(self) -> dict[str, Any]:
-        return msgspec.structs.asdict(self)
+    def told_fields(self) -> dict[str, Any]:
+        """The fields, without the secret one."""
+        found = msgspec.structs.asdict(self)
+        found.pop(self.SECRET, None)
+        return found
 
 
 def mqadmin(command: str, namesrv: str, flags: Mapping[str, object]) -> str:

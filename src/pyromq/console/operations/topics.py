@@ -53,18 +53,10 @@ class PutTopic(Operation, frozen=True, kw_only=True):
             )
         return mqadmin("updateTopic", namesrv, flags)
 
-    async def _masters(self, around: Surroundings) -> list[BrokerMember]:
-        found = await around.cluster.masters(self.in_cluster or None)
-        wanted = {each.strip() for each in self.at.split(",") if each.strip()}
-        chosen = [member for member in found if not wanted or member.address in wanted]
-        if not chosen:
-            raise NotFound(f"no master is registered at {self.at}")
-        return chosen
-
     async def plan(self, around: Surroundings) -> Plan:
         rows: list[Row] = []
         before: dict[str, object] = {}
-        for member in await self._masters(around):
+        for member in await chosen_masters(around, self.in_cluster, self.at):
             now = await _config(around, member.address, self.topic)
             if now is not None:
                 before[member.address] = msgspec.to_builtins(now)
@@ -89,7 +81,7 @@ class PutTopic(Operation, frozen=True, kw_only=True):
             order=self.ordered,
         )
         attributes = f"+message.type={self.message_type}" if self.message_type else None
-        addresses = [member.address for member in await self._masters(around)]
+        addresses = [member.address for member in await chosen_masters(around, self.in_cluster, self.at)]
         try:
             done = await topics.put(around.cluster, addresses, wanted, attributes)
         except PartlyFailed as partly:
@@ -188,8 +180,18 @@ async def _config(around: Surroundings, address: str, topic: str) -> TopicConfig
         return None
 
 
+async def chosen_masters(around: Surroundings, in_cluster: str, at: str) -> list[BrokerMember]:
+    """The masters of one cluster, or of all; with `at`, those at these addresses alone."""
+    found = await around.cluster.masters(in_cluster or None)
+    wanted = {each.strip() for each in at.split(",") if each.strip()}
+    chosen = [member for member in found if not wanted or member.address in wanted]
+    if not chosen:
+        raise NotFound(f"no master is registered at {at}")
+    return chosen
+
+
 def partly_done(partly: PartlyFailed, operation: Operation) -> Done:
     """Both halves, and the same operation for the half that failed."""
     failed = {address: str(problem) for address, problem in partly.failed.items()}
-    again = {key: str(value) for key, value in operation.fields().items()} | {"at": ",".join(failed)}
+    again = {key: str(value) for key, value in operation.told_fields().items()} | {"at": ",".join(failed)}
     return Done([{"address": address} for address in partly.done], (), failed, again)

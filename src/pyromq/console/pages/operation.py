@@ -13,6 +13,9 @@ from pyromq.console.operations.operation import Operation
 from pyromq.console.page import Data
 from pyromq.console.visit import Visit
 
+_WHERE = ("in_cluster", "at")
+"""Fields that come last."""
+
 
 def inputs(kind: type[Operation], given: dict[str, str]) -> list[dict[str, Any]]:
     """What the form asks for, from the fields of the class."""
@@ -27,8 +30,8 @@ def inputs(kind: type[Operation], given: dict[str, str]) -> list[dict[str, Any]]
         elif each.type is int or int in options:
             form = "number"
         else:
-            form = "text" if each.name not in kind.LONG else "lines"
-        value: object = given.get(each.name, default)
+            form = "lines" if each.name in kind.LONG else "secret" if each.name == kind.SECRET else "text"
+        value: object = default if form == "secret" else given.get(each.name, default)
         if form == "box":
             value = value in (True, "true", "on", "1", "True")
         found.append(
@@ -40,7 +43,7 @@ def inputs(kind: type[Operation], given: dict[str, str]) -> list[dict[str, Any]]
                 "required": each.required,
             }
         )
-    return found
+    return sorted(found, key=lambda each: each["name"] in _WHERE)
 
 
 async def form(visit: Visit) -> Data:
@@ -69,7 +72,7 @@ async def post(visit: Visit, sent: dict[str, str]) -> Data:
     """`step=preview` shows what would happen; `step=apply` does it."""
     kind = perform.find(visit, visit.path["operation"])
     operation = perform.read(visit, kind, sent)
-    given = {key: str(value) for key, value in operation.fields().items() if value is not None}
+    given = {key: str(value) for key, value in operation.told_fields().items() if value is not None}
     data = _form(visit, kind, given)
     assert visit.shown is not None
     data |= {"line": operation.line(visit.shown.namesrv), "typed": operation.typed()}

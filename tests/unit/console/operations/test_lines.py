@@ -7,6 +7,7 @@ import pytest
 
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.cli.mqadmin.tree import mqadmin
+from pyromq.console.operations.access import ChangeUser, CreateUser, DeletePolicy, DeleteUser, PutPolicy
 from pyromq.console.operations.all_operations import OPERATIONS
 from pyromq.console.operations.brokers import (
     CleanBroker,
@@ -51,6 +52,13 @@ SAMPLES: list[Operation] = [
     SetOnNameServers(key="k", value="v"),
     PutEntry(namespace="n", key="k", value="v"),
     PutEntry(namespace="n", key="k"),
+    CreateUser(user="ada", password="geheim", user_type="Super"),
+    ChangeUser(user="ada", password="geheim", user_status="disable"),
+    ChangeUser(user="ada", user_type="Normal"),
+    DeleteUser(user="ada"),
+    PutPolicy(user="ada", resources="Topic:a*, Group:*", actions="Pub,Sub", source_ips="10.0.0.0/8"),
+    DeletePolicy(user="ada", resource="Topic:a*"),
+    DeletePolicy(user="ada"),
 ]
 
 
@@ -64,6 +72,12 @@ def test_a_line_is_one_that_mqadmin_accepts(operation: Operation) -> None:
         found = mqadmin.get_command(click.Context(mqadmin), command)
         assert found is not None, command
         found.make_context(command, arguments)
+
+
+@pytest.mark.parametrize("operation", [each for each in SAMPLES if each.SECRET], ids=lambda each: each.NAME)
+def test_a_secret_is_in_no_line_and_in_no_field_that_is_told(operation: Operation) -> None:
+    assert "geheim" not in operation.line(NAMESRV)
+    assert "geheim" not in str(operation.told_fields())
 
 
 def test_every_operation_has_a_line_or_mqadmin_cannot_do_it() -> None:
