@@ -28,6 +28,14 @@ A = TypeVar("A", bound=Answer)
 HERE = Path(__file__).parent
 
 
+@pytest.fixture(autouse=True)
+def kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the pipelines of a test tell of themselves: not in the home of whoever runs it."""
+    directory = tmp_path / "kept runs"
+    monkeypatch.setenv("PYROMQ_PIPELINE_RUNS", str(directory))
+    return directory
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from pyromq.admin.pipeline_runs import RUNS
 from pyromq.cluster.name_servers import name_server_addresses
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Seconds, SizeBytes
 from pyromq.config.options import setting
@@ -47,6 +48,7 @@ class ConsoleSettings(Settings):
     cluster_tls: bool = setting(False, "Connect to the clusters with TLS.", local=True)
     cluster_trust_path: Path | None = setting(None, "Connect to the clusters with TLS, and check their certificates against those in this file, PEM.")
     checkpoints: str = setting("", "Directories of tables and checkpoints of Spark's streaming queries, separated by commas; the pages of topics compare them with the brokers.", local=True)
+    pipeline_runs: Path = setting(RUNS, "Where runs of `pyromq pipeline` tell of themselves (their --runs).")
     dialled_networks: str = setting("", "Link-local addresses and networks that may be dialled although a name server tells them; others of that kind never are.", local=True)
     timeout_seconds: Seconds = setting(3, "How long a server may take for one request.", check=POSITIVE)
 

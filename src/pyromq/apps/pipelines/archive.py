@@ -46,7 +46,6 @@ def archive(
     chosen = topics_options(topics, pattern)
     with job.spark("archive") as spark:
         from pyromq.spark.pipelines.archive import archive as run
-        from pyromq.spark.pipelines.display import reported
 
-        with reported() as show:
+        with job.reported("archive", lake) as show:
             run(spark, defaults | chosen | job.options, lake, trigger=trigger(follow, every), show=show)

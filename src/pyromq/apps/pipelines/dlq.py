@@ -69,14 +69,13 @@ def dlq(
     with job.spark("dlq") as spark:
         from pyromq.spark.pipelines import dlq as letters_of
         from pyromq.spark.pipelines import redrive as driving
-        from pyromq.spark.pipelines.display import reported
         from pyromq.spark.pipelines.lake import condition
         from pyromq.spark.pipelines.tables import show_frame
         from pyromq.spark.pipelines.trace import read_messages, records
 
         wanted = condition(where, since=since, until=until)
         if redrive is not None and checkpoint is not None:
-            with reported() as show:
+            with job.reported("dlq", checkpoint) as show:
                 driving.redrive(
                     spark,
                     job.options,

@@ -1,21 +1,26 @@
 """The options that all pipelines share: the cluster and Spark; a failure is one line."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pyromq import errors
+from pyromq.admin.pipeline_runs import RUNS
+from pyromq.apps.pipelines.kept_run import kept_run
 from pyromq.cli.cluster_options import Cluster, cluster_options
 from pyromq.cli.signals import exit_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from pyromq.spark.pipelines.tallies import Show, Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +41,13 @@ _OPTIONS = (
         "--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable."
     ),
     click.option("--metrics", metavar="HOST:PORT", help="Serve the lag of the job to Prometheus here."),
+    click.option(
+        "--runs",
+        default=str(RUNS),
+        envvar="PYROMQ_PIPELINE_RUNS",
+        metavar="DIR",
+        help="Where this run tells of itself, for the web console; empty: nowhere.",
+    ),
 )
 
 
@@ -49,6 +61,8 @@ class Job:
     memory: str
     settings: dict[str, str] = field(default_factory=dict)
     metrics: str | None = None
+    runs: Path | None = None
+    """Where this run tells of itself."""
 
     @contextmanager
     def spark(self, name: str) -> Iterator["SparkSession"]:
@@ -74,6 +88,23 @@ class Job:
             except PySparkException as problem:
                 raise click.ClickException(short(str(problem))) from problem
 
+    @contextmanager
+    def reported(self, name: str, place: str | None, *, is_live: bool = True) -> "Iterator[Show]":
+        """Show the progress on the terminal, and keep it for the web console."""
+        from pyromq.spark.pipelines.display import reported
+
+        with (
+            kept_run(self.runs, name, place or "", self.options["namesrv"], short) as run,
+            reported(is_live=is_live) as show,
+        ):
+
+            def both(tallies: "Mapping[str, Tally]") -> None:
+                show(tallies)
+                if run is not None:
+                    run.show(tallies)
+
+            yield both
+
 
 def job_options(command: F) -> F:
     """Add these options to a command, which receives them as one argument, `job`."""
@@ -87,10 +118,12 @@ def job_options(command: F) -> F:
         memory: str,
         settings: tuple[str, ...],
         metrics: str | None,
+        runs: str,
         **others: Any,
     ) -> Any:
         options = connector_options(cluster) | assignments("-O", pairs)
-        job = Job(options, master, memory, assignments("--conf", settings), metrics)
+        kept = Path(runs).expanduser() if runs else None
+        job = Job(options, master, memory, assignments("--conf", settings), metrics, kept)
         return command(*arguments, job=job, **others)
 
     for option in reversed(_OPTIONS):

@@ -42,11 +42,10 @@ def replay(
         raise click.UsageError("give either --to TOPIC or --same-topics")
     target = {"topic": to} if to is not None else {}
     with job.spark("replay") as spark:
-        from pyromq.spark.pipelines.display import reported
         from pyromq.spark.pipelines.lake import condition
         from pyromq.spark.pipelines.replay import replay as run
 
-        with reported() as show:
+        with job.reported("replay", lake) as show:
             run(
                 spark,
                 lake,

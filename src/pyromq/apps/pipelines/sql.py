@@ -64,12 +64,11 @@ def sql(
         execute if execute is not None else script.read_text(encoding="utf-8") if script is not None else ""
     )
     with job.spark("sql") as spark:
-        from pyromq.spark.pipelines.display import reported
         from pyromq.spark.pipelines.sql import run_sql
 
         chosen = _sink(sink, assignments("--sink-option", pairs_of_sink), job.options)
         # No progress line on a terminal that shows the tables.
-        with reported(is_live=chosen.format != "console") as show:
+        with job.reported("sql", checkpoint, is_live=chosen.format != "console") as show:
             run_sql(
                 spark,
                 text,

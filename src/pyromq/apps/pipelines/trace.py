@@ -35,14 +35,14 @@ def trace(
         raise click.UsageError(f"--plot {plot}: expected a name that ends in {', '.join(_PLOTS)}")
     with job.spark("trace") as spark:
         from pyromq.spark.pipelines.archive import archive
-        from pyromq.spark.pipelines.display import reported, stdout
+        from pyromq.spark.pipelines.display import stdout
         from pyromq.spark.pipelines.lake import condition, read_lake
         from pyromq.spark.pipelines.tables import cell, table_of
         from pyromq.spark.pipelines.trace import latencies, read_messages, records
 
         options = {"subscribe": trace_topic} | job.options
         if lake is not None:
-            with reported() as show:
+            with job.reported("trace", lake) as show:
                 archive(spark, options, lake, show=show)
             messages = read_lake(spark, lake)
         else:

@@ -1,4 +1,5 @@
-"""A topic's life on Spark: the streaming queries whose checkpoints the settings name, against the brokers.
+"""A topic's life on Spark: the streaming queries whose checkpoints the settings name, against brokers; and
+the runs of pipelines that read it.
 
 Checkpoints are plain files, read in a thread; there is no Spark here.
 """
@@ -9,6 +10,7 @@ from shlex import join
 from pyromq.admin import checkpoints
 from pyromq.admin.checkpoints import Checkpoint
 from pyromq.console.page import Data
+from pyromq.console.pages import pipelines
 from pyromq.console.visit import Visit
 
 _JOBS = (
@@ -29,6 +31,7 @@ async def show(visit: Visit) -> Data:
         "topic": topic,
         "view": visit.snapshot.topics.get(topic),
         "queries": queries,
+        "runs": await pipelines.of_topic(visit, topic),
         "directories": len(directories),
         "commands": commands(visit.shown.namesrv, topic),
     }
