@@ -329,7 +329,7 @@ def main() -> None:
     if options.serve is not None:
         with tempfile.TemporaryDirectory() as home:
             measured = Measured(options.serve, Path(home))
-            serve(measured, lambda: _say(measured.console.url))
+            serve(measured, lambda: _say(measured.console.url), collect_at=Console.COLLECT_AT)
         return
     found = run(QUICK if options.quick else Plan(), options.apache)
     text = json.dumps(found, indent=2)

@@ -86,7 +86,7 @@ def _run(loaded: Loaded[ConsoleSettings]) -> None:
     for notice in loaded.notices:
         click.echo(f"warning: {notice}", err=True)
     server = Console(settings)
-    serve(server, lambda: say_where(server.url, server.first_password))
+    serve(server, lambda: say_where(server.url, server.first_password), collect_at=Console.COLLECT_AT)
 
 
 def say_where(url: str, first_password: str | None) -> None:
@@ -98,7 +98,7 @@ def say_where(url: str, first_password: str | None) -> None:
 
 @console.group()
 def user() -> None:
-    """Change who may log in; a running console reads its users at its start."""
+    """Change who may log in; a running console notices it within a second."""
 
 
 @user.command("add")

@@ -17,6 +17,8 @@ log = logging.getLogger("pyromq.apps")
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 16 * 1024 * 1024
+_COLLECT_AT = (50_000, 20, 100)
+"""When garbage is collected; at fewer objects it takes more time in all, but less at once."""
 _SWITCH_INTERVAL_S = 0.001
 """How long the loop waits for the interpreter while another thread computes; Python's default is 5 ms."""
 
@@ -33,13 +35,15 @@ class Server(Protocol):
         ...
 
 
-def serve(server: Server, announce: Callable[[], None]) -> None:
+def serve(
+    server: Server, announce: Callable[[], None], *, collect_at: tuple[int, int, int] = _COLLECT_AT
+) -> None:
     """Run the server on its own event loop; returns after a graceful stop."""
     report_faults()
     _raise_file_limit()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(server, announce))
+        runner.run(_serve(server, announce, collect_at))
 
 
 def report_faults() -> None:
@@ -59,14 +63,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _settle_memory() -> None:
+def _settle_memory(collect_at: tuple[int, int, int]) -> None:
     """Exclude the objects that exist after the start from garbage collection, and collect less often.
 
     Also keep the memory of large answers instead of returning it to the system each time.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*collect_at)
     with suppress(OSError, AttributeError):  # only glibc has this call
         allocator = ctypes.CDLL(None)
         allocator.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
@@ -80,7 +84,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(server: Server, announce: Callable[[], None]) -> None:
+async def _serve(server: Server, announce: Callable[[], None], collect_at: tuple[int, int, int]) -> None:
     loop = asyncio.get_running_loop()
     stop_asked = asyncio.Event()
 
@@ -96,7 +100,7 @@ async def _serve(server: Server, announce: Callable[[], None]) -> None:
         if signal.getsignal(each) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             loop.add_signal_handler(each, on_signal, each)
     await server.start()
-    _settle_memory()
+    _settle_memory(collect_at)
     announce()
     running = asyncio.create_task(server.run_until_stopped(), name="server")
     waiting = asyncio.create_task(stop_asked.wait(), name="signal")

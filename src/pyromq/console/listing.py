@@ -45,12 +45,18 @@ class Listing(Generic[T]):
 
 
 def listed(
-    visit: Visit, rows: Sequence[T], keys: Mapping[str, Key[T]], *, name: Callable[[T], str], sort: str
+    visit: Visit,
+    rows: Sequence[T],
+    keys: Mapping[str, Key[T]],
+    *,
+    name: Callable[[T], str],
+    sort: str,
+    only: Callable[[T], bool] | None = None,
 ) -> Listing[T]:
     """The page that the URL asks for: `q` filters by name, `sort` is a key, with `-` downwards.
 
-    What is unknown comes last, in either direction. `rows` must depend on the snapshot and the URL alone: the
-    list is ordered once for all viewers.
+    What is unknown comes last, in either direction. `rows` and `only` must depend on the snapshot and the URL
+    alone: the list is ordered once for all viewers.
     """
     asked = visit.text("sort", sort)
     key = keys.get(asked.removeprefix("-"))
@@ -60,7 +66,13 @@ def listed(
     parameters = sorted(each for each in visit.query.multi_items() if each[0] not in _SAME_ORDER)
     ordered: list[T] = visit.shown.kept_list(
         (visit.request.url.path, *parameters),
-        lambda: _ordered(rows, visit.text("q").lower(), key, name, is_downwards=asked.startswith("-")),
+        lambda: _ordered(
+            rows if only is None else list(filter(only, rows)),
+            visit.text("q").lower(),
+            key,
+            name,
+            is_downwards=asked.startswith("-"),
+        ),
     )
     size = visit.page_size
     page = min(visit.page_number, max(1, -(-len(ordered) // size)))

@@ -15,17 +15,21 @@ from pyromq.console.rendering import render, segment
 from pyromq.console.security.roles import Role
 from pyromq.console.visit import Visit
 
+THEMES = ("auto", "light", "dark")
+HTML = "text/html; charset=utf-8"
 Data = dict[str, Any]
 Show = Callable[[Visit], Awaitable[Data | Response]]
 
 NAVIGATION = (
     ("overview", "", "o"),
+    ("problems", "problems", "p"),
     ("topics", "topics", "t"),
     ("groups", "groups", "g"),
     ("dlq", "dlq", "d"),
     ("brokers", "brokers", "b"),
     ("nameservers", "nameservers", "n"),
     ("clients", "clients", "c"),
+    ("pipelines", "pipelines", "l"),
 )
 """The rail: the key of the text, the path below the cluster, and the second key after `g`."""
 
@@ -66,7 +70,7 @@ def answer(
     return Response(
         render(template, context(visit, section) | {"live": live} | data),
         status,
-        media_type="text/html; charset=utf-8",
+        media_type=HTML,
     )
 
 
@@ -83,6 +87,18 @@ def _plain(value: object) -> object:
         return str(value)
 
 
+def name_of_person(visit: Visit) -> str:
+    """What stands in the open place of a shared page."""
+    return render("person.html", {"t": visit.texts, **_who(visit)})
+
+
+def _who(visit: Visit) -> Data:
+    return {
+        "outside": lambda path, **query: visit.state.address(path) + _query(query),
+        "person": None if visit.session is None else visit.session.person,
+    }
+
+
 def context(visit: Visit, section: str) -> Data:
     """What every template may use beside its own data."""
     state = visit.state
@@ -92,9 +108,6 @@ def context(visit: Visit, section: str) -> Data:
         path = "/".join(segment(part) for part in parts if part != "")
         base = f"/c/{segment(visit.cluster_name)}/" if visit.shown is not None else "/"
         return state.address(base + path) + _query(query)
-
-    def outside(path: str, **query: object) -> str:
-        return state.address(path) + _query(query)
 
     def here(**changes: object) -> str:
         """This page with some parameters of its URL changed; the others stay."""
@@ -107,8 +120,9 @@ def context(visit: Visit, section: str) -> Data:
         "lang": visit.texts.language,
         "languages": LANGUAGES,
         "theme": visit.theme,
-        "person": None if visit.session is None or visit.is_refresh else visit.session.person,
-        "csrf": "" if visit.session is None or visit.is_refresh else visit.session.token,
+        "themes": THEMES,
+        "is_shared": visit.is_shared,
+        "csrf": "" if visit.session is None or visit.is_shared else visit.session.token,
         "is_anonymous": visit.session is not None and visit.session is state.anonymous,
         "read_only": state.settings.read_only,
         "cluster_name": visit.cluster_name,
@@ -122,8 +136,9 @@ def context(visit: Visit, section: str) -> Data:
             name: state.address(f"/static/{address}") for name, address in state.static.addresses.items()
         },
         "url": url,
-        "outside": outside,
+        **_who(visit),
         "here": here,
+        "sees": lambda role: visit.session is not None and visit.person.role >= Role[role],
         "may": lambda role: (
             visit.session is not None
             and visit.person.role >= Role[role]

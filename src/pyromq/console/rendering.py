@@ -16,6 +16,8 @@ from markupsafe import Markup
 from pyromq.console.visible import visible
 
 UNKNOWN = "–"
+OPEN_PLACE = "<!-- person -->"
+"""What `layout.html` has where a shared page names its viewer; no value can contain it: they are escaped."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SPARK_WIDTH, _SPARK_HEIGHT = 96.0, 20.0
 
@@ -116,6 +118,12 @@ def environment() -> Environment:
         "points": points,
     }
     return made
+
+
+def compile_all() -> None:
+    """Compile every template, which takes a while: no viewer shall wait for it."""
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 def render(template: str, context: dict[str, Any]) -> str:

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from typing import ClassVar
 
 import uvicorn
 
 from pyromq.console.app import make_app
+from pyromq.console.rendering import compile_all
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
@@ -26,6 +28,9 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Console:
+    COLLECT_AT: ClassVar[tuple[int, int, int]] = (5_000, 5, 100)
+    """For the garbage collector: pages make many objects, and ten times as many would take 50 ms at once."""
+
     def __init__(self, settings: ConsoleSettings) -> None:
         """Raises ConfigError if it would listen beyond this machine without users."""
         self.settings = settings
@@ -56,6 +61,7 @@ class Console:
         )
 
     async def start(self) -> None:
+        compile_all()
         settings = self.settings
         listener = listening_socket(settings.bind_address, settings.listen_port)
         self._port = listener.getsockname()[1]

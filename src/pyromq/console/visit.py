@@ -38,8 +38,8 @@ class Visit:
     """The same cluster with its own table of what did not answer to this page."""
     cookies: dict[str, str] = field(default_factory=dict)
     """Choices of this visit that the browser keeps."""
-    is_refresh: bool = False
-    """The answer is for everybody: it names no person."""
+    is_shared: bool = False
+    """The answer is for everybody: the place of the person's name stays open."""
 
     @property
     def person(self) -> Person:

@@ -33,7 +33,7 @@ def test_threads_hand_the_interpreter_to_the_loop_within_a_millisecond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for setup in ("report_faults", "_raise_file_limit", "_settle_memory"):
-        monkeypatch.setattr(serving, setup, lambda: None)
+        monkeypatch.setattr(serving, setup, lambda *_: None)
     server = Recorder()
     serving.serve(server, lambda: None)
     assert server.switch_interval_s == pytest.approx(0.001)

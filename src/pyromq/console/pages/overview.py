@@ -1,22 +1,34 @@
 """The first page of a cluster: what is wrong, then how much goes through it."""
 
 from pyromq.console.charts import chart, span_of
+from pyromq.console.listing import Key, listed
 from pyromq.console.page import Data
-from pyromq.console.pages.topics import is_own
+from pyromq.console.pages.topics import known_topics
 from pyromq.console.visit import Visit
+from pyromq.console.watch.values import Problem, Severity
+
+_SHOWN = 20
+"""More problems than these are on their own page."""
+_ORDER = {severity: place for place, severity in enumerate(Severity)}
+_KEYS: dict[str, Key[Problem]] = {
+    "severity": lambda problem: (_ORDER[problem.severity], -problem.since_ms),
+    "since": lambda problem: problem.since_ms,
+}
 
 
 async def show(visit: Visit) -> Data:
-    snapshot = visit.snapshot
+    snapshot, shown = visit.snapshot, visit.shown
+    assert shown is not None
     span_s = span_of(visit)
     lags = [group.lag for group in snapshot.groups.values() if group.lag is not None and not group.is_system]
     return {
         "at_ms": snapshot.at_ms,
         "problems": snapshot.problems,
+        "shown": _SHOWN,
         "in_per_s": snapshot.in_per_s,
         "out_per_s": snapshot.out_per_s,
         "lag": sum(lags) if lags else None,
-        "topics": sum(map(is_own, snapshot.topics.values())),
+        "topics": len(known_topics(shown, with_system=False)),
         "groups": sum(not group.is_system for group in snapshot.groups.values()),
         "brokers": snapshot.brokers,
         "name_servers": snapshot.name_servers,
@@ -24,6 +36,16 @@ async def show(visit: Visit) -> Data:
         "lag_chart": chart(visit, span_s, ("cluster", "", "lag")),
         "span": visit.text("span", "1h"),
     }
+
+
+async def problems(visit: Visit) -> Data:
+    """The standing problems, the worst first."""
+    severity = visit.text("severity")
+    only = (lambda problem: problem.severity == severity) if severity else None
+    page = listed(
+        visit, visit.snapshot.problems, _KEYS, name=lambda problem: problem.name, sort="severity", only=only
+    )
+    return {"problems": page.rows, "list": page, "severity": severity, "severities": list(Severity)}
 
 
 async def clusters(visit: Visit) -> Data:

@@ -1,8 +1,7 @@
 """The list of topics, from the snapshot: opening it asks nobody anything."""
 
-from typing import Any
-
 from pyromq.admin.topics import is_derived
+from pyromq.console.clusters import ShownCluster
 from pyromq.console.listing import Key, listed
 from pyromq.console.page import Data
 from pyromq.console.visit import Visit
@@ -24,10 +23,19 @@ def is_own(topic: TopicView) -> bool:
     return not topic.is_system and not is_derived(topic.name)
 
 
+def known_topics(shown: ShownCluster, *, with_system: bool) -> list[TopicView]:
+    """Made once for each snapshot: there may be ten thousand."""
+    every = shown.snapshot.topics.values()
+    return shown.kept_list(
+        ("topics", with_system), lambda: [topic for topic in every if with_system or is_own(topic)]
+    )
+
+
 async def show(visit: Visit) -> Data:
-    with_system, kind = visit.flag("system"), visit.text("type")
-    every = [topic for topic in visit.snapshot.topics.values() if with_system or is_own(topic)]
-    wanted = [topic for topic in every if not kind or topic.kind == kind]
-    page = listed(visit, wanted, KEYS, name=lambda topic: topic.name, sort="name")
-    kinds: list[Any] = sorted({topic.kind for topic in every})
+    shown, with_system, kind = visit.shown, visit.flag("system"), visit.text("type")
+    assert shown is not None
+    every = known_topics(shown, with_system=with_system)
+    kinds = shown.kept_list(("kinds", with_system), lambda: sorted({topic.kind for topic in every}))
+    only = (lambda topic: topic.kind == kind) if kind else None
+    page = listed(visit, every, KEYS, name=lambda topic: topic.name, sort="name", only=only)
     return {"topics": page.rows, "list": page, "kinds": kinds, "kind": kind, "system": with_system}

@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from pyromq.console.watch.broker_part import BrokerPart, PairPart, TopicPart, TopicShape
+import msgspec
+
+from pyromq.console.watch.broker_part import BrokerPart, PairPart, TopicPart
 from pyromq.console.watch.forecast import LagForecast, LossClock
 from pyromq.console.watch.values import GroupState, GroupTopicView, GroupView, Told, TopicView
 from pyromq.protocol import names
@@ -23,55 +25,54 @@ class Spread(Protocol):
     def __call__(self, items: Iterable[T]) -> AsyncIterator[T]: ...
 
 
-class _Age:
-    """A joined figure is as old as its oldest part, and has the first problem of its parts."""
-
-    __slots__ = ("at_ms", "problem")
-
-    def __init__(self, told: Told) -> None:
-        self.at_ms = told.at_ms
-        self.problem = told.problem
-
-    def add(self, told: Told) -> None:
-        if told.at_ms is not None and (self.at_ms is None or told.at_ms < self.at_ms):
-            self.at_ms = told.at_ms
-        if told.problem and not self.problem:
-            self.problem = told.problem
-
-    @property
-    def told(self) -> Told:
-        return Told(self.at_ms, self.problem)
+# There are ten thousand of these for a moment: the garbage collector does not have to look at them. A sum is
+# as old as its oldest part, and has the first problem of its parts.
 
 
-class _TopicSum:
-    __slots__ = ("age", "brokers", "groups", "held", "in_per_s", "kind", "out_per_s", "perm", "read", "write")
+class _TopicSum(msgspec.Struct, gc=False):
+    kind: str
+    at_ms: int | None
+    problem: str
+    read: int = 0
+    write: int = 0
+    perm: int = 0
+    brokers: tuple[str, ...] = ()
+    held: int | None = None
+    in_per_s: float | None = None
+    out_per_s: float | None = None
+    groups: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def __init__(self, shape: TopicShape, told: Told) -> None:
-        self.kind = shape.kind
-        self.read = self.write = self.perm = 0
-        self.brokers: list[str] = []
-        self.held: int | None = None
-        self.in_per_s: float | None = None
-        self.out_per_s: float | None = None
-        self.groups: dict[str, int] = {}
-        self.age = _Age(told)
+
+class _PairSum(msgspec.Struct, gc=False):
+    """A group in one topic."""
+
+    lag: int = 0
+    oldest_ms: int | None = None
+    out_per_s: float | None = None
+    lost: int | None = None
 
 
-class _GroupSum:
-    __slots__ = ("age", "is_broadcasting", "lost", "members", "moved_at", "out_per_s", "topics")
+class _GroupSum(msgspec.Struct, gc=False):
+    at_ms: int | None
+    problem: str
+    members: int | None = None
+    is_broadcasting: bool | None = None
+    topics: dict[str, _PairSum] = msgspec.field(default_factory=dict)
+    moved_at: float | None = None
+    out_per_s: float | None = None
+    lost: int | None = None
 
-    def __init__(self, told: Told) -> None:
-        self.members: int | None = None
-        self.is_broadcasting: bool | None = None
-        self.topics: dict[str, list[PairPart]] = {}
-        self.moved_at: float | None = None
-        self.out_per_s: float | None = None
-        self.lost: int | None = None
-        self.age = _Age(told)
+
+def _add_told(whole: _TopicSum | _GroupSum, told: Told) -> None:
+    if told.at_ms is not None and (whole.at_ms is None or told.at_ms < whole.at_ms):
+        whole.at_ms = told.at_ms
+    if told.problem and not whole.problem:
+        whole.problem = told.problem
 
 
 class Joined:
-    """Topics and groups of all parts, summed up."""
+    """Topics and groups of all parts, summed up. Taking one frees its sums, so that ten thousand of them are
+    not freed at once: groups first, which look at the topics of their dead letters."""
 
     def __init__(self) -> None:
         self.topics: dict[str, _TopicSum] = {}
@@ -87,7 +88,7 @@ class Joined:
             for group, (members, is_broadcasting) in groups:
                 found = self.groups.get(group)
                 if found is None:
-                    found = self.groups[group] = _GroupSum(told)
+                    found = self.groups[group] = _GroupSum(told.at_ms, told.problem)
                 # Members are connected to every broker of their topics: the largest number is the true one.
                 if members is not None and (found.members is None or members > found.members):
                     found.members = members
@@ -100,10 +101,10 @@ class Joined:
     def _add_topic(self, topic: str, here: TopicPart, broker_name: str, told: Told) -> None:
         whole = self.topics.get(topic)
         if whole is None:
-            whole = self.topics[topic] = _TopicSum(here.shape, told)
+            whole = self.topics[topic] = _TopicSum(here.shape.kind, told.at_ms, told.problem)
         else:
-            whole.age.add(told)
-        whole.brokers.append(broker_name)
+            _add_told(whole, told)
+        whole.brokers += (broker_name,)
         whole.read += here.shape.read_queues
         whole.write += here.shape.write_queues
         whole.perm |= here.shape.perm
@@ -113,10 +114,16 @@ class Joined:
     def _add_pair(self, topic: str, group: str, pair: PairPart, told: Told) -> None:
         found = self.groups.get(group)
         if found is None:
-            found = self.groups[group] = _GroupSum(told)
+            found = self.groups[group] = _GroupSum(told.at_ms, told.problem)
         else:
-            found.age.add(told)
-        found.topics.setdefault(topic, []).append(pair)
+            _add_told(found, told)
+        whole = found.topics.get(topic)
+        if whole is None:
+            whole = found.topics[topic] = _PairSum()
+        whole.lag += pair.lag
+        whole.out_per_s, whole.lost = plus(whole.out_per_s, pair.out_per_s), plus(whole.lost, pair.lost)
+        if pair.oldest_ms and (whole.oldest_ms is None or pair.oldest_ms < whole.oldest_ms):
+            whole.oldest_ms = pair.oldest_ms
         found.out_per_s = plus(found.out_per_s, pair.out_per_s)
         found.lost = plus(found.lost, pair.lost)
         if found.moved_at is None or pair.moved_at > found.moved_at:
@@ -126,14 +133,14 @@ class Joined:
             read.groups[group] = read.groups.get(group, 0) + pair.lag
             read.out_per_s = plus(read.out_per_s, pair.out_per_s)
 
-    def topic_view(self, name: str, system: frozenset[str], trend: tuple[float, ...]) -> TopicView:
-        found = self.topics[name]
+    def take_topic(self, name: str, system: frozenset[str], trend: tuple[float, ...]) -> TopicView:
+        found = self.topics.pop(name)
         worst = max(found.groups, key=found.groups.__getitem__, default=None)
         return TopicView(
             name=name,
             kind=found.kind,
             is_system=is_system_topic(name, system),
-            brokers=tuple(found.brokers),
+            brokers=found.brokers,
             read_queues=found.read,
             write_queues=found.write,
             perm=found.perm,
@@ -144,10 +151,10 @@ class Joined:
             worst_group=worst,
             groups=tuple(sorted(found.groups)),
             trend=trend,
-            told=found.age.told,
+            told=Told(found.at_ms, found.problem),
         )
 
-    def group_view(
+    def take_group(
         self,
         name: str,
         now_s: float,
@@ -157,8 +164,14 @@ class Joined:
         loss: LossClock | None,
         trend: tuple[float, ...],
     ) -> GroupView:
-        found = self.groups[name]
-        topics = sorted((_in_topic(*each) for each in found.topics.items()), key=_worst_first)
+        found = self.groups.pop(name)
+        topics = sorted(
+            (
+                GroupTopicView(topic, each.lag, each.oldest_ms, each.out_per_s, each.lost)
+                for topic, each in found.topics.items()
+            ),
+            key=_worst_first,
+        )
         lag = sum(each.lag for each in topics) if topics else None
         times = [each.oldest_unread_ms for each in topics if each.oldest_unread_ms is not None]
         letters = self.topics.get(names.dlq_topic(name))
@@ -177,22 +190,8 @@ class Joined:
             forecast=forecast,
             loss=loss,
             trend=trend,
-            told=found.age.told,
+            told=Told(found.at_ms, found.problem),
         )
-
-
-def _in_topic(topic: str, parts: list[PairPart]) -> GroupTopicView:
-    rate: float | None = None
-    lost: int | None = None
-    for part in parts:
-        rate, lost = plus(rate, part.out_per_s), plus(lost, part.lost)
-    return GroupTopicView(
-        topic=topic,
-        lag=sum(part.lag for part in parts),
-        oldest_unread_ms=min((part.oldest_ms for part in parts if part.oldest_ms), default=None),
-        out_per_s=rate,
-        lost=lost,
-    )
 
 
 def _worst_first(view: GroupTopicView) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pyromq.console.watch.values import (
     BrokerView,
+    GoneBroker,
     GroupState,
     GroupView,
     NameServerView,
@@ -19,6 +20,7 @@ from pyromq.console.watch.values import (
 KINDS = (
     "nameserver-silent",
     "nameserver-differs",
+    "broker-gone",
     "broker-silent",
     "broker-refuses-lists",
     "broker-without-master",
@@ -52,6 +54,11 @@ def of_name_servers(servers: Iterable[NameServerView]) -> Iterator[Problem]:
                 server.address,
                 brokers=", ".join(server.differs),
             )
+
+
+def of_gone(gone: Iterable[GoneBroker]) -> Iterator[Problem]:
+    for broker in gone:
+        yield _problem("broker-gone", Severity.ALARM, "broker", broker.key, address=broker.address)
 
 
 def of_brokers(brokers: Iterable[BrokerView]) -> Iterator[Problem]:
@@ -90,25 +97,24 @@ def of_brokers(brokers: Iterable[BrokerView]) -> Iterator[Problem]:
             )
 
 
-def of_groups(groups: Iterable[GroupView], now_ms: int) -> Iterator[Problem]:
-    for group in groups:
-        if group.is_system:
-            continue
-        if group.lost:
-            yield _problem("group-lost", Severity.ALARM, "group", group.name, lost=group.lost)
-        if group.loss is not None and not group.loss.is_poor and group.loss.at_ms - now_ms < _SOON_MS:
-            yield _problem(
-                "group-loses-soon",
-                Severity.ALARM,
-                "group",
-                group.name,
-                at_ms=group.loss.at_ms,
-                lag=group.lag or 0,
-            )
-        if group.state is GroupState.STUCK:
-            yield _problem("group-stuck", Severity.WARNING, "group", group.name, lag=group.lag or 0)
-        elif group.state is GroupState.EMPTY and group.lag:
-            yield _problem("group-unread", Severity.NOTE, "group", group.name, lag=group.lag)
+def of_group(group: GroupView, now_ms: int) -> Iterator[Problem]:
+    if group.is_system:
+        return
+    if group.lost:
+        yield _problem("group-lost", Severity.ALARM, "group", group.name, lost=group.lost)
+    if group.loss is not None and not group.loss.is_poor and group.loss.at_ms - now_ms < _SOON_MS:
+        yield _problem(
+            "group-loses-soon",
+            Severity.ALARM,
+            "group",
+            group.name,
+            at_ms=group.loss.at_ms,
+            lag=group.lag or 0,
+        )
+    if group.state is GroupState.STUCK:
+        yield _problem("group-stuck", Severity.WARNING, "group", group.name, lag=group.lag or 0)
+    elif group.state is GroupState.EMPTY and group.lag:
+        yield _problem("group-unread", Severity.NOTE, "group", group.name, lag=group.lag)
 
 
 class Standing:

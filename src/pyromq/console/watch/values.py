@@ -92,6 +92,23 @@ class BrokerView:
         return f"{self.name}/{self.broker_id}"
 
 
+@dataclass(frozen=True, slots=True)
+class GoneBroker:
+    """A broker that was registered, and is not any more: it was killed, cut off, or stopped."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    since_ms: int
+    told_ms: int | None
+    """When it last answered."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}/{self.broker_id}"
+
+
 class TopicView(msgspec.Struct, frozen=True, gc=False):
     """A topic, over all its brokers. `kind` is its message type (`NORMAL`, `FIFO`, …), UNSPECIFIED without
     one; `perm` is the union of the permissions on its brokers."""
@@ -140,8 +157,7 @@ class GroupTopicView(msgspec.Struct, frozen=True, gc=False):
     lost: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupView(msgspec.Struct, frozen=True, gc=False):
     """A consumer group, over all topics and brokers. `topics` is sorted by lag, the worst first; its retries
     are one of them."""
 
@@ -161,7 +177,7 @@ class GroupView:
     loss: LossClock | None = None
     trend: tuple[float, ...] = ()
     """Its lag, oldest first."""
-    told: Told = field(default_factory=Told)
+    told: Told = Told()
 
     def age_ms(self, now_ms: int) -> int | None:
         """Lag as time: the age of the oldest unread message."""
@@ -205,6 +221,7 @@ class Snapshot:
     at_ms: int = 0
     version: int = 0
     brokers: tuple[BrokerView, ...] = ()
+    gone: tuple[GoneBroker, ...] = ()
     topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
     groups: Mapping[str, GroupView] = field(default_factory=lambda: MappingProxyType({}))
     name_servers: tuple[NameServerView, ...] = ()

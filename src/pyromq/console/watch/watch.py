@@ -8,11 +8,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, replace
-from heapq import nsmallest
+from dataclasses import dataclass
+from heapq import nlargest, nsmallest
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 from zlib import crc32
+
+from msgspec import structs
 
 from pyromq.admin import figures, name_servers
 from pyromq.admin.cluster import BrokerMember, Cluster, members_of
@@ -20,7 +22,10 @@ from pyromq.clock import Clock
 from pyromq.console.watch import asking, joining, problems, runtime
 from pyromq.console.watch.aside import Aside
 from pyromq.console.watch.broker_part import BrokerPart
+from pyromq.console.watch.departures import Departures
 from pyromq.console.watch.forecast import (
+    MIN_READINGS,
+    FullDisk,
     LagForecast,
     LossClock,
     full_disk,
@@ -129,12 +134,14 @@ class Watch:
         self._parts: dict[str, BrokerPart] = {}
         """By address."""
         self._questions: dict[tuple[str, str], _Question] = {}
+        self._departures = Departures()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._standing = problems.Standing()
         self._histories: Histories[Key] = Histories(_MAX_HISTORIES)
         self._members: dict[str, tuple[int | None, float | None]] = {}
         """The number of members of each group, and when it last changed."""
         self._forecasts: dict[str, tuple[float, LagForecast | None, LossClock | None]] = {}
+        self._full_disks: dict[str, tuple[float, FullDisk | None]] = {}
         self._open_topics: dict[str, float] = {}
         self._is_changed = False
         self._publish_at_s = 0.0
@@ -299,6 +306,9 @@ class Watch:
             if server.info is not None:
                 for member in members_of(server.info):
                     members.setdefault(member.address, member)
+        known = [part.member for part in self._parts.values()]
+        told_ms = {address: part.told.at_ms for address, part in self._parts.items()}
+        self._departures.follow(known, members, told_ms, self._clock.now_ms())
         for gone in self._parts.keys() - members.keys():
             self._drop(gone)
             del self._parts[gone]
@@ -380,25 +390,30 @@ class Watch:
         """Join what was told into a new snapshot."""
         self._is_changed = False
         start_s, now_ms = self._clock.monotonic(), self._clock.now_ms()
-        joined = Joined()
+        joined, spread = Joined(), self._slices.spread
         tellers = [part for part in self._parts.values() if part.lists_told.at_ms is not None]
         for part in tellers:
-            await joined.add(part, self._slices.spread)
-        brokers = tuple(self._broker_view(part, now_ms) for part in self._in_order())
+            await joined.add(part, spread)
+        brokers = tuple([self._broker_view(part, now_ms) async for part in spread(self._in_order())])
         groups = await self._group_views(joined, tellers, now_ms)
         topic_views = await self._topic_views(joined, now_ms)
         servers = self._name_server_views()
+        gone = self._departures.views()
         found = [
             *problems.of_name_servers(servers),
+            *problems.of_gone(gone),
             *problems.of_brokers(brokers),
-            *problems.of_groups(groups.values(), now_ms),
         ]
+        async for group in spread(groups.values()):
+            found += problems.of_group(group, now_ms)
+        await self._slices.wait_for_turn()
         in_per_s = _sum(view.in_per_s for view in brokers if view.is_master)
         out_per_s = _sum(view.out_per_s for view in brokers if view.is_master)
         self.snapshot = Snapshot(
             at_ms=now_ms,
             version=self.snapshot.version + 1,
             brokers=brokers,
+            gone=gone,
             topics=MappingProxyType(topic_views),
             groups=MappingProxyType(groups),
             name_servers=servers,
@@ -421,9 +436,7 @@ class Watch:
 
     def _broker_view(self, part: BrokerPart, now_ms: int) -> BrokerView:
         key = f"{part.member.broker_name}/{part.member.broker_id}"
-        history = self._histories.get(("broker", key, "disk"))
-        ratios = [] if history is None else history.hour.readings()
-        view = runtime.view(part, full_disk(ratios, runtime.clean_at(part), now_ms))
+        view = runtime.view(part, self._full_disk(part, key, now_ms))
         if part.told.is_answering:
             at_s = now_ms / 1000
             for figure, value in (("in", view.in_per_s), ("out", view.out_per_s), ("disk", view.disk_ratio)):
@@ -431,17 +444,31 @@ class Watch:
                     self._histories.put(("broker", key, figure), at_s, value)
         return view
 
+    def _full_disk(self, part: BrokerPart, key: str, now_ms: int) -> FullDisk | None:
+        """At most half a minute old, like the forecasts of groups."""
+        now_s = self._clock.monotonic()
+        known = self._full_disks.get(key)
+        if known is not None and now_s - known[0] < _FORECAST_S:
+            return known[1]
+        history = self._histories.get(("broker", key, "disk"))
+        ratios = [] if history is None else history.hour.readings()
+        found = full_disk(ratios, runtime.clean_at(part), now_ms)
+        if len(ratios) >= MIN_READINGS:
+            self._full_disks[key] = now_s, found
+        return found
+
     async def _topic_views(self, joined: Joined, now_ms: int) -> dict[str, TopicView]:
         system = joining.system_topics(self._parts)
         views: dict[str, TopicView] = {}
         now_s, at_s = self._clock.monotonic(), now_ms / 1000
         self._open_topics = {name: until for name, until in self._open_topics.items() if until > now_s}
-        async for name in self._slices.spread(joined.topics):
+        async for name in self._slices.spread(list(joined.topics)):
             history = self._histories.get(("topic", name, "in"))
-            views[name] = joined.topic_view(name, system, _trend(history))
-        busy = sorted(views.values(), key=lambda view: view.in_per_s or 0.0, reverse=True)[:_BUSY_TOPICS]
+            views[name] = joined.take_topic(name, system, _trend(history))
+        await self._slices.wait_for_turn()
+        busy = nlargest(_BUSY_TOPICS, views.values(), key=lambda view: view.in_per_s or 0.0)
         remembered = {view.name for view in busy if view.in_per_s} | self._open_topics.keys()
-        for name in remembered & views.keys():
+        async for name in self._slices.spread(remembered & views.keys()):
             for figure, value in (("in", views[name].in_per_s), ("out", views[name].out_per_s)):
                 if value is not None:
                     self._histories.put(("topic", name, figure), at_s, value)
@@ -453,9 +480,9 @@ class Watch:
         now_s, at_s = self._clock.monotonic(), now_ms / 1000
         retention_s = _shortest_retention(tellers, now_ms)
         views: dict[str, GroupView] = {}
-        async for name in self._slices.spread(joined.groups):
+        async for name in self._slices.spread(list(joined.groups)):
             _, forecast, loss = self._forecasts.get(name, (0.0, None, None))
-            view = joined.group_view(
+            view = joined.take_group(
                 name,
                 now_s,
                 self._members_changed(name, joined.groups[name].members, now_s),
@@ -486,7 +513,7 @@ class Watch:
         """With a forecast that is at most half a minute old: it takes a while to compute."""
         if not view.lag:
             self._forecasts.pop(view.name, None)
-            return replace(view, forecast=None, loss=None) if view.forecast or view.loss else view
+            return structs.replace(view, forecast=None, loss=None) if view.forecast or view.loss else view
         known = self._forecasts.get(view.name)
         if known is not None and now_s - known[0] < _FORECAST_S:
             return view
@@ -498,7 +525,7 @@ class Watch:
         if ages is not None and retention_s is not None and view.oldest_unread_ms is not None:
             loss = loss_clock(ages.hour.readings(since_s), retention_s, now_ms)
         self._forecasts[view.name] = now_s, forecast, loss
-        return replace(view, forecast=forecast, loss=loss)
+        return structs.replace(view, forecast=forecast, loss=loss)
 
     def _name_server_views(self) -> tuple[NameServerView, ...]:
         infos = {each.address: each.info for each in self._servers.values() if each.info is not None}
@@ -528,6 +555,8 @@ class Watch:
             brokers = {("broker", view.key) for view in snapshot.brokers}
             groups = {("group", name) for name in snapshot.groups}
             kept = brokers | groups | {("topic", name) for name in snapshot.topics} | {("cluster", "")}
+            keys = {view.key for view in snapshot.brokers}
+            self._full_disks = {key: each for key, each in self._full_disks.items() if key in keys}
             self._histories.keep(key for key in self._histories if key[:2] in kept)
 
 

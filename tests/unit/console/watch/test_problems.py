@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from pyromq.console.watch.forecast import FullDisk, LossClock
-from pyromq.console.watch.problems import KINDS, Standing, of_brokers, of_groups, of_name_servers
+from pyromq.console.watch.problems import KINDS, Standing, of_brokers, of_group, of_name_servers
 from pyromq.console.watch.values import (
     BrokerView,
     GroupState,
@@ -37,7 +39,7 @@ def kinds_of_broker(**changes: object) -> list[str]:
 
 
 def kinds_of_group(**changes: object) -> list[str]:
-    return [each.kind for each in of_groups([replace(GROUP, **changes)], NOW_MS)]  # type: ignore[arg-type]
+    return [each.kind for each in of_group(structs.replace(GROUP, **changes), NOW_MS)]
 
 
 def test_a_sound_cluster_has_no_problems() -> None:
@@ -88,8 +90,8 @@ def test_a_problem_keeps_its_first_time_until_it_is_gone() -> None:
 
 def test_alarms_come_before_warnings_and_notes() -> None:
     found = [
-        *of_groups([replace(GROUP, state=GroupState.EMPTY, lag=5)], NOW_MS),
-        *of_groups([replace(GROUP, state=GroupState.STUCK, lag=5)], NOW_MS),
+        *of_group(structs.replace(GROUP, state=GroupState.EMPTY, lag=5), NOW_MS),
+        *of_group(structs.replace(GROUP, state=GroupState.STUCK, lag=5), NOW_MS),
         *of_brokers([replace(BROKER, told=Told(1, "no answer"))]),
     ]
     dated = Standing().dated(found, NOW_MS)
