@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.support.chromium import axe
-from tests.support.console_cluster import GROUP, ORDERS
+from tests.support.console_cluster import GROUP, ORDERS, RUN
 from tests.support.console_thread import ConsoleThread, console_thread
 
 from pyromq.console.all_pages import PAGES
@@ -21,6 +21,7 @@ BELOW = {
     "/c/{cluster}/brokers/{name}/{id:int}": "/c/default/brokers/broker-a/0",
     "/c/{cluster}/do/{operation}": "/c/default/do/offsets.reset",
     "/c/{cluster}/find": "/c/default/find?q=ord",
+    "/c/{cluster}/pipelines/{id}": f"/c/default/pipelines/{RUN}",
     "/c/{cluster}/clients": f"/c/default/clients?group={GROUP}",
 }
 

@@ -139,14 +139,17 @@ def test_a_tail_shows_what_arrives_and_can_be_paused(console: ConsoleThread, pag
     page.get_by_role("cell", name="third").wait_for()
 
 
-def test_a_broker_that_dies_leaves_the_page_without_a_reload(console: ConsoleThread, page: Any) -> None:
+def test_a_broker_that_dies_leaves_the_table_and_is_still_named(console: ConsoleThread, page: Any) -> None:
     page.goto(f"{console.url}/c/default/brokers")
     row = page.get_by_role("rowheader", name="broker-b/0")
     assert row.count() == 1
     console.call(console.cluster.kill_broker(1))
     row.wait_for(state="detached", timeout=60_000)
+    named = page.locator("main .alarm", has_text="broker-b/0")
+    named.wait_for()
     console.call(console.cluster.start_broker(1))
     row.wait_for(timeout=60_000)
+    named.wait_for(state="detached", timeout=60_000)
 
 
 def test_a_page_says_when_it_is_not_live_any_more(

@@ -62,18 +62,23 @@ def test_settings_are_printed_without_secrets(monkeypatch: pytest.MonkeyPatch) -
     assert "secretKey=******\n" in done.stdout
 
 
-def test_a_standalone_cluster_has_its_console_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("--brokers", "2")], ids=["one broker", "processes"])
+def test_a_standalone_cluster_has_its_console_beside_it(tmp_path: Path, more: tuple[str, ...]) -> None:
     words = ("standalone", "--namesrv-port", "0", "--broker-port", "0", "--grpc-port", "-1", "--console", "0")
     program = subprocess.Popen(
-        [sys.executable, "-m", "pyromq", *words, "--store", str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "pyromq", *words, *more, "--store", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert program.stdout is not None
-        lines = [program.stdout.readline() for _ in range(3)]
+        lines = [program.stdout.readline()]
+        while lines[-1] and not lines[-1].startswith("Log in"):
+            lines.append(program.stdout.readline())
         assert lines[0].startswith("PyroMQ is ready")
-        found = re.fullmatch(r"The console is at (http://127\.0\.0\.1:\d+/)\n", lines[1])
+        found = re.fullmatch(r"The console is at (http://127\.0\.0\.1:\d+/)\n", lines[-2])
         assert found is not None, lines
-        assert re.fullmatch(r"Log in as admin with \S{20,} \(it is shown only now\)\n", lines[2])
+        assert re.fullmatch(r"Log in as admin with \S{20,} \(it is shown only now\)\n", lines[-1])
         with urllib.request.urlopen(f"{found[1]}health", timeout=30) as answer:
             assert answer.read() == b'{"status":"UP"}'
     finally:

@@ -215,7 +215,7 @@ async def test_a_silent_name_server_is_a_problem_and_no_empty_table() -> None:
         assert [each.kind for each in snapshot.problems if each.about != "group"] == ["nameserver-silent"]
 
 
-async def test_a_broker_that_leaves_the_routes_leaves_the_snapshot() -> None:
+async def test_a_broker_that_leaves_the_routes_leaves_the_lists_and_is_still_named() -> None:
     clock = ManualClock()
     async with (
         ToldCluster(*told_brokers()) as told,
@@ -229,6 +229,12 @@ async def test_a_broker_that_leaves_the_routes_leaves_the_snapshot() -> None:
         snapshot = await watch.look()
         assert [each.name for each in snapshot.brokers] == ["broker-0"]
         assert snapshot.topics[TOPIC].worst_lag == 60
+        assert [(each.key, each.address) for each in snapshot.gone] == [("broker-1/0", gone.address)]
+        assert "broker-gone" in {each.kind for each in snapshot.problems}
+        told.brokers.append(gone)
+        clock.advance(5.0)
+        await watch.look()
+        assert watch.snapshot.gone == ()
         await gone.server.stop(grace_s=0)
 
 

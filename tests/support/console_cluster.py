@@ -8,8 +8,9 @@ from typing import Any
 
 from tests.support.console_browser import Browser
 
-from pyromq.admin import groups, messages, offsets, topics
+from pyromq.admin import groups, messages, offsets, pipeline_runs, topics
 from pyromq.admin.cluster import Cluster
+from pyromq.admin.pipeline_runs import PipelineRun, QueryRun, TopicRun
 from pyromq.console.app import make_app
 from pyromq.console.security.roles import Role
 from pyromq.console.security.users import Users
@@ -24,6 +25,7 @@ from pyromq.standalone import Standalone
 from pyromq.testing.clusters import aio_cluster
 
 ORDERS, GROUP, QUEUES, SENT, LETTERS = "Orders", "billing", 4, 60, 3
+RUN = "archive-1700000000000-7"
 HOSTILE = "<script>alert(1)</script>\u202e\"'&"
 PASSWORD = "correct horse battery"
 
@@ -65,6 +67,7 @@ async def shown_cluster(home: Path, **settings: Any) -> AsyncIterator[Shown]:
         for role in Role:
             users.put(role.word, PASSWORD, role, reads_bodies=role is not Role.VIEWER)
         chosen: dict[str, Any] = {"namesrv_addr": running.namesrv, "home": home, **settings}
+        chosen.setdefault("pipeline_runs", keep_run(home, running.namesrv))
         state = State(ConsoleSettings(**chosen), users)
         await state.open()
         try:
@@ -75,6 +78,18 @@ async def shown_cluster(home: Path, **settings: Any) -> AsyncIterator[Shown]:
             yield shown
         finally:
             await state.close()
+
+
+def keep_run(home: Path, namesrv: str) -> Path:
+    """A run of a pipeline that has read the orders; returns where runs are kept."""
+    directory = home / "pipelines"
+    topics = {ORDERS: TopicRun(SENT, 1), HOSTILE: TopicRun()}
+    queries = {"archive": QueryRun(SENT, SENT, None, 2, 30.5, 2.0, "2026-01-01T00:00:00Z", topics)}
+    run = PipelineRun(
+        RUN, "archive", namesrv, "host-a", 7, 1_700_000_000_000, 1_700_000_009_000, "lake/", queries=queries
+    )
+    pipeline_runs.keep(directory, run)
+    return directory
 
 
 async def fill(cluster: Cluster) -> str:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.support.console_cluster import PASSWORD, fill
+from tests.support.console_cluster import PASSWORD, fill, keep_run
 
 from pyromq.admin.cluster import Cluster
 from pyromq.console.security.roles import Role
@@ -40,6 +40,7 @@ class ConsoleThread:
         for role in Role:
             users.put(role.word, PASSWORD, role, reads_bodies=True)
         chosen: dict[str, Any] = {"namesrv_addr": self.cluster.namesrv, "listen_port": 0, "home": self._home}
+        chosen["pipeline_runs"] = keep_run(self._home, self.cluster.namesrv)
         self.console = Console(ConsoleSettings(**chosen | self._settings))
         await self.console.start()
         self._open.push_async_callback(self.console.stop)

@@ -1,4 +1,4 @@
-"""A cluster and its console in one process: started and stopped as one; the failure of one ends both."""
+"""A cluster and its console: started and stopped as one; the failure of one ends both."""
 
 import asyncio
 from pathlib import Path
@@ -8,6 +8,7 @@ from pyromq.apps.launching import fail
 from pyromq.apps.secure_files import ADMINISTRATOR, SecureFiles
 
 if TYPE_CHECKING:
+    from pyromq.apps.broker_processes import BrokerProcesses
     from pyromq.console.server import Console
     from pyromq.standalone import Standalone
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 class ConsoleBeside:
     """Users and the audit log are in the cluster's directory. With `secure` the console logs in, too."""
 
-    def __init__(self, cluster: "Standalone", port: int, secure: SecureFiles | None) -> None:
+    def __init__(
+        self, cluster: "Standalone | BrokerProcesses", port: int, secure: SecureFiles | None
+    ) -> None:
         self._cluster = cluster
         self._port = port
         self._secure = secure
@@ -48,7 +51,7 @@ class ConsoleBeside:
         say_where(self._console.url, self._console.first_password)
 
 
-def _console(cluster: "Standalone", port: int, secure: SecureFiles | None) -> "Console":
+def _console(cluster: "Standalone | BrokerProcesses", port: int, secure: SecureFiles | None) -> "Console":
     try:
         from pyromq.console.server import Console
     except ModuleNotFoundError as missing:

@@ -120,11 +120,7 @@ def command(
             broker=dict(BROKER) if secure else {},
         )
         if has_processes:
-            if console_port is not None:
-                raise click.UsageError(
-                    "--console runs beside one broker; start `pyromq console` with --brokers and --replicas"
-                )
-            _serve_processes(settings, files if secure else None)
+            _serve_processes(settings, files if secure else None, console_port)
             return
         cluster = Standalone(settings)
         beside = (
@@ -168,11 +164,14 @@ def _grpc_port(asked: int | None, broker_port: int) -> int | None:
     return asked
 
 
-def _serve_processes(settings: "StandaloneSettings", files: SecureFiles | None) -> None:
+def _serve_processes(
+    settings: "StandaloneSettings", files: SecureFiles | None, console_port: int | None
+) -> None:
     from pyromq.apps.broker_processes import RESTART_S, BrokerProcesses
     from pyromq.apps.serving import serve
 
     cluster = BrokerProcesses(settings, click.echo, is_secure=files is not None)
+    beside = None if console_port is None else ConsoleBeside(cluster, console_port, files)
 
     def ready() -> None:
         warn_if_open(settings.name_server_settings(), cluster.addresses)
@@ -186,8 +185,10 @@ def _serve_processes(settings: "StandaloneSettings", files: SecureFiles | None) 
             click.echo(f"Kill any of them: no message is lost, and it comes back after {RESTART_S:.0f} s.")
         else:
             click.echo(f"A broker that dies starts again after {RESTART_S:.0f} s.")
+        if beside is not None:
+            beside.announce()
 
-    serve(cluster, ready)
+    serve(cluster if beside is None else beside, ready)
 
 
 def _has_protobuf() -> bool:

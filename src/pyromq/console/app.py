@@ -19,7 +19,7 @@ from pyromq.console.forms import read_form, sent_token
 from pyromq.console.fragments import Fragments
 from pyromq.console.gate import Gate
 from pyromq.console.languages import LANGUAGES, Texts, chosen_language
-from pyromq.console.page import Page, answer, redirect, refuse, wants_json
+from pyromq.console.page import THEMES, Page, answer, redirect, refuse, wants_json
 from pyromq.console.pages import downloads, login, operation, probes
 from pyromq.console.security.audit import CannotAudit
 from pyromq.console.security.origin import has_token, why_forged
@@ -30,7 +30,6 @@ from pyromq.errors import ConfigError, PyroError
 
 _log = logging.getLogger(__name__)
 
-THEMES = ("auto", "light", "dark")
 _YEAR_S = 365 * 86_400
 Answer = Callable[[Visit], Awaitable[Response]]
 
@@ -59,6 +58,7 @@ def make_app(state: State) -> Starlette:
 
 
 def _visit(state: State, request: Request) -> Visit:
+    state.follow_users()
     origin = state.origins.of(request)
     cookies = request.cookies
     session = (

@@ -69,6 +69,7 @@ def row_of(broker_name: str, message: StoredMessage, *, with_body: bool) -> dict
     """One line of a list of messages."""
     body = message.body[: _LINE * 4].decode("utf-8", "replace") if with_body else None
     return {
+        "topic": message.topic,
         "id": shown_message_id(message),
         "offset_id": encode_offset_message_id(message.store_host, message.log_offset),
         "broker": broker_name,

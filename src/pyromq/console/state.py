@@ -16,12 +16,14 @@ from pyromq.console.tailing import Readers
 from pyromq.remoting.slices import Slices
 
 ANONYMOUS = "anonymous"
+_USERS_S = 1.0
 
 
 class State:
     def __init__(self, settings: ConsoleSettings, users: Users, *, clock: Clock | None = None) -> None:
         self.settings = settings
         self.users = users
+        self._users_due_s = 0.0
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.clusters = Clusters(settings, self.clock)
         self.sessions = Sessions(self.clock, settings.session_idle_seconds)
@@ -31,6 +33,7 @@ class State:
         self.readers = Readers()
         self.turns = Slices(self.clock)
         """Pages are made in turns: many that are asked for at once do not hold the loop together."""
+        self.stream_turns = Slices(self.clock)
         self.is_stopping = False
         self.audit = AuditLog(
             settings.audit_file,
@@ -47,6 +50,14 @@ class State:
 
     def __repr__(self) -> str:
         return f"<State {self.clusters!r} {self.users!r}>"
+
+    def follow_users(self) -> None:
+        """Have changes of the users file count within a second: who was changed must log in again."""
+        now_s = self.clock.monotonic()
+        if now_s >= self._users_due_s:
+            self._users_due_s = now_s + _USERS_S
+            for name in self.users.read_again():
+                self.sessions.close_all_of(name)
 
     def address(self, path: str) -> str:
         """The path of a page as browsers see it."""

@@ -1,5 +1,5 @@
-"""Live tails: one reader for each topic and filter, however many people watch it; no group's offsets are
-touched.
+"""Live tails: one reader for each set of topics and filter, however many people watch it; no group's offsets
+are touched.
 
 The broker filters by tag or SQL, we by text or JSON. The reader keeps the latest thousand matches; a
 browser gets at most fifty rows a second, and is told how many it did not get. A reader ends some time
@@ -38,7 +38,7 @@ class Wanted:
     """What a tail shows."""
 
     cluster: str
-    topic: str
+    topics: tuple[str, ...]
     tags: str = ALL
     sql: str = ""
     text: str = ""
@@ -58,7 +58,7 @@ class Batch:
 
 
 class Reader:
-    """Reads a topic from now on, until it is stopped."""
+    """Reads topics from now on, until it is stopped."""
 
     def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
         self._cluster = cluster
@@ -74,7 +74,7 @@ class Reader:
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Reader {self.wanted.topic} viewers={self.viewers} seen={self.seen} matched={self.matched}>"
+        return f"<Reader {self.wanted.topics} viewers={self.viewers} seen={self.seen} matched={self.matched}>"
 
     def is_forgotten(self) -> bool:
         """Whether nobody has watched it for a while."""
@@ -88,7 +88,7 @@ class Reader:
             self.unwatched_since = self._clock.monotonic()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"console tail {self.wanted.topic}")
+        self._task = asyncio.create_task(self._run(), name=f"console tail {','.join(self.wanted.topics)}")
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -97,43 +97,48 @@ class Reader:
                 await self._task
 
     async def _run(self) -> None:
-        positions: dict[MessageQueue, int] | None = None
+        positions: dict[str, dict[MessageQueue, int]] = {}
         while not self.is_forgotten():
-            try:
-                if positions is None:
-                    positions = await self._ends()
-                positions = await self._read(positions)
-                self.problem = ""
-                await asyncio.sleep(_PAUSE_S)
-            except PyroError as problem:
-                self.problem = str(problem)
-                await asyncio.sleep(_AFTER_FAILURE_S)
-            except Exception:
-                _log.exception("a tail failed topic=%s", self.wanted.topic)
-                self.problem = "the console failed; its log says why"
-                await asyncio.sleep(_AFTER_FAILURE_S)
+            found: list[browsing.Place] = []
+            problems: list[str] = []
+            for topic in self.wanted.topics:
+                try:
+                    found += await self._read(topic, positions)
+                except PyroError as problem:
+                    problems.append(str(problem))
+                except Exception:
+                    _log.exception("a tail failed topic=%s", topic)
+                    problems.append("the console failed; its log says why")
+            self._keep(found)
+            self.problem = "; ".join(problems)
+            await asyncio.sleep(_AFTER_FAILURE_S if problems else _PAUSE_S)
 
-    async def _ends(self) -> dict[MessageQueue, int]:
-        limits = browsing.Limits(rows=0)
-        return (await browsing.look(self._cluster, self.wanted.topic, limits=limits)).positions
-
-    async def _read(self, positions: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
+    async def _read(self, topic: str, positions: dict[str, dict[MessageQueue, int]]) -> list[browsing.Place]:
+        """What is new in a topic since its positions; the first time they are its end."""
         wanted = self.wanted
+        if topic not in positions:
+            end = await browsing.look(self._cluster, topic, limits=browsing.Limits(rows=0))
+            positions[topic] = end.positions
         look = await browsing.look(
             self._cluster,
-            wanted.topic,
+            topic,
             newest_first=False,
-            positions=positions,
+            positions=positions[topic],
             tags=wanted.tags,
             sql=wanted.sql,
             only=self._only,
             limits=browsing.Limits(rows=_ROWS_AT_ONCE, seconds=5.0),
         )
+        positions[topic] = look.positions
         self.seen += look.seen
-        for each in look.found:
+        return list(look.found)
+
+    def _keep(self, found: list[browsing.Place]) -> None:
+        if len(self.wanted.topics) > 1:
+            found.sort(key=lambda each: each.message.store_timestamp)
+        for each in found:
             self.matched += 1
             self._kept.append((self.matched, row_of(each.broker_name, each.message, with_body=True)))
-        return look.positions
 
     def since(self, last: int, limit: int) -> Batch:
         """The newest rows after a number; older ones that do not fit are skipped, and counted."""

@@ -1,5 +1,6 @@
 """Who gets in, and what every answer carries; without a cluster, which these pages never reach."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -8,6 +9,7 @@ import pytest
 from tests.support.console_browser import JSON, Browser
 
 from pyromq.clock import ManualClock
+from pyromq.console import rendering
 from pyromq.console.all_pages import PAGES, STREAMS
 from pyromq.console.app import make_app
 from pyromq.console.operations.all_operations import OPERATIONS
@@ -18,7 +20,7 @@ from pyromq.console.security.users import Users
 from pyromq.console.server import Console
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
-from pyromq.console.watch.values import BrokerView, Problem, Severity, Snapshot, Told
+from pyromq.console.watch.values import BrokerView, GoneBroker, Problem, Severity, Snapshot, Told, TopicView
 from pyromq.errors import ConfigError
 
 PASSWORD = "correct horse battery"
@@ -319,3 +321,81 @@ def test_on_loopback_the_first_start_makes_an_administrator_and_tells_the_passwo
     assert password is not None
     assert Users(settings.users_file).load().check("admin", password) is not None
     assert Console(settings).first_password is None
+
+
+async def test_a_live_page_is_rendered_once_for_everybody_and_names_each_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = state_in(tmp_path)
+    hostile = "<!-- person -->"
+    for name in ("ada", "bob"):
+        state.users.put(name, PASSWORD, Role.VIEWER)
+    topic = TopicView(hostile, "NORMAL", False, ("broker-a",), 4, 4, 6)
+    watch = state.clusters["default"].watch
+    watch.snapshot = Snapshot(1, 1, topics={hostile: topic})
+    rendered: list[str] = []
+    render = rendering.render
+
+    def counted(template: str, context: dict[str, Any]) -> str:
+        if template != "person.html":
+            rendered.append(template)
+        return render(template, context)
+
+    monkeypatch.setattr("pyromq.console.page.render", counted)
+    app = make_app(state)
+
+    async def look(name: str, **headers: str) -> str:
+        browser = Browser(app)
+        person = state.users.person(name)
+        assert person is not None
+        browser.cookies["pyromq_console"] = state.sessions.open(person)[0]
+        return (await browser.get("/c/default/topics", **headers)).text
+
+    pages = await asyncio.gather(look("ada"), look("bob"), look("ada", hx_request="true"))
+    assert rendered == ["topics.html"]
+    for name, text in zip(("ada", "bob", "ada"), pages, strict=True):
+        assert f'<a href="/me">{name}</a>' in text
+        assert text.replace(f">{name}<", ">ada<") == pages[0]
+        assert "&lt;!-- person --&gt;" in text
+    await look("admin")
+    assert len(rendered) == 2, "another role sees other buttons"
+    watch.snapshot = Snapshot(2, 2)
+    assert "&lt;!--" not in await look("ada")
+    assert len(rendered) == 3
+
+
+async def test_who_was_removed_from_the_users_file_is_logged_out_without_a_restart(tmp_path: Path) -> None:
+    clock = ManualClock()
+    state = state_in(tmp_path, clock)
+    viewer, admin = await logged_in(state, Role.VIEWER), await logged_in(state)
+    assert (await viewer.get("/me")).status == 200
+    Users(tmp_path / "users.json").load().remove("viewer")
+    clock.advance(2)
+    assert (await viewer.get("/me")).status == 303
+    assert (await admin.get("/me")).status == 200
+    assert (await viewer.log_in("viewer", PASSWORD)).status == 401
+
+
+async def test_many_problems_have_pages_of_their_own(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    problems = tuple(Problem("group-stuck", Severity.WARNING, "group", f"g{n:03}", {}, n) for n in range(120))
+    state.clusters["default"].watch.snapshot = Snapshot(1, 1, problems=problems)
+    browser = await logged_in(state)
+    overview = (await browser.get("/c/default/")).text
+    assert overview.count('<li class="warning">') == 20
+    assert "All 120 problems" in overview
+    page = (await browser.get_json("/c/default/problems?page=3")).json
+    assert (len(page["problems"]), page["list"]["pages"]) == (20, 3)
+    assert (await browser.get_json("/c/default/problems?severity=alarm")).json["problems"] == []
+
+
+async def test_a_broker_that_left_is_still_named(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    gone = GoneBroker("c", "broker-q", 0, "10.0.0.9:10911", 1_700_000_000_000, None)
+    problem = Problem("broker-gone", Severity.ALARM, "broker", "broker-q/0", {"address": gone.address}, 1)
+    state.clusters["default"].watch.snapshot = Snapshot(1, 1, gone=(gone,), problems=(problem,))
+    browser = await logged_in(state)
+    for below in ("", "brokers"):
+        text = (await browser.get(f"/c/default/{below}")).text
+        assert "<strong>broker-q/0</strong> (10.0.0.9:10911)" in text
+    assert "is not registered any more" in (await browser.get("/c/default/problems")).text

@@ -7,7 +7,7 @@ from pyromq.console.tailing import KEPT_ROWS, LINGER_S, MAX_READERS, Reader, Rea
 from pyromq.errors import ConnectFailed
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 
-WANTED = Wanted("default", "t")
+WANTED = Wanted("default", ("t",))
 
 
 def reader_with(count: int) -> Reader:
@@ -79,7 +79,7 @@ async def test_at_the_limit_the_reader_that_nobody_watches_makes_room() -> None:
         readers = Readers()
         with readers.watching(cluster, WANTED):
             for number in range(MAX_READERS):
-                with readers.watching(cluster, Wanted("default", f"t{number}")):
+                with readers.watching(cluster, Wanted("default", (f"t{number}",))):
                     pass
             await readers.make_room()
             assert len(readers) == MAX_READERS - 1

@@ -1,8 +1,11 @@
-"""The live tail of a topic: a page with a filter, and a stream of rows that it fills itself from."""
+"""The live tail of a topic, or of several: a page with a filter, and a stream of rows that it fills itself
+from.
+"""
 
 from collections.abc import AsyncIterator
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pyromq.admin.matching import BodyFilter
@@ -13,12 +16,18 @@ from pyromq.console.tailing import Wanted, batches
 from pyromq.console.visit import Visit
 from pyromq.filtering.tags import ALL
 
+_MAX_TOPICS = 8
+
 
 def wanted_of(visit: Visit) -> Wanted:
-    """The filter of the URL; refused here if it makes no sense."""
+    """The topics and the filter of the URL, as `with=A,B`; refused here if they make no sense."""
+    also = (name.strip() for name in visit.text("with").split(","))
+    topics = tuple(dict.fromkeys((visit.path["topic"], *filter(None, also))))
+    if len(topics) > _MAX_TOPICS:
+        raise HTTPException(400, f"with={visit.text('with')}: expected at most {_MAX_TOPICS} topics in all")
     wanted = Wanted(
         visit.cluster_name,
-        visit.path["topic"],
+        topics,
         visit.text("tags") or ALL,
         visit.text("sql"),
         visit.text("text"),
@@ -31,14 +40,16 @@ def wanted_of(visit: Visit) -> Wanted:
 async def show(visit: Visit) -> Data:
     visit.require_bodies()
     wanted = wanted_of(visit)
-    topic = wanted.topic
-    return {"topic": topic, "view": visit.snapshot.topics.get(topic), "wanted": wanted}
+    topic = visit.path["topic"]
+    also = ",".join(wanted.topics[1:])
+    return {"topic": topic, "view": visit.snapshot.topics.get(topic), "wanted": wanted, "also": also}
 
 
 async def stream(visit: Visit) -> Response:
     visit.require_bodies()
     wanted = wanted_of(visit)
-    await audit_look(visit, wanted.topic, 0)
+    for topic in wanted.topics:
+        await audit_look(visit, topic, 0)
     session, state, shown = visit.session, visit.state, visit.shown
     assert session is not None
     assert shown is not None

@@ -4,6 +4,7 @@ password.
 
 import hashlib
 import hmac
+import logging
 import os
 from pathlib import Path
 from secrets import token_bytes, token_urlsafe
@@ -12,6 +13,8 @@ import msgspec
 
 from pyromq.console.security.roles import Person, Role, role_of
 from pyromq.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 FIRST_ADMIN = "admin"
 MIN_PASSWORD = 10
@@ -51,6 +54,7 @@ class Users:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._users: dict[str, User] = {}
+        self._stamp: tuple[int, int, int] | None = None
 
     def __repr__(self) -> str:
         return f"<Users {self.path} {len(self._users)}>"
@@ -67,6 +71,7 @@ class Users:
             mode, content = self.path.stat().st_mode, self.path.read_bytes()
         except FileNotFoundError:
             return self
+        self._stamp = self._stamp_now()
         if mode & _OPEN_TO_OTHERS:
             raise ConfigError(str(self.path), oct(mode & 0o777), f"mode 600: chmod 600 {self.path}")
         try:
@@ -77,6 +82,33 @@ class Users:
             raise ConfigError(str(self.path), "", f"a users file: {problem}") from None
         self._users = {user.name: user for user in found}
         return self
+
+    def read_again(self) -> set[str]:
+        """Read the file if it has changed; returns the names of users whose rights or password did.
+
+        A file that is gone or makes no sense changes nothing; the log says so, once.
+        """
+        stamp = self._stamp_now()
+        if stamp == self._stamp:
+            return set()
+        self._stamp = stamp
+        before = self._users
+        try:
+            if stamp is None:
+                raise ConfigError(str(self.path), "", "a users file; it is gone")
+            self.load()
+        except (ConfigError, OSError) as problem:
+            _log.warning("users not read again, the old ones still hold: %s", problem)
+            return set()
+        _log.info("users read again count=%d", len(self._users))
+        return {name for name, user in before.items() if self._users.get(name) != user}
+
+    def _stamp_now(self) -> tuple[int, int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
     def put(
         self, name: str, password: str, role: Role, *, reads_bodies: bool = False, names: tuple[str, ...] = ()
@@ -123,6 +155,7 @@ class Users:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self.path)
+        self._stamp = self._stamp_now()
 
 
 def _scrypt(password: str, salt: bytes) -> bytes:

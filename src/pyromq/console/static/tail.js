@@ -21,10 +21,12 @@
     const head = document.createElement("th");
     head.scope = "row";
     const link = document.createElement("a");
-    link.href = [status.dataset.at, encodeURIComponent(each.broker), each.queue, each.offset].join("/");
+    link.href = [status.dataset.topics, encodeURIComponent(each.topic), "at", encodeURIComponent(each.broker), each.queue, each.offset].join("/");
     link.textContent = new Date(each.stored_ms).toLocaleString(document.documentElement.lang, { dateStyle: "short", timeStyle: "medium" });
     head.append(link);
-    made.append(head, cell("td", `${each.broker}:${each.queue}`), cell("td", each.offset, "n"), cell("td", each.tags), cell("td", each.keys), cell("td", `${each.size} B`, "n"), cell("td", each.body + (each.is_cut ? "…" : ""), "body"));
+    made.append(head);
+    if (status.dataset.several) made.append(cell("td", each.topic));
+    made.append(cell("td", `${each.broker}:${each.queue}`), cell("td", each.offset, "n"), cell("td", each.tags), cell("td", each.keys), cell("td", `${each.size} B`, "n"), cell("td", each.body + (each.is_cut ? "…" : ""), "body"));
     return made;
   }
 

@@ -76,3 +76,35 @@ def test_roles_have_words() -> None:
     assert role_of("Admin") is Role.ADMIN
     with pytest.raises(ValueError, match="viewer, operator or admin"):
         role_of("root")
+
+
+def test_a_changed_file_is_read_again_and_says_who_was_changed(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    running, elsewhere = Users(path), Users(path)
+    for name in ("ada", "bob", "cay"):
+        elsewhere.put(name, PASSWORD, Role.VIEWER)
+    running.load()
+    assert running.read_again() == set()
+    elsewhere.put("ada", PASSWORD, Role.ADMIN)
+    elsewhere.remove("bob")
+    elsewhere.put("dan", PASSWORD, Role.VIEWER)
+    assert running.read_again() == {"ada", "bob"}
+    assert running.person("ada") == Person("ada", Role.ADMIN)
+    assert running.names() == ["ada", "cay", "dan"]
+    assert running.read_again() == set()
+
+
+@pytest.mark.parametrize("damage", ["broken", "open to others", "gone"])
+def test_a_file_that_cannot_be_read_again_changes_nothing(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "users.json"
+    users = Users(path)
+    users.put("ada", PASSWORD, Role.VIEWER)
+    if damage == "broken":
+        path.write_text("{}}")
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.write_text(path.read_text() + "\n")
+        path.chmod(0o640)
+    assert users.read_again() == set()
+    assert users.names() == ["ada"]
