@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.soon import soon_of
 
 _HIGH_WATER_BYTES = 64 * 1024
 
@@ -40,6 +41,7 @@ class _End(asyncio.Transport):
         super().__init__()
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
+        self._soon = soon_of(self._loop)
         self._inbox: list[bytes] = []
         self._inbox_bytes = 0
         self._high_water_bytes = _HIGH_WATER_BYTES
@@ -79,11 +81,11 @@ class _End(asyncio.Transport):
             writer._is_writing_paused = True
             writer._protocol.pause_writing()
 
-    # Reading: everything that came in one turn of the loop arrives together in the next
+    # Reading: everything that came in one turn of the loop arrives together, at its end
 
     def _plan(self) -> None:
         self._is_planned = True
-        self._loop.call_soon(self._deliver)
+        self._soon.call(self._deliver)
 
     def _deliver(self) -> None:
         self._is_planned = False

@@ -37,6 +37,7 @@ from pyromq.protocol.requests.popping import (
     FindReceiptAnswer,
 )
 from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.soon import soon_of
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult
 
@@ -78,6 +79,7 @@ class Acknowledging:
         self._held = held
         self._durability = durability
         self._loop = asyncio.get_running_loop()
+        self._soon = soon_of(self._loop)
         self._gathered: list[tuple[AckedPop, Sequence[int], Settle]] = []
 
     def __repr__(self) -> str:
@@ -110,7 +112,7 @@ class Acknowledging:
     def gather(self, pop: AckedPop, offsets: Sequence[int], settle: Settle) -> None:
         """Acknowledge messages of a pop at the end of this turn of the loop."""
         if not self._gathered:
-            self._loop.call_soon(self.write_gathered)
+            self._soon.call(self.write_gathered)
         self._gathered.append((pop, offsets, settle))
 
     def write_gathered(self) -> None:
