@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 14
+REVISION: Final = 15
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
@@ -18,6 +18,7 @@ MODULES: Final = (
     "checksums",
     "dispatching",
     "fast_path",
+    "front_messages",
     "hashing",
     "headers",
     "hpack",

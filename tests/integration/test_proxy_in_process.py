@@ -9,9 +9,11 @@ from tests.support.front import CODES, Front, Resource, front, user
 from tests.support.server_programs import get
 
 from pyromq.protocol.requests.membership import GetConsumerConnections
+from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.remoting.addresses import format_address
 
 TOPIC, GROUP = "Beside", "BesideGroup"
+_MAX_BODY_BYTES = 5000
 
 
 @pytest.fixture
@@ -34,6 +36,18 @@ async def test_messages_come_and_go_without_a_socket_to_the_broker(running: Fron
         [member] = answer.body.connection_set
         [mine] = running.proxy.clients
         assert (member.client_id, member.client_addr) == (client.client_id, mine.peer_address)
+
+
+async def test_a_broker_that_refuses_a_plain_message_is_heard(running: Front) -> None:
+    async with user(running.target) as client:
+        for number in range(2):
+            assert CODES[(await client.send(client.message(TOPIC, b"%d" % number))).status.code] == "OK"
+        # The front would take more.
+        await running.ask_broker(UpdateBrokerConfig(body=f"maxMessageSize={_MAX_BODY_BYTES}"))
+        refused = await client.send(client.message(TOPIC, b"x" * (_MAX_BODY_BYTES + 1)))
+        assert CODES[refused.status.code] == "INTERNAL_SERVER_ERROR"
+        assert str(_MAX_BODY_BYTES) in refused.status.message
+        assert CODES[(await client.send(client.message(TOPIC, b"short"))).status.code] == "OK"
 
 
 async def test_receives_that_wait_do_not_use_up_the_connection_of_the_others(running: Front) -> None:

@@ -19,6 +19,7 @@ cdef enum:
     REMARK = 64
     MAX_DIGITS = 19
     FIXED_BINARY_BYTES = 17
+    ANSWER = 1
 
 cdef struct Cursor:
     const uint8_t *at
@@ -127,7 +128,8 @@ cdef bint _scan_json(const uint8_t *data, Py_ssize_t length, Header *header) noe
         if not _take(&cursor, b"}"):
             return False
         _skip_blanks(&cursor)
-        return cursor.at == cursor.end and seen & (CODE | FIELDS) == (CODE | FIELDS)
+        # Only an answer may have no fields.
+        return cursor.at == cursor.end and seen & CODE and (seen & FIELDS or header.flag & ANSWER)
 
 
 cdef inline int _which(Span name) noexcept nogil:

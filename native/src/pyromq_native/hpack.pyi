@@ -3,3 +3,11 @@ class Decoder:
     def decode(self, block: bytes) -> list[tuple[bytes, bytes]]: ...
 
 def is_well_formed(headers: list[tuple[bytes, bytes]], good_names: set[bytes]) -> bool: ...
+def whole_request(
+    data: bytes,
+    position: int,
+    decoder: Decoder,
+    good_names: set[bytes],
+    max_frame_bytes: int,
+    last_stream_id: int,
+) -> tuple[int, int, list[tuple[bytes, bytes]], bytes, bool] | None: ...

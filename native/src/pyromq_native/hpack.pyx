@@ -1,13 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled twin of `pyromq.http2.hpack.Decoder`, and a first look at header lists.
+"""The compiled twin of `pyromq.http2.hpack.Decoder`, and a first look at header lists and at whole requests.
 
 The decoder reads the same blocks and raises the same errors. `is_well_formed` says yes only if
 `pyromq.http2.header_rules` finds nothing wrong; after a no, it has to look itself.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int16_t, uint8_t
+from libc.stdint cimport int16_t, uint8_t, uint32_t
 from libc.string cimport memcmp
+
+from pyromq_native.big_endian cimport get_uint32
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.http2 import huffman
@@ -19,6 +21,11 @@ cdef enum:
     MAX_LETTER_BITS = 30
     END_OF_STRING = 256
     MAX_ENTRIES_KEPT = 256
+    FRAME_HEADER_BYTES = 9
+    DATA = 0
+    HEADERS = 1
+    END_STREAM = 1
+    END_HEADERS = 4
 
 cdef tuple _STATIC = tuple(STATIC_TABLE)
 cdef Py_ssize_t _STATIC_SIZE = len(_STATIC)
@@ -226,3 +233,65 @@ def is_well_formed(list headers not None, set good_names not None):
         if name == b"te" and value != b"trailers":
             return False
     return seen & 7 == 7
+
+
+cdef inline Py_ssize_t _frame_bytes(const uint8_t *at) noexcept:
+    return <Py_ssize_t>at[0] << 16 | <Py_ssize_t>at[1] << 8 | at[2]
+
+
+cdef inline uint32_t _stream_of(const uint8_t *at) noexcept:
+    return get_uint32(at + 5) & 0x7FFFFFFF
+
+
+def whole_request(
+    bytes data not None,
+    Py_ssize_t position,
+    Decoder decoder not None,
+    set good_names not None,
+    Py_ssize_t max_frame_bytes,
+    uint32_t last_stream_id,
+):
+    """A new stream whose request is one HEADERS and one DATA frame, both whole in `data` and without extras.
+
+    None if there is something else at `position`. Otherwise the position behind it, the stream, its headers,
+    its data, and whether the headers are surely well formed, without a length. Raises as `decode` does.
+    """
+    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(data) + position
+    cdef Py_ssize_t available = PyBytes_GET_SIZE(data) - position
+    cdef Py_ssize_t block_bytes, data_bytes
+    cdef const uint8_t *block
+    cdef uint32_t stream_id
+    cdef list headers
+    cdef tuple header
+    cdef bytes name
+    cdef bint is_plain
+    if available < 2 * FRAME_HEADER_BYTES or at[3] != HEADERS or at[4] != END_HEADERS:
+        return None
+    block_bytes = _frame_bytes(at)
+    stream_id = _stream_of(at)
+    if block_bytes > max_frame_bytes or not stream_id & 1 or stream_id <= last_stream_id:
+        return None
+    available -= 2 * FRAME_HEADER_BYTES + block_bytes
+    if available < 0:
+        return None
+    block = at + FRAME_HEADER_BYTES
+    at = block + block_bytes
+    data_bytes = _frame_bytes(at)
+    if at[3] != DATA or at[4] != END_STREAM or _stream_of(at) != stream_id:
+        return None
+    if data_bytes > max_frame_bytes or data_bytes > available:
+        return None
+    at += FRAME_HEADER_BYTES
+    headers = decoder.decode(PyBytes_FromStringAndSize(<const char *>block, block_bytes))
+    is_plain = is_well_formed(headers, good_names)
+    for header in headers:
+        name = <bytes>header[0]
+        if PyBytes_GET_SIZE(name) == 14 and memcmp(PyBytes_AS_STRING(name), b"content-length", 14) == 0:
+            is_plain = False
+    return (
+        position + 2 * FRAME_HEADER_BYTES + block_bytes + data_bytes,
+        stream_id,
+        headers,
+        PyBytes_FromStringAndSize(<const char *>at, data_bytes),
+        is_plain,
+    )

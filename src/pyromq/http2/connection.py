@@ -6,6 +6,7 @@ sides in doubt about the connection ends it, and so does a peer that only makes 
 """
 
 from collections import deque
+from typing import Any
 
 from pyromq.compiled import twin
 from pyromq.errors import RemoteProtocolError
@@ -19,10 +20,11 @@ from pyromq.http2.events import (
     RequestReceived,
     StreamDrained,
     StreamReset,
+    WholeRequest,
 )
 from pyromq.http2.frames import ErrorCode
-from pyromq.http2.header_rules import problem_of_request, problem_of_trailers
-from pyromq.http2.hpack import Decoder, HeadersTooLarge
+from pyromq.http2.header_rules import GOOD_NAMES, problem_of_request, problem_of_trailers
+from pyromq.http2.hpack import Decoder, Header, HeadersTooLarge
 from pyromq.http2.limits import Http2Limits
 
 _native = twin("hpack")
@@ -56,17 +58,15 @@ class _Stream:
         "receive_window",
         "send_window",
         "trailers",
-        "unread",
         "waiting",
     )
 
-    def __init__(self, send_window: int, receive_window: int) -> None:
+    def __init__(self, send_window: int, receive_window: int, has_peer_ended: bool = False) -> None:
         self.send_window = send_window
         self.receive_window = receive_window
-        self.unread = 0
-        self.has_peer_ended = False
+        self.has_peer_ended = has_peer_ended
         self.expected_bytes: int | None = None
-        self.waiting: deque[bytes] = deque()
+        self.waiting: deque[bytes] | None = None
         """Data that waits for the peer's window."""
         self.trailers: bytes | None = None
         """The header block that ends the stream after the waiting data."""
@@ -145,6 +145,11 @@ class Http2Connection:
                 return 0
             self._has_preface = True
         while length - position >= frames.HEADER_BYTES:
+            if _native is not None and self._has_settings and self._block is None:
+                after = self._whole_request(data, position, events)
+                if after:
+                    position = after
+                    continue
             size, kind, flags, stream_id = frames.read_header(data, position)
             if size > self.limits.max_frame_bytes:
                 raise _ConnectionError(
@@ -232,14 +237,52 @@ class Http2Connection:
                 f" {self.limits.max_header_block_bytes} in {_MAX_CONTINUATIONS} are allowed",
             )
 
+    def _whole_request(self, data: bytes, position: int, events: list[Event]) -> int:
+        """Take a plain request in one step, to the same effect as its frames one by one; returns the position
+        behind it, or 0 if something else is there."""
+        assert _native is not None
+        limits = self.limits
+        try:
+            found: tuple[Any, ...] | None = _native.whole_request(
+                data, position, self._decoder, GOOD_NAMES, limits.max_frame_bytes, self._last_stream_id
+            )
+        except RemoteProtocolError as problem:
+            raise _undecodable(problem) from None
+        if found is None:
+            return 0
+        after, stream_id, headers, payload, is_plain = found
+        size = len(payload)
+        if (
+            not is_plain
+            or self.is_leaving
+            or len(self._streams) >= limits.max_concurrent_streams
+            or size > min(self._receive_window, limits.stream_window_bytes)
+        ):
+            try:
+                self._open(stream_id, headers, False, events)
+            except _StreamError as error:
+                self._break(error.stream_id, error.code, events)
+            try:
+                self._data(frames.END_STREAM, stream_id, payload, events)
+            except _StreamError as error:
+                self._break(error.stream_id, error.code, events)
+            return int(after)
+        self._last_stream_id = stream_id
+        self._streams[stream_id] = _Stream(self._peer_window, limits.stream_window_bytes - size, True)
+        self._idle_frames.earn(_IDLE_FRAMES_PER_REQUEST)
+        self._receive_window -= size
+        self._widen()
+        events.append(WholeRequest(stream_id, headers, payload))
+        return int(after)
+
     def _request(self, flags: int, stream_id: int, block: bytes, events: list[Event]) -> None:
         try:
             headers = self._decoder.decode(block)
-        except HeadersTooLarge as problem:
-            raise _ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, str(problem)) from None
         except RemoteProtocolError as problem:
-            raise _ConnectionError(ErrorCode.COMPRESSION_ERROR, str(problem)) from None
-        has_ended = bool(flags & frames.END_STREAM)
+            raise _undecodable(problem) from None
+        self._open(stream_id, headers, bool(flags & frames.END_STREAM), events)
+
+    def _open(self, stream_id: int, headers: list[Header], has_ended: bool, events: list[Event]) -> None:
         stream = self._streams.get(stream_id)
         if stream is not None:
             self._trailers(stream, stream_id, headers, has_ended, events)
@@ -270,7 +313,7 @@ class Http2Connection:
         self,
         stream: _Stream,
         stream_id: int,
-        headers: list[tuple[bytes, bytes]],
+        headers: list[Header],
         has_ended: bool,
         events: list[Event],
     ) -> None:
@@ -286,11 +329,7 @@ class Http2Connection:
         self._receive_window -= size
         if self._receive_window < 0:
             raise _ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window")
-        if self._receive_window * 2 < self.limits.connection_window_bytes:
-            self._output.append(
-                frames.window_update(0, self.limits.connection_window_bytes - self._receive_window)
-            )
-            self._receive_window = self.limits.connection_window_bytes
+        self._widen()
         stream = self._streams.get(stream_id)
         if stream is None:
             self._check_known(stream_id, "DATA")
@@ -315,6 +354,14 @@ class Http2Connection:
             )
             stream.receive_window = self.limits.stream_window_bytes
         events.append(DataReceived(stream_id, payload, has_ended))
+
+    def _widen(self) -> None:
+        """Let the peer send more, once half of the connection's window is used."""
+        if self._receive_window * 2 < self.limits.connection_window_bytes:
+            self._output.append(
+                frames.window_update(0, self.limits.connection_window_bytes - self._receive_window)
+            )
+            self._receive_window = self.limits.connection_window_bytes
 
     def _peer_ended(self, stream: _Stream, stream_id: int) -> None:
         if stream.expected_bytes:
@@ -363,7 +410,7 @@ class Http2Connection:
         if stream is None:
             return False
         self._blocked.pop(stream_id, None)
-        self.waiting_bytes -= sum(map(len, stream.waiting))
+        self.waiting_bytes -= sum(map(len, stream.waiting or ()))
         return True
 
     # The connection as a whole
@@ -479,6 +526,8 @@ class Http2Connection:
             data = self._put_data(stream, stream_id, data)
         if not data:
             return True
+        if stream.waiting is None:
+            stream.waiting = deque()
         stream.waiting.append(data)
         self.waiting_bytes += len(data)
         self._blocked[stream_id] = None
@@ -590,6 +639,12 @@ class Http2Connection:
                 self._finish(stream, stream_id, stream.trailers)
             else:
                 events.append(StreamDrained(stream_id))
+
+
+def _undecodable(problem: RemoteProtocolError) -> _ConnectionError:
+    is_large = isinstance(problem, HeadersTooLarge)
+    code = ErrorCode.ENHANCE_YOUR_CALM if is_large else ErrorCode.COMPRESSION_ERROR
+    return _ConnectionError(code, str(problem))
 
 
 def _unpadded(flags: int, payload: bytes) -> bytes:

@@ -15,6 +15,14 @@ class RequestReceived(msgspec.Struct, gc=False):
     has_ended: bool
 
 
+class WholeRequest(msgspec.Struct, gc=False):
+    """A new stream and all that it brings: its headers, and its body in one piece."""
+
+    stream_id: int
+    headers: list[Header]
+    data: bytes
+
+
 class DataReceived(msgspec.Struct, gc=False):
     """A part of a request's body; trailers count as an empty one."""
 
@@ -48,5 +56,11 @@ class PeerLeaving(msgspec.Struct, gc=False):
 
 
 Event: TypeAlias = (
-    RequestReceived | DataReceived | StreamReset | StreamDrained | ConnectionEnded | PeerLeaving
+    RequestReceived
+    | WholeRequest
+    | DataReceived
+    | StreamReset
+    | StreamDrained
+    | ConnectionEnded
+    | PeerLeaving
 )

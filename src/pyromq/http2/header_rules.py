@@ -15,14 +15,14 @@ _OF_CONNECTIONS = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
 
-_GOOD_NAMES: set[bytes] = set()
+GOOD_NAMES: set[bytes] = set()
 _MAX_GOOD_NAMES = 1000
 """Names are few and come again: most need no second look."""
 
 
 def problem_of_request(headers: list[Header]) -> str | None:
     """What is wrong with the headers of a request, if anything."""
-    if _native is not None and _native.is_well_formed(headers, _GOOD_NAMES):
+    if _native is not None and _native.is_well_formed(headers, GOOD_NAMES):
         return None
     return problem_by_rule(headers)
 
@@ -53,11 +53,11 @@ def problem_of_trailers(headers: list[Header]) -> str | None:
 
 
 def _problem(name: bytes, value: bytes) -> str | None:
-    if name not in _GOOD_NAMES:
+    if name not in GOOD_NAMES:
         if not _NAME.fullmatch(name) or name in _OF_CONNECTIONS:
             return f"the header name {name!r} is not allowed"
-        if len(_GOOD_NAMES) < _MAX_GOOD_NAMES:
-            _GOOD_NAMES.add(name)
+        if len(GOOD_NAMES) < _MAX_GOOD_NAMES:
+            GOOD_NAMES.add(name)
     if _BAD_VALUE.search(value):
         return f"the value of the header {name!r} is not allowed"
     if name == b"te" and value != b"trailers":

@@ -15,16 +15,18 @@ from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
 from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
-from pyromq.proxy.clients import Clients, client_id_of
+from pyromq.proxy.clients import CLIENT_ID, Clients, client_id_of
 from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, status_of
-from pyromq.proxy.grpc.call import Call, Later
+from pyromq.proxy.grpc.call import Call, Later, Quick
 from pyromq.proxy.messages import message
+from pyromq.proxy.quick_calls import PREFIX_BYTES, QuickCall, quick_calls
 from pyromq.proxy.receipts import Handle, decode_handle
 from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.settings import ProxySettings
 from pyromq.remoting.connection import StartedCall
 
+_AckMessageRequest = message("AckMessageRequest")
 _AckMessageResponse = message("AckMessageResponse")
 _AckMessageResultEntry = message("AckMessageResultEntry")
 _ChangeInvisibleDurationResponse = message("ChangeInvisibleDurationResponse")
@@ -45,6 +47,56 @@ class Acknowledging:
         self._clock = clock
         self._settings = settings
         self._forms: dict[tuple[str, str, str | None], RequestForm[Answer]] = {}
+        self._pieces: dict[tuple[str, str, str], tuple[bytes, ...]] = {}
+        self._quick = quick_calls(cluster, AckMessage)
+
+    # One plain acknowledgement, straight from its bytes
+
+    @property
+    def quick(self) -> Quick | None:
+        return self._ack_quickly if self._quick is not None else None
+
+    def _ack_quickly(self, data: bytes, call: Call) -> bool:
+        quick = self._quick
+        assert quick is not None
+        plain = quick.native.read_ack(data)
+        client_id = call.metadata.get(CLIENT_ID)
+        if plain is None or plain.expires_ms <= self._clock.now_ms() or not client_id.strip():
+            return False
+        broker_name = plain.broker_name
+        connection = quick.connection(broker_name)
+        if connection is None:
+            return False
+        key = (plain.topic, plain.group, broker_name)
+        pieces = self._pieces.get(key)
+        if pieces is None:
+            try:
+                pieces = self._new_pieces(key, plain.handle)
+            except Rejected:
+                return False
+        opaque = connection.take_opaque()
+        frame = plain.frame(pieces, opaque, quick.max_frame_bytes)
+        if frame is None or not self._renewal.take_unchanged(plain.group, plain.handle):
+            return False
+        self._clients.seen(client_id)
+        quick.begin(frame, plain, call, broker_name, connection, opaque, self._resume)
+        return True
+
+    def _new_pieces(self, key: tuple[str, str, str], handle: str) -> tuple[bytes, ...]:
+        asked = decode_handle(handle).ack(check_topic(key[0]), check_group(key[1]))
+        if len(self._pieces) == _MAX_FORMS:
+            self._pieces.clear()
+        pieces = self._pieces[key] = RequestForm(asked, _VARYING).pieces
+        return pieces
+
+    def _resume(self, quick: QuickCall, started: StartedCall[Answer]) -> Any:
+        request = _AckMessageRequest.FromString(quick.plain.data[PREFIX_BYTES:])
+        entry = request.entries[0]
+        handle = decode_handle(entry.receipt_handle)
+        asked = handle.ack(request.topic.name, request.group.name)
+        return self._acked(started, asked, handle, entry, quick.call)
+
+    # Any acknowledgements
 
     def ack(self, request: Any, call: Call) -> Any:
         self._clients.seen(client_id_of(call))

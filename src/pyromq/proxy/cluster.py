@@ -35,7 +35,7 @@ class FrontAdmission(Protocol):
 class Cluster:
     def __init__(self, session: Session, timeout_s: float, admission: FrontAdmission | None = None) -> None:
         self.session = session
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._admission = admission
 
     def __repr__(self) -> str:
@@ -49,6 +49,10 @@ class Cluster:
     def signer(self) -> Callable[[Frame], None] | None:
         """Signs the requests of other connections as the front itself."""
         return signer(self.session.settings.credentials)
+
+    @property
+    def has_admission(self) -> bool:
+        return self._admission is not None
 
     def admit(self, request: Request[Any], call: Call | None) -> None:
         if self._admission is not None and call is not None:
@@ -105,10 +109,10 @@ class Cluster:
             return None
         if self._admission is not None:
             self.admit(declared, call)
-        return connection.begin(request, self._timeout_s)
+        return connection.begin(request, self.timeout_s)
 
     async def call_address(self, address: str, request: Request[A], timeout_s: float | None = None) -> A:
-        return await self.session.call(address, request, timeout_s or self._timeout_s)
+        return await self.session.call(address, request, timeout_s or self.timeout_s)
 
     async def send_oneway(self, address: str, request: Request[Any], call: Call | None) -> None:
         self.admit(request, call)

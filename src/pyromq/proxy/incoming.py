@@ -1,16 +1,26 @@
-"""From a stored record to the message that a client receives."""
+"""From a stored record to the message that a client receives.
+
+`framed` has a compiled twin of `received` make the bytes of a whole answer, if all of its messages are plain.
+"""
 
 from hashlib import md5
-from typing import Any
+from typing import Any, NamedTuple
 
+from pyromq.compiled import twin
+from pyromq.filtering.tags import TagFilter
 from pyromq.protocol import properties as props
 from pyromq.protocol.compression import compression_of, decompress
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.names import is_retry_topic
+from pyromq.protocol.pop_receipt import ORDER_REVIVE_QUEUE, decode_offsets, decode_start_offsets
 from pyromq.protocol.record import StoredMessage, SysFlag
+from pyromq.protocol.requests.popping import PopMessageAnswer
 from pyromq.proxy.messages import enum_values, message
 
+_native = twin("front_messages")
+
 Message = message("Message")
+_Resource = message("Resource")
 
 _TYPES = enum_values("MessageType")
 _ENCODINGS = enum_values("Encoding")
@@ -60,6 +70,47 @@ def received(stored: StoredMessage, topic: str | None = None) -> Any:
     return found
 
 
+class Framed(NamedTuple):
+    """Messages as parts of an answer."""
+
+    data: bytes
+    handles: list[tuple[str, int]]
+    """The handle of each message, and which attempt it is."""
+
+
+def framed(
+    answer: PopMessageAnswer, broker_name: str, topic: str, wanted: TagFilter | None, max_retries: int
+) -> Framed | None:
+    """The messages of a pop; None if they need a closer look."""
+    if (
+        _native is None
+        or answer.revive_qid == ORDER_REVIVE_QUEUE
+        or not 0 < len(answer.body) <= _MAX_FRAMED_BYTES
+        or " " in broker_name
+    ):
+        return None
+    namespace, name = _split(topic)
+    receipts = _native.ReceiptMaker(
+        b"%d %d %d" % (answer.pop_time, answer.invisible_time, answer.revive_qid),
+        broker_name.encode(),
+        decode_start_offsets(answer.start_offset_info or ""),
+        decode_offsets(answer.msg_offset_info or ""),
+    )
+    found = _native.received(
+        answer.body,
+        _Resource(resource_namespace=namespace, name=name).SerializeToString(),
+        receipts,
+        _NOT_SHOWN,
+        _UNUSUAL,
+        None if wanted is None or wanted.wants_all else frozenset(tag.encode() for tag in wanted.tags),
+        max_retries,
+    )
+    return Framed(*found) if found is not None else None
+
+
+_MAX_FRAMED_BYTES = 1024 * 1024
+"""More is sent message by message, each when the client has read the one before."""
+
 _HIDDEN = frozenset(
     (
         props.SHARDING_KEY,
@@ -69,6 +120,14 @@ _HIDDEN = frozenset(
         props.CHECK_IMMUNITY_TIME_IN_SECONDS,
     )
 )
+
+
+_NOT_SHOWN = frozenset(name.encode() for name in props.RESERVED_NAMES | _HIDDEN)
+_UNUSUAL = frozenset(
+    name.encode()
+    for name in (props.TRACE_CONTEXT, props.TIMER_DELIVER_MS, props.POP_CK, props.DLQ_ORIGIN_TOPIC)
+)
+"""Properties that only `received` knows."""
 
 
 def _body(stored: StoredMessage) -> bytes:

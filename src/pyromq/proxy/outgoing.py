@@ -51,20 +51,24 @@ def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_address: st
         text = encode_properties(properties)
     except LocalProtocolError as problem:
         raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, str(problem)) from None
-    request = SendMessageV2(
+    request = new_request(topic, sys_flag, born_ms or now_ms, text, message.body)
+    return Outgoing(request, system.message_id, _type_of(properties), system.message_group)
+
+
+def new_request(topic: str, sys_flag: int, born_ms: int, properties: str, body: bytes) -> SendMessageV2:
+    return SendMessageV2(
         producer_group=topic,
         topic=topic,
         default_topic=names.AUTO_CREATE_TOPIC,
         default_topic_queue_nums=4,
         queue_id=0,
         sys_flag=sys_flag,
-        born_timestamp=born_ms or now_ms,
+        born_timestamp=born_ms,
         flag=0,
-        properties=text,
+        properties=properties,
         reconsume_times=0,
-        body=message.body,
+        body=body,
     )
-    return Outgoing(request, system.message_id, _type_of(properties), system.message_group)
 
 
 def _properties(

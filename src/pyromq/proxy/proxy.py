@@ -18,6 +18,7 @@ from pyromq.proxy.acknowledging import Acknowledging
 from pyromq.proxy.certificate import write_certificate
 from pyromq.proxy.clients import Clients
 from pyromq.proxy.cluster import Cluster, FrontAdmission
+from pyromq.proxy.grpc.call import Quick
 from pyromq.proxy.grpc.server import GrpcServer
 from pyromq.proxy.membership import Membership
 from pyromq.proxy.metering import Metering
@@ -137,9 +138,9 @@ class Proxy(Lifetime):
             node = format_address(local_address(), port)
             self._metering = Metering(settings, node, lambda: self._grpc, self._clients, self._clock)
             observe = self._metering.call_ended
-        handlers = self._handlers(self._session, port, admission)
+        handlers, quick = self._handlers(self._session, port, admission)
         self._grpc = GrpcServer(
-            methods(handlers, admission, observe),
+            methods(handlers, admission, observe, quick),
             limits=limits,
             max_message_bytes=settings.max_request_bytes,
         )
@@ -196,7 +197,10 @@ class Proxy(Lifetime):
             settings = replace(settings, tls_cert_path=certificate, tls_key_path=key)
         return settings.tls_server(self._clock, offers_http2=True)
 
-    def _handlers(self, session: Session, port: int, admission: FrontAdmission | None) -> dict[str, Handler]:
+    def _handlers(
+        self, session: Session, port: int, admission: FrontAdmission | None
+    ) -> tuple[dict[str, Handler], dict[str, Quick]]:
+        """The handlers by the names of their rpcs, and the quick ones."""
         settings, clock, clients = self.settings, self._clock, self._clients
         timeout_s = settings.send_timeout_ms / 1000
         cluster = Cluster(session, timeout_s, admission)
@@ -218,7 +222,8 @@ class Proxy(Lifetime):
         receiving = self._receiving = Receiving(
             cluster, topics, clients, membership, acknowledging, renewal, clock, settings
         )
-        return {
+        quick = {"SendMessage": sending.quick, "AckMessage": acknowledging.quick}
+        handlers: dict[str, Handler] = {
             "QueryRoute": routing.query_route,
             "QueryAssignment": routing.query_assignment,
             "SendMessage": sending.send,
@@ -232,6 +237,7 @@ class Proxy(Lifetime):
             "Heartbeat": telemetry.heartbeat,
             "NotifyClientTermination": telemetry.terminate,
         }
+        return handlers, {name: each for name, each in quick.items() if each is not None}
 
     async def _forget_silent_clients(self) -> None:
         while True:

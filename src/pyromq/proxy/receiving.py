@@ -17,10 +17,11 @@ from pyromq.proxy.clients import PUSH_CONSUMER, SIMPLE_CONSUMER, Clients, FrontC
 from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
 from pyromq.proxy.grpc.call import Call
-from pyromq.proxy.incoming import received
+from pyromq.proxy.grpc.framing import frame_message
+from pyromq.proxy.incoming import Framed, framed, received
 from pyromq.proxy.membership import Membership
 from pyromq.proxy.messages import enum_values, message
-from pyromq.proxy.receipts import Handle, popped
+from pyromq.proxy.receipts import Handle, decode_handle, popped
 from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.settings import ProxySettings
 from pyromq.proxy.topics import Topics
@@ -34,6 +35,7 @@ _ANY_QUEUE = -1
 _VERSION = b"x-mq-client-version"
 
 _Found = list[tuple[StoredMessage, Handle]]
+_BEGIN = frame_message(_Answer(status=OK).SerializeToString())
 
 
 class Receiving:
@@ -73,12 +75,19 @@ class Receiving:
             status, found = await self._pop(request, client, topic, group, call)
         except PyroError as problem:
             status, found = status_of(problem), []
+        renews = request.auto_renew and self._settings.renews
+        if isinstance(found, Framed):
+            await self._deliver_framed(found, client, topic, group, renews, call)
+            return
         await call.send(_Answer(status=status))
         if found:
-            await self._deliver(found, client, topic, group, request.auto_renew, call)
+            await self._deliver(found, client, topic, group, renews, call)
+        await call.send(self._ended())
+
+    def _ended(self) -> Any:
         ended = _Answer()
         ended.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
-        await call.send(ended)
+        return ended
 
     def _adopt(self, request: Any, call: Call) -> FrontClient:
         """A client that sent its settings to a front that is gone.
@@ -95,14 +104,14 @@ class Receiving:
         return client
 
     async def _deliver(
-        self, found: _Found, client: FrontClient, topic: str, group: str, auto_renew: bool, call: Call
+        self, found: _Found, client: FrontClient, topic: str, group: str, renews: bool, call: Call
     ) -> None:
         delivered = 0
         try:
             for stored, handle in found:
                 shown = received(stored, topic)
                 shown.system_properties.receipt_handle = str(handle)
-                if auto_renew and self._settings.renews:
+                if renews:
                     self._renewal.hold(client, group, topic, handle, stored.reconsume_times + 1)
                 delivered += 1
                 await call.send(_Answer(message=shown))
@@ -112,9 +121,24 @@ class Receiving:
                 for _, handle in found[max(0, delivered - 1) :]:
                     self._renewal.give_back(topic, group, handle)
 
+    async def _deliver_framed(
+        self, found: Framed, client: FrontClient, topic: str, group: str, renews: bool, call: Call
+    ) -> None:
+        """The whole answer in one write."""
+        try:
+            if renews:
+                for text, attempt in found.handles:
+                    self._renewal.hold(client, group, topic, decode_handle(text), attempt)
+            ended = frame_message(self._ended().SerializeToString())
+            await call.send_framed(_BEGIN + found.data + ended)
+        finally:
+            if not call.is_open:
+                for text, _ in found.handles:
+                    self._renewal.give_back(topic, group, decode_handle(text))
+
     async def _pop(
         self, request: Any, client: FrontClient, topic: str, group: str, call: Call
-    ) -> tuple[Any, _Found]:
+    ) -> tuple[Any, _Found | Framed]:
         poll_ms = self._polling_ms(request, client, call)
         if request.auto_renew:
             invisible_ms = self._settings.default_invisible_ms
@@ -151,6 +175,9 @@ class Receiving:
                 return Status(code=code, message="too many receives of this group wait already"), []
             return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
         wanted = None if is_sql else parse_tags(expression.expression)
+        plain = framed(answer, broker_name, topic, wanted, settings.retry_max_times)
+        if plain is not None:
+            return OK, plain
         found: _Found = []
         for stored, handle in popped(answer, broker_name):
             if wanted is not None and not wanted.matches_tag(stored.get(_TAGS_OF)):

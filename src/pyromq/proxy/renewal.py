@@ -77,6 +77,16 @@ class Renewal:
         held = self._forget((group, text))
         return held.handle if held is not None else None
 
+    def take_unchanged(self, group: str, text: str) -> bool:
+        """Renew a message no more; False if its handle is not the newest, and nothing changes then."""
+        held = self._held.get((group, text))
+        if held is None:
+            return True
+        if held.renewals or held.change is not None:
+            return False
+        self._forget((group, text))
+        return True
+
     async def take(self, group: str, text: str) -> Handle | None:
         """The newest handle of a message, if it is held here; it is not renewed any more."""
         held = self._forget((group, text))

@@ -8,27 +8,32 @@ from pyromq.clock import Clock
 from pyromq.errors import NoRoute, PyroError, Refused, RemoteProtocolError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id, decode_recall_handle
+from pyromq.protocol.properties import RESERVED_NAMES, SHARDING_KEY, TRACE_CONTEXT
 from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
 from pyromq.protocol.requests.sending import RecallMessage, SendMessageAnswer, SendMessageV2
 from pyromq.proxy.checks import check_topic
-from pyromq.proxy.clients import Clients, client_id_of
+from pyromq.proxy.clients import CLIENT_ID, Clients, client_id_of
 from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
-from pyromq.proxy.grpc.call import Call, Later
+from pyromq.proxy.grpc.call import Call, Later, Quick
 from pyromq.proxy.messages import message
-from pyromq.proxy.outgoing import Outgoing, prepare
+from pyromq.proxy.outgoing import Outgoing, new_request, prepare
 from pyromq.proxy.queue_choice import QueueChoice
+from pyromq.proxy.quick_calls import PREFIX_BYTES, QuickCall, quick_calls
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import DELAY, MIXED, TRANSACTION, Topics
+from pyromq.proxy.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION, Topics
 from pyromq.proxy.transactions import Half, Transactions
 from pyromq.remoting.connection import StartedCall
 
+_SendMessageRequest = message("SendMessageRequest")
 _SendMessageResponse = message("SendMessageResponse")
 _SendResultEntry = message("SendResultEntry")
 _RecallMessageResponse = message("RecallMessageResponse")
 
 _VARYING = ("queue_id", "sys_flag", "born_timestamp", "properties")
 _MAX_FORMS = 1000
+UNUSUAL = frozenset(name.encode() for name in (*RESERVED_NAMES, SHARDING_KEY, TRACE_CONTEXT))
+"""Properties that only the general path knows."""
 
 
 class Sending:
@@ -49,6 +54,70 @@ class Sending:
         self._settings = settings
         self._queues = QueueChoice()
         self._forms: dict[str, RequestForm[SendMessageAnswer]] = {}
+        self._pieces: dict[str, tuple[bytes, ...]] = {}
+        self._quick = quick_calls(cluster, SendMessageV2)
+        if self._quick is not None:
+            self._reader = self._quick.native.SendReader(
+                UNUSUAL,
+                max_body_bytes=settings.max_message_bytes,
+                refuses_empty=settings.refuses_empty_bodies,
+                max_properties=settings.user_property_max_num,
+                max_properties_bytes=settings.max_user_property_bytes,
+                max_group_bytes=settings.max_message_group_size,
+            )
+
+    # One plain message, straight from its bytes
+
+    @property
+    def quick(self) -> Quick | None:
+        return self._send_quickly if self._quick is not None else None
+
+    def _send_quickly(self, data: bytes, call: Call) -> bool:
+        quick = self._quick
+        assert quick is not None
+        plain = self._reader.read(data, call.peer_host)
+        client_id = call.metadata.get(CLIENT_ID)
+        if plain is None or not client_id.strip():
+            return False
+        topic, group = plain.topic, plain.message_group
+        route = self._cluster.known_route(topic)
+        takes = self._topics.known_type(topic) if self._settings.checks_message_types else MIXED
+        if route is None or takes not in (NORMAL if group is None else FIFO, MIXED):
+            return False
+        pieces = self._pieces.get(topic)
+        try:
+            if pieces is None:
+                pieces = self._new_pieces(topic)
+            queue = self._queues.choose(route, group or "")
+        except Rejected:
+            return False
+        broker_name = route.broker_of(queue)
+        connection = quick.connection(broker_name)
+        if connection is None:
+            return False
+        opaque = connection.take_opaque()
+        now_ms = self._clock.now_ms()
+        frame = plain.frame(pieces, queue.queue_id, now_ms, opaque, quick.max_frame_bytes)
+        if frame is None:
+            return False
+        self._clients.seen(client_id)
+        quick.begin(frame, plain, call, broker_name, connection, opaque, self._resume)
+        return True
+
+    def _new_pieces(self, topic: str) -> tuple[bytes, ...]:
+        form = RequestForm(new_request(check_topic(topic), 0, 0, "", b""), _VARYING)
+        if len(self._pieces) == _MAX_FORMS:
+            self._pieces.clear()
+        pieces = self._pieces[topic] = form.pieces
+        return pieces
+
+    def _resume(self, quick: QuickCall, started: StartedCall[SendMessageAnswer]) -> Any:
+        request = _SendMessageRequest.FromString(quick.plain.data[PREFIX_BYTES:])
+        call = quick.call
+        outgoing = prepare(request.messages[0], self._settings, self._clock.now_ms(), call.peer_address)
+        return self._stored(started, outgoing, quick.broker_name, call)
+
+    # Any message
 
     def send(self, request: Any, call: Call) -> Any:
         """Every message has an entry of its own in the answer; a request that cannot be sent has none."""

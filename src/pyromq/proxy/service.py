@@ -6,7 +6,7 @@ are not implemented, as in Apache's proxy.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import CoroutineType
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from pyromq.errors import PyroError
 from pyromq.proxy.cluster import FrontAdmission
 from pyromq.proxy.codes import Code, status_of
-from pyromq.proxy.grpc.call import Call, Later, Method, Shape
+from pyromq.proxy.grpc.call import Call, Later, Method, Quick, Shape
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.proxy.messages import SERVICE, Rpc, rpc_types
 
@@ -30,8 +30,12 @@ def methods(
     handlers: dict[str, Handler],
     admission: FrontAdmission | None = None,
     observe: Observe | None = None,
+    quick: Mapping[str, Quick] | None = None,
 ) -> dict[str, Method]:
-    """The table of a gRPC server, by path; with an admission the sender of every call is known."""
+    """The table of a gRPC server, by path; with an admission the sender of every call is known.
+
+    `quick`: what takes plain calls before their handlers do; there must be none with an admission.
+    """
     table: dict[str, Method] = {}
     for name, rpc in rpc_types().items():
         handler = handlers.get(name)
@@ -42,14 +46,34 @@ def methods(
         elif rpc.has_answer_stream:
             method = Method(Shape.ANSWER_STREAM, rpc.request_type, _identified(handler, rpc, admission))
         else:
-            handler = _answering(handler, rpc.answer_type, admission)
-            if observe is not None:
-                handler = _Observed(handler, name, observe).answer
-            method = Method(Shape.UNARY, rpc.request_type, handler)
+            method = _unary(handler, rpc, name, admission, observe, (quick or {}).get(name))
         if observe is not None and method.shape is not Shape.UNARY:
             method = Method(method.shape, rpc.request_type, _observed_stream(method.handler, name, observe))
         table[f"/{SERVICE}/{name}"] = method
     return table
+
+
+def _unary(
+    handler: Handler,
+    rpc: Rpc,
+    name: str,
+    admission: FrontAdmission | None,
+    observe: Observe | None,
+    quick: Quick | None,
+) -> Method:
+    translate = partial(_translated, answer_type=rpc.answer_type)
+    handler = _answering(handler, rpc.answer_type, admission)
+    if observe is None:
+        return Method(Shape.UNARY, rpc.request_type, handler, quick, translate)
+    observed = _Observed(handler, name, observe)
+    return Method(
+        Shape.UNARY,
+        rpc.request_type,
+        observed.answer,
+        quick,
+        lambda work: observed.go_on(partial(translate, work), time.perf_counter()),
+        partial(observe, name),
+    )
 
 
 def _observed_stream(handler: Handler, name: str, observe: Observe) -> Handler:
@@ -135,12 +159,12 @@ class _Observed:
         self._observe = observe
 
     def answer(self, request: Any, call: Call) -> Any:
-        return self._go_on(partial(self._handler, request, call), time.perf_counter())
+        return self.go_on(partial(self._handler, request, call), time.perf_counter())
 
-    def _go_on(self, work: Callable[[], Any], began: float) -> Any:
+    def go_on(self, work: Callable[[], Any], began: float) -> Any:
         answered = work()
         if type(answered) is Later:
-            return Later(answered.waiting, partial(self._go_on, answered.answer, began))
+            return Later(answered.waiting, partial(self.go_on, answered.answer, began))
         if isinstance(answered, CoroutineType):
             return self._awaited(answered, began)
         self._observe(self._name, answered.status.code, time.perf_counter() - began)

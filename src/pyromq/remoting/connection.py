@@ -23,7 +23,8 @@ from pyromq.remoting.answering import Answering
 from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.networks import is_loopback
 from pyromq.remoting.outbox import Outbox
-from pyromq.remoting.pending_calls import PendingCalls
+from pyromq.remoting.pending_calls import PendingCalls, Waiting
+from pyromq.remoting.soon import soon_of
 from pyromq.remoting.tls import certificate_names
 from pyromq.security.address_patterns import host_of
 
@@ -82,6 +83,7 @@ class Connection(asyncio.Protocol):
         "_pause_reasons",
         "_pending",
         "_reader",
+        "_soon",
         "certificate_names",
         "fast_path",
         "grants",
@@ -113,6 +115,7 @@ class Connection(asyncio.Protocol):
         """Whether it closes when the pending calls have ended."""
         self._group = group
         self._loop = asyncio.get_running_loop()
+        self._soon = soon_of(self._loop)
         self._outbox = Outbox(group.limits)
         # Bound here: a method in between would cost every answer a call.
         self.put = self._outbox.put
@@ -204,6 +207,13 @@ class Connection(asyncio.Protocol):
         self._outbox.put(frame)
         self.flush_soon()
         return answered
+
+    def begin_quickly(self, frame: bytes, opaque: int, waiting: Waiting, timeout_s: float) -> None:
+        """The same, for something that waits instead of a future: the fast path finds it in `quick`."""
+        self._pending.expect(opaque, waiting, timeout_s)
+        self.quick[opaque] = waiting
+        self._outbox.put(frame)
+        self.flush_soon()
 
     def end_quick_call(self, opaque: int) -> None:
         self.quick.pop(opaque, None)
@@ -398,7 +408,7 @@ class Connection(asyncio.Protocol):
             self.flush()
         elif not outbox.is_corked:
             outbox.is_corked = True
-            self._loop.call_soon(self.flush)
+            self._soon.call(self.flush)
 
     def flush(self) -> None:
         if not self._outbox.flush():

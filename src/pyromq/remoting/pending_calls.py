@@ -6,9 +6,19 @@ its calls.
 
 import asyncio
 import math
+from typing import Protocol
 
 from pyromq.errors import ConnectionLost
 from pyromq.protocol.frame import Frame
+
+
+class Waiting(Protocol):
+    """What waits for an answer: a future, or something simpler."""
+
+    def done(self) -> bool: ...
+    def set_result(self, frame: Frame, /) -> None: ...
+    def set_exception(self, problem: Exception, /) -> None: ...
+
 
 _NOBODY: tuple[None, float] = (None, 0.0)
 
@@ -18,7 +28,7 @@ class PendingCalls:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.by_opaque: dict[int, tuple[asyncio.Future[Frame], float]] = {}
+        self.by_opaque: dict[int, tuple[Waiting, float]] = {}
         self._next_opaque = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -36,11 +46,15 @@ class PendingCalls:
         """A future of the answer; it fails with TimeoutError or ConnectionLost. A caller that gives up must
         remove its number from `by_opaque`."""
         answered: asyncio.Future[Frame] = self._loop.create_future()
+        self.expect(opaque, answered, timeout_s)
+        return answered
+
+    def expect(self, opaque: int, waiting: Waiting, timeout_s: float) -> None:
+        """The same for something that waits instead of a future."""
         deadline = self._loop.time() + timeout_s
-        self.by_opaque[opaque] = (answered, deadline)
+        self.by_opaque[opaque] = (waiting, deadline)
         if deadline < self._timer_at:
             self._expire_at(deadline)
-        return answered
 
     def take(self, frame: Frame) -> bool:
         """Hand an answer to its call; False if no call waits for it."""
@@ -54,10 +68,11 @@ class PendingCalls:
         """The connection is lost: fail every call."""
         if self._timer is not None:
             self._timer.cancel()
-        for answered, _ in self.by_opaque.values():
+        waiting = list(self.by_opaque.values())
+        self.by_opaque.clear()
+        for answered, _ in waiting:
             if not answered.done():
                 answered.set_exception(ConnectionLost(reason))
-        self.by_opaque.clear()
 
     def _expire_at(self, deadline: float) -> None:
         """One timer serves all calls: most are answered early, and most have the same timeout."""

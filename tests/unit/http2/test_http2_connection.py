@@ -43,8 +43,10 @@ def test_the_server_greets_with_its_settings_and_acknowledges_the_peers() -> Non
 
 
 def test_a_request_arrives_with_its_headers_and_its_body(connection: Http2Connection) -> None:
-    events = receive(connection, headers(1), data(1, b"body", ends=True))
-    assert events == [RequestReceived(1, CALL, False), DataReceived(1, b"body", True)]
+    events = receive(connection, headers(1), data(1, b"bo"), data(1, b"dy", ends=True))
+    assert events == [
+        RequestReceived(1, CALL, False), DataReceived(1, b"bo", False), DataReceived(1, b"dy", True)
+    ]  # fmt: skip
 
 
 def test_headers_may_come_in_pieces_with_padding_and_priority(connection: Http2Connection) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -19,12 +20,21 @@ class Origin(Protocol):
     """The connection that a call came on."""
 
     peer_address: str
+    peer_host: bytes
     local_address: tuple[str, int]
 
     def has_call(self, call: "Call") -> bool: ...
 
     def send(self, call: "Call", framed: bytes) -> bool:
         """Send a part of an answer; False if it waits for the peer."""
+        ...
+
+    def answer_quickly(self, call: "Call", framed: bytes, status: int) -> None:
+        """Send the whole answer of a quick call."""
+        ...
+
+    def go_on(self, call: "Call", work: Callable[[], Any]) -> None:
+        """Answer a quick call on the general path."""
         ...
 
 
@@ -44,6 +54,11 @@ class Later(NamedTuple):
     """Called when `waiting` is done, even if the caller is gone; returns the answer, or a coroutine."""
 
 
+Quick = Callable[[bytes, "Call"], bool]
+"""Takes the framed request of a unary call, undecoded, and the call, which it will answer; False if the
+handler must take it."""
+
+
 class Method(msgspec.Struct, frozen=True):
     """`handler` takes the request and the call; with many requests, only the call. That of a unary call
     returns its answer, a coroutine or a Later; the others are coroutines and send theirs."""
@@ -51,6 +66,11 @@ class Method(msgspec.Struct, frozen=True):
     shape: Shape
     request_type: Any
     handler: Callable[..., Any]
+    quick: Quick | None = None
+    translate: Callable[[Callable[[], Any]], Any] | None = None
+    """With `quick`: calls a function as `handler` would, so that a refusal becomes an answer."""
+    observe: Callable[[int, float], None] | None = None
+    """With `quick`: takes the status of each call that it took, and the seconds."""
 
 
 class Call:
@@ -60,6 +80,7 @@ class Call:
         "_drained",
         "_has_ended",
         "_unread",
+        "began",
         "deadline",
         "has_begun",
         "metadata",
@@ -77,22 +98,24 @@ class Call:
         name: str,
         method: Method,
         metadata: Metadata,
+        began: float,
         deadline: float,
-        max_message_bytes: int,
     ) -> None:
         self.stream_id = stream_id
         self.name = name
         self.method = method
         self.metadata = metadata
+        self.began = began
         self.deadline = deadline
         """When the caller gives up, by the time of the event loop."""
-        self.reader = MessageReader(max_message_bytes)
+        self.reader: MessageReader | None = None
+        """Reads the messages of a call that came in parts."""
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
         """Whether its handler has been called."""
         self._connection = connection
         self._drained: asyncio.Future[None] | None = None
-        self._unread: deque[Any] = deque()
+        self._unread: deque[Any] | None = None
         self._arrival: asyncio.Future[None] | None = None
         self._has_ended = False
 
@@ -102,6 +125,11 @@ class Call:
     @property
     def peer_address(self) -> str:
         return self._connection.peer_address
+
+    @property
+    def peer_host(self) -> bytes:
+        """The same without the port."""
+        return self._connection.peer_host
 
     @property
     def local_address(self) -> tuple[str, int]:
@@ -120,10 +148,23 @@ class Call:
 
     async def send(self, message: Any) -> None:
         """Send one message; returns when the caller can take the next one."""
-        if not self.send_now(message):
+        await self.send_framed(frame_message(message.SerializeToString()))
+
+    async def send_framed(self, framed: bytes) -> None:
+        """The same for messages that are encoded already."""
+        if not self._connection.send(self, framed):
             if self._drained is None:
                 self._drained = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._drained)
+
+    def answer_quickly(self, framed: bytes, status: int) -> None:
+        """The whole answer of a call that `quick` took, and the status that it says."""
+        self._connection.answer_quickly(self, framed, status)
+
+    def go_on(self, work: Callable[[], Any]) -> None:
+        """Answer a call that `quick` took with what `work` returns, as if it were the handler."""
+        assert self.method.translate is not None
+        self._connection.go_on(self, partial(self.method.translate, work))
 
     def drained(self) -> None:
         if self._drained is not None:
@@ -133,6 +174,8 @@ class Call:
     # Requests of a stream
 
     def arrived(self, message: Any) -> None:
+        if self._unread is None:
+            self._unread = deque()
         if len(self._unread) >= _MAX_UNREAD_MESSAGES:
             raise GrpcError(
                 GrpcCode.RESOURCE_EXHAUSTED, f"more than {_MAX_UNREAD_MESSAGES} messages are unread"

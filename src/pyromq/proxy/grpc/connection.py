@@ -24,16 +24,18 @@ from pyromq.http2.events import (
     RequestReceived,
     StreamDrained,
     StreamReset,
+    WholeRequest,
 )
 from pyromq.http2.frames import ErrorCode
 from pyromq.http2.limits import Http2Limits
 from pyromq.proxy.grpc.call import Call, Later, Method, Shape
-from pyromq.proxy.grpc.framing import frame_message
+from pyromq.proxy.grpc.framing import MessageReader, frame_message
 from pyromq.proxy.grpc.metadata import Metadata
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.remoting.addresses import format_socket_address
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.outbox import NOT_CONNECTED
+from pyromq.remoting.soon import soon_of
 
 _log = logging.getLogger(__name__)
 
@@ -82,11 +84,13 @@ class GrpcConnection(asyncio.Protocol):
         self._refused: dict[int, bytes] = {}
         """Requests that are no calls, and their status: it is sent when the request has ended."""
         self._loop = asyncio.get_running_loop()
+        self._soon = soon_of(self._loop)
         self._is_flush_planned = False
         self._is_write_paused = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self.peer_address = source or ""
+        self.peer_host = b""
         self.local_address = ("", 0)
         self.idle_since = self._loop.time()
 
@@ -106,6 +110,7 @@ class GrpcConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         if not self.peer_address:
             self.peer_address = format_socket_address(transport.get_extra_info("peername"))
+        self.peer_host = self.peer_address.rpartition(":")[0].strip("[]").encode()
         name = transport.get_extra_info("sockname")
         self.local_address = (str(name[0]), int(name[1])) if name else ("", 0)
         self._transport.set_write_buffer_limits(self._server.limits.write_high_water_bytes)
@@ -136,7 +141,9 @@ class GrpcConnection(asyncio.Protocol):
 
     def _handle(self, event: Event) -> None:
         kind = type(event)
-        if kind is RequestReceived:
+        if kind is WholeRequest:
+            self._take_whole(cast(WholeRequest, event))
+        elif kind is RequestReceived:
             self._begin(cast(RequestReceived, event))
         elif kind is DataReceived:
             self._take(cast(DataReceived, event))
@@ -159,13 +166,31 @@ class GrpcConnection(asyncio.Protocol):
     # Calls
 
     def _begin(self, event: RequestReceived) -> None:
-        metadata = Metadata(event.headers)
+        self._open(event.stream_id, event.headers)
+        if event.has_ended:
+            self._take(DataReceived(event.stream_id, b"", True))
+
+    def _take_whole(self, event: WholeRequest) -> None:
+        call = self._open(event.stream_id, event.headers)
+        quick = call.method.quick if call is not None else None
+        if call is None or quick is None or len(event.data) > self._server.max_message_bytes:
+            self._take(DataReceived(event.stream_id, event.data, True))
+            return
+        try:
+            call.has_begun = quick(event.data, call)
+        except Exception as problem:
+            self._fail(call, self._unexpected(call, problem))
+        else:
+            if not call.has_begun:
+                self._take(DataReceived(event.stream_id, event.data, True))
+
+    def _open(self, stream_id: int, headers: list[hpack.Header]) -> Call | None:
+        """A new call; None if it is none."""
+        metadata = Metadata(headers)
         is_post = metadata.raw(b":method") == b"POST"
         if not is_post or not metadata.raw(b"content-type").startswith(_GRPC):
-            self._refused[event.stream_id] = b"415" if is_post else b"405"
-            if event.has_ended:
-                self._refuse(event.stream_id)
-            return
+            self._refused[stream_id] = b"415" if is_post else b"405"
+            return None
         path = metadata.get(b":path")
         try:
             method = self._server.methods.get(path)
@@ -174,20 +199,17 @@ class GrpcConnection(asyncio.Protocol):
             if self._server.is_draining:
                 raise GrpcError(GrpcCode.UNAVAILABLE, "the server is stopping")
             timeout_s = metadata.timeout_s()
-            now = self._loop.time()
-            deadline = now + timeout_s
-            limit = self._server.max_message_bytes
-            call = Call(self, event.stream_id, path, method, metadata, deadline, limit)
-            if deadline < self._timer_at:
-                self._expire_at(deadline)
         except GrpcError as error:
-            self._end(event.stream_id, error)
-            return
-        self._calls[event.stream_id] = call
+            self._end(stream_id, error)
+            return None
+        now = self._loop.time()
+        deadline = now + timeout_s
+        call = self._calls[stream_id] = Call(self, stream_id, path, method, metadata, now, deadline)
+        if deadline < self._timer_at:
+            self._expire_at(deadline)
         if method.shape is Shape.BOTH_STREAMS:
             call.task = self._loop.create_task(self._run_stream(call))
-        if event.has_ended:
-            self._take(DataReceived(event.stream_id, b"", True))
+        return call
 
     def _refuse(self, stream_id: int) -> None:
         status = self._refused.pop(stream_id)
@@ -202,10 +224,13 @@ class GrpcConnection(asyncio.Protocol):
             if event.has_ended and event.stream_id in self._refused:
                 self._refuse(event.stream_id)
             return
+        reader = call.reader
+        if reader is None:
+            reader = call.reader = MessageReader(self._server.max_message_bytes)
         try:
-            before = call.reader.held_bytes
-            messages = call.reader.feed(event.data)
-            self._server.hold(self, call.reader.held_bytes - before)
+            before = reader.held_bytes
+            messages = reader.feed(event.data)
+            self._server.hold(self, reader.held_bytes - before)
             self._take_messages(call, messages, event.has_ended)
         except GrpcError as error:
             self._fail(call, error)
@@ -224,14 +249,14 @@ class GrpcConnection(asyncio.Protocol):
             call.has_begun = True
             request = call.method.request_type.FromString(messages[0])
             if call.method.shape is Shape.UNARY:
-                self._go_on(call, partial(call.method.handler, request, call))
+                self.go_on(call, partial(call.method.handler, request, call))
             else:
                 call.task = self._loop.create_task(self._run_answers(call, request))
         elif has_ended and not call.has_begun:
             raise GrpcError(GrpcCode.INVALID_ARGUMENT, "the call ended without a whole request")
 
-    def _go_on(self, call: Call, work: Callable[[], Any]) -> None:
-        """Call the handler of a unary call, or the rest of it: most need no task."""
+    def go_on(self, call: Call, work: Callable[[], Any]) -> None:
+        """Answer a unary call with what its handler, or the rest of it, returns: most need no task."""
         try:
             answer = work()
         except GrpcError as error:
@@ -240,7 +265,7 @@ class GrpcConnection(asyncio.Protocol):
             self._fail(call, self._unexpected(call, problem))
         else:
             if type(answer) is Later:
-                answer.waiting.add_done_callback(lambda _: self._go_on(call, answer.answer))
+                answer.waiting.add_done_callback(lambda _: self.go_on(call, answer.answer))
             elif not isinstance(answer, CoroutineType):
                 self._answer(call, answer)
             elif self.has_call(call):
@@ -261,6 +286,15 @@ class GrpcConnection(asyncio.Protocol):
     def _answer(self, call: Call, answer: Any) -> None:
         if self._close(call):
             self._http2.answer(call.stream_id, _BEGIN, frame_message(answer.SerializeToString()), _OK)
+            self._flush_soon()
+
+    def answer_quickly(self, call: Call, framed: bytes, status: int) -> None:
+        """Send the whole answer of a quick call."""
+        observe = call.method.observe
+        if observe is not None:
+            observe(status, self._loop.time() - call.began)
+        if self._close(call):
+            self._http2.answer(call.stream_id, _BEGIN, framed, _OK)
             self._flush_soon()
 
     async def _run_answers(self, call: Call, request: Any) -> None:
@@ -354,7 +388,8 @@ class GrpcConnection(asyncio.Protocol):
         """Forget a call; False if it was over already."""
         if self._calls.pop(call.stream_id, None) is None:
             return False
-        self._server.hold(self, -call.reader.held_bytes)
+        if call.reader is not None:
+            self._server.hold(self, -call.reader.held_bytes)
         if not self._calls:
             self.idle_since = self._loop.time()
             self._flush_soon()
@@ -375,7 +410,7 @@ class GrpcConnection(asyncio.Protocol):
     def _flush_soon(self) -> None:
         if not self._is_flush_planned:
             self._is_flush_planned = True
-            self._loop.call_soon(self._flush)
+            self._soon.call(self._flush)
 
     def _flush(self) -> None:
         self._is_flush_planned = False
