@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 15
+REVISION: Final = 16
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
@@ -19,10 +19,13 @@ MODULES: Final = (
     "dispatching",
     "fast_path",
     "front_messages",
+    "gathering",
+    "handler_runs",
     "hashing",
     "headers",
     "hpack",
-    "plain_entries",
+    "in_flight",
+    "plain_messages",
     "quick_sends",
     "received",
     "records",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.property.test_plain_entries import BODY_LIMIT, KEY, messages, plain_messages, suffix
+from tests.property.test_gathering import BODY_LIMIT, KEY, messages, plain_messages, suffix
 from tests.support.chance import examples
 
 from pyromq.client.prepared_messages import MessagePreparer

@@ -1,4 +1,7 @@
+from collections.abc import Iterable
 from typing import TypeVar
+
+from pyromq.client.consumer.reading.in_flight import Held
 
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.record import StoredMessage
@@ -31,3 +34,5 @@ def pulled_messages(
     first: int,
     end: int,
 ) -> list[M] | None: ...
+def hold(held: dict[int, Held], messages: Iterable[Held], last: int) -> tuple[int, int]: ...
+def let_go(held: dict[int, Held], messages: Iterable[Held]) -> int: ...

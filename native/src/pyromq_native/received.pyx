@@ -101,3 +101,29 @@ def pulled_messages(type kind, bytes data not None, queue, int32_t queue_id, byt
         messages.append(message)
         position += outline.size
     return messages
+
+
+def hold(dict held not None, messages, int64_t last):
+    """Twin of `in_flight.hold`."""
+    cdef Py_ssize_t size_bytes = 0
+    for message in messages:
+        if isinstance(message, PulledMessage):
+            last = (<PulledMessage>message).queue_offset
+            size_bytes += (<PulledMessage>message).body_bytes
+        else:
+            last = message.queue_offset
+            size_bytes += message.body_bytes
+        held[last] = message
+    return last, size_bytes
+
+
+def let_go(dict held not None, messages):
+    """Twin of `in_flight.let_go`."""
+    cdef Py_ssize_t size_bytes = 0
+    for message in messages:
+        if isinstance(message, PulledMessage):
+            if held.pop((<PulledMessage>message).queue_offset, None) is not None:
+                size_bytes += (<PulledMessage>message).body_bytes
+        elif held.pop(message.queue_offset, None) is not None:
+            size_bytes += message.body_bytes
+    return size_bytes

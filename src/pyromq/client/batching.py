@@ -5,10 +5,9 @@ sent to a retry topic, or part of a transaction is never batched.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from pyromq.client.plain_entries import EncodedEntry
 from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.errors import BadMessage
 from pyromq.protocol import names
@@ -17,6 +16,9 @@ from pyromq.protocol.batch import MIN_ENTRY_SIZE, add_entry
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+
+if TYPE_CHECKING:
+    from pyromq_native.gathering import PlainBatch
 
 
 def entry_bytes(message: PreparedMessage) -> int:
@@ -67,26 +69,36 @@ def split(messages: Iterable[PreparedMessage], max_bytes: int) -> list[list[Prep
     return parts
 
 
-def encode_batch(messages: Sequence[PreparedMessage | EncodedEntry]) -> PreparedMessage:
+def encode_batch(messages: Sequence[PreparedMessage]) -> PreparedMessage:
     """One message to send that holds them all."""
     first = messages[0]
     entries: list[bytes] = []
     for message in messages:
-        if isinstance(message, EncodedEntry):
-            entries.append(message.entry)
-        else:
-            add_entry(entries, message.body, message.properties.encode(), message.flag)
-    body = b"".join(entries)
+        add_entry(entries, message.body, message.properties.encode(), message.flag)
     # java: brokers append these to the properties of every message inside, where a unique key of the batch
     # would win over those of the messages
     properties = "" if first.wait_stored else f"{props.WAIT}{NAME_SEPARATOR}false{PAIR_SEPARATOR}"
-    return PreparedMessage(
+    return batch_request(
         first.topic,
-        body,
+        b"".join(entries),
         properties,
         first.unique_key,
         first.born_ms,
         wait_stored=first.wait_stored,
+    )
+
+
+def batch_request(
+    topic: str, body: bytes, properties: str, unique_key: str, born_ms: int, *, wait_stored: bool = True
+) -> PreparedMessage:
+    """The message to send for a batch; `body` has its messages."""
+    return PreparedMessage(
+        topic,
+        body,
+        properties,
+        unique_key,
+        born_ms,
+        wait_stored=wait_stored,
         plain_bytes=len(body),
         kind=SendMessageBatch,
     )
@@ -101,41 +113,65 @@ _Key: TypeAlias = tuple[str, MessageQueue | None, bool, str | None]
 class SendBatch(Generic[R]):
     """A batch that is being filled, and the futures of its messages."""
 
-    __slots__ = ("encoded", "encoded_bytes", "futures", "messages", "size_bytes", "timer")
+    __slots__ = ("futures", "is_closed", "messages", "queue", "size_bytes", "timer", "topic")
 
-    def __init__(self) -> None:
-        self.messages: list[PreparedMessage | EncodedEntry] = []
+    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.messages: list[PreparedMessage] = []
         self.futures: list[asyncio.Future[R]] = []
         self.size_bytes = 0
-        self.encoded = 0
-        """How many of the messages are an `EncodedEntry`."""
-        self.encoded_bytes = 0
         self.timer: asyncio.Handle | None = None
+        self.is_closed = False
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def drop_cancelled(self) -> None:
+        """Leave out messages whose caller was cancelled meanwhile."""
+        wanted = [each for each in zip(self.messages, self.futures, strict=True) if not each[1].done()]
+        if len(wanted) < len(self.futures):
+            self.messages, self.futures = [message for message, _ in wanted], [future for _, future in wanted]
+
+    def settle(self, results: Sequence[R]) -> None:
+        for future, result in zip(self.futures, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+
+    def fail(self, problem: BaseException) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(problem)
+
+    def cancel(self) -> None:
+        for future in self.futures:
+            future.cancel()
 
 
 class Accumulator(Generic[R]):
     """Collects messages for a moment and sends them together; each gets its own result.
 
-    `deliver` sends the messages of one batch and returns a result for each. `left` is told how many
-    `EncodedEntry` messages, of how many bytes, are no longer in flight.
+    `deliver` sends the messages of one batch and returns a result for each; `deliver_plain` sends a batch
+    that the compiled core has filled, and settles it. `left` is told how many messages of such a batch, of
+    how many bytes, are no longer in flight.
     """
 
     def __init__(
         self,
-        deliver: Callable[
-            [list[PreparedMessage | EncodedEntry], MessageQueue | None], Awaitable[Sequence[R]]
-        ],
+        deliver: Callable[[list[PreparedMessage], MessageQueue | None], Awaitable[Sequence[R]]],
         *,
         linger_s: float,
         max_bytes: int,
+        deliver_plain: "Callable[[PlainBatch], Awaitable[None]] | None" = None,
         left: Callable[[int, int], None] = lambda count, size_bytes: None,
     ) -> None:
         self._deliver = deliver
+        self._deliver_plain = deliver_plain
         self._left = left
         self._linger_s = linger_s
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
-        self._filling: dict[_Key, SendBatch[R]] = {}
+        self._filling: dict[Hashable, SendBatch[R] | PlainBatch] = {}
         self._deliveries: set[asyncio.Task[None]] = set()
         self.batches = 0
         self.messages = 0
@@ -151,87 +187,75 @@ class Accumulator(Generic[R]):
         size_bytes = entry_bytes(message)
         if size_bytes > self._max_bytes or batching_problem(message) is not None:
             return None
-        key = (message.topic, queue, message.wait_stored, message.tags)
-        return self.add(key, message, size_bytes)
-
-    def add(self, key: _Key, message: PreparedMessage | EncodedEntry, size_bytes: int) -> "asyncio.Future[R]":
-        """The future result; the caller has checked that the message may be batched and fits."""
+        key: _Key = (message.topic, queue, message.wait_stored, message.tags)
         batch = self._filling.get(key)
-        if batch is None or batch.size_bytes + size_bytes > self._max_bytes:
-            batch = self._begin(key)
+        if not isinstance(batch, SendBatch) or batch.size_bytes + size_bytes > self._max_bytes:
+            if batch is not None:
+                self._flush(key)
+            batch = SendBatch(message.topic, queue)
+            self._begin(key, batch)
         future: asyncio.Future[R] = self._loop.create_future()
         batch.messages.append(message)
         batch.futures.append(future)
         batch.size_bytes += size_bytes
-        if type(message) is EncodedEntry:
-            batch.encoded += 1
-            batch.encoded_bytes += size_bytes
         if batch.size_bytes >= self._max_bytes:
             self._flush(key)
         return future
 
-    def _begin(self, key: _Key) -> SendBatch[R]:
-        """A new batch; the one before it is sent."""
-        if key in self._filling:
-            self._flush(key)
-        batch = self._filling[key] = SendBatch()
+    def begin_plain(self, batch: "PlainBatch") -> None:
+        """The compiled core begins to fill this batch."""
+        self._begin(batch, batch)
+
+    def _begin(self, key: Hashable, batch: "SendBatch[R] | PlainBatch") -> None:
+        self._filling[key] = batch
         if self._linger_s > 0:
             batch.timer = self._loop.call_later(self._linger_s, self._flush, key)
         else:
             # Messages of the same turn of the loop share a batch.
             batch.timer = self._loop.call_soon(self._flush, key)
-        return batch
 
     def flush(self, topic: str | None = None) -> None:
         """Send the batches of a topic, or all of them, now."""
-        for key in list(self._filling):
-            if topic is None or key[0] == topic:
+        for key, batch in list(self._filling.items()):
+            if topic is None or batch.topic == topic:
                 self._flush(key)
 
     async def close(self) -> None:
         self.flush()
         await asyncio.gather(*self._deliveries)
 
-    def _flush(self, key: _Key) -> None:
+    def _flush(self, key: Hashable) -> None:
         batch = self._filling.pop(key)
+        batch.is_closed = True
         if batch.timer is not None:
             batch.timer.cancel()
-        task = self._loop.create_task(self._send(batch, key[1]))
+            batch.timer = None
+        task = self._loop.create_task(self._send(batch))
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
 
-    async def _send(self, batch: SendBatch[R], queue: MessageQueue | None) -> None:
-        messages, futures = batch.messages, batch.futures
-        if any(map(asyncio.Future.done, futures)):
-            # Messages whose caller was cancelled meanwhile are not sent.
-            wanted = [each for each in zip(messages, futures, strict=True) if not each[1].done()]
-            messages, futures = [message for message, _ in wanted], [future for _, future in wanted]
-        try:
-            if messages:
-                await self._send_messages(messages, futures, queue)
-        finally:
-            if batch.encoded:
-                self._left(batch.encoded, batch.encoded_bytes)
+    flush_plain = _flush
 
-    async def _send_messages(
-        self,
-        messages: list[PreparedMessage | EncodedEntry],
-        futures: "list[asyncio.Future[R]]",
-        queue: MessageQueue | None,
-    ) -> None:
-        self.batches += 1
-        self.messages += len(messages)
+    async def _send(self, batch: "SendBatch[R] | PlainBatch") -> None:
+        count, size_bytes = len(batch), batch.size_bytes
         try:
-            results = await self._deliver(messages, queue)
+            batch.drop_cancelled()
+            if len(batch):
+                self.batches += 1
+                self.messages += len(batch)
+                await self._send_wanted(batch)
         except asyncio.CancelledError:
-            for future in futures:
-                future.cancel()
+            batch.cancel()
             raise
         except Exception as problem:
-            for future in futures:
-                if not future.done():
-                    future.set_exception(problem)
+            batch.fail(problem)
+        finally:
+            if not isinstance(batch, SendBatch):
+                self._left(count, size_bytes)
+
+    async def _send_wanted(self, batch: "SendBatch[R] | PlainBatch") -> None:
+        if isinstance(batch, SendBatch):
+            batch.settle(await self._deliver(batch.messages, batch.queue))
         else:
-            for future, result in zip(futures, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
+            assert self._deliver_plain is not None
+            await self._deliver_plain(batch)

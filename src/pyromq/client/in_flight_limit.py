@@ -2,25 +2,18 @@
 
 import asyncio
 from collections import deque
+from typing import TYPE_CHECKING
+
+from pyromq.compiled import twin
 
 
-class InFlightLimit:
-    """A message larger than `max_bytes` is admitted when nothing else is in flight."""
-
+class InterpretedCounts:
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._empty: asyncio.Future[None] | None = None
         self.count = 0
         self.size_bytes = 0
-
-    def __repr__(self) -> str:
-        return f"<InFlightLimit count={self.count} bytes={self.size_bytes} waiting={len(self._waiting)}>"
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
 
     def try_enter(self, size_bytes: int) -> bool:
         # Called for every message: this is `_has_room`, inlined.
@@ -30,6 +23,29 @@ class InFlightLimit:
         self.count = count + 1
         self.size_bytes = total_bytes
         return True
+
+
+_twin = twin("in_flight")
+
+if TYPE_CHECKING:
+    InFlightCounts = InterpretedCounts
+else:
+    InFlightCounts = InterpretedCounts if _twin is None else _twin.InFlightCounts
+
+
+class InFlightLimit(InFlightCounts):
+    """A message larger than `max_bytes` is admitted when nothing else is in flight."""
+
+    def __init__(self, max_count: int, max_bytes: int) -> None:
+        super().__init__(max_count, max_bytes)
+        self._empty: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<InFlightLimit count={self.count} bytes={self.size_bytes} waiting={len(self._waiting)}>"
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     async def enter(self, size_bytes: int) -> None:
         if self.try_enter(size_bytes):

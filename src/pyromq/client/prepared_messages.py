@@ -132,6 +132,11 @@ class MessagePreparer:
             kind,
         )
 
+    def batch_topic(self, topic: str) -> str | None:
+        """The broker's name of a topic whose messages may be batched; raises BadMessage for a bad name."""
+        self._check_topic(topic)
+        return self.batch_topics.get(topic)
+
     def _check_topic(self, topic: str) -> str:
         check_topic(topic)
         wrapped = self._wrap(topic)

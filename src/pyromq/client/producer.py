@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
-from pyromq.client.batching import Accumulator, check_batch, encode_batch, split
+from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, split
+from pyromq.client.gathering import gathering
 from pyromq.client.in_flight_limit import InFlightLimit
-from pyromq.client.plain_entries import EncodedEntry, plain_entry
 from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.queue_choice import Selector, queue_of_key
@@ -32,6 +32,9 @@ from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessageV2, SendReplyV2
 from pyromq.remoting.addresses import parse_address
+
+if TYPE_CHECKING:
+    from pyromq_native.gathering import PlainBatch
 
 DEFAULT_REQUEST_TIMEOUT_S = 3.0
 
@@ -207,20 +210,18 @@ class Producer:
         queue. With `delay` or `deliver_at` (which needs a time zone) the broker delivers the message later,
         and `recall` takes it back until then. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
-        parts = self._started()
+        parts = self._parts
+        if parts is None or self._is_closed:
+            parts = self._started()
         if delay is not None or deliver_at is not None:
             message = timed(message, delay, deliver_at)
-        if type(message) is Message and parts.batches_plain and timeout_s is None:
-            if queue is None and selector is None and sharding_key is None:
-                future = parts.batch(message)
-                if future is not None:
-                    return await future
-        elif not isinstance(message, Message):
+        if not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         if queue is None and selector is None and sharding_key is None:
-            if parts.quick is not None and timeout_s is None and type(message) is Message:
-                begun = parts.quick.begin(message)
-                if begun is not None:
+            if timeout_s is None:
+                if parts.gather is not None and (gathered := parts.gather(message)) is not None:
+                    return await gathered
+                if parts.quick is not None and (begun := parts.quick.begin(message)) is not None:
                     return await parts.quick.finish(begun)
             return await parts.send(parts.prepare(message), None, timeout_s)
         prepared = parts.prepare(message, _sharding(sharding_key))
@@ -402,12 +403,12 @@ class ProducerParts:
                 self._send_accumulated,
                 linger_s=settings.linger_ms / 1000,
                 max_bytes=settings.batch_max_bytes,
+                deliver_plain=self._send_gathered,
                 left=self.in_flight.leave_together,
             )
-        self.batches_plain = self.accumulator is not None and self.tracing is None
-        self._batch_max_bytes = settings.batch_max_bytes
-        self._now_ms, self._next_key = session.clock.now_ms, session.unique_keys.next
         self.body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
+        self.gather = gathering(self, settings.batch_max_bytes) if self.tracing is None else None
+        """Batches a plain message; None if the general path must take it, or too much is in flight."""
         self._has_namespace = client_settings.namespace is not None
         self.quick = quick_sends(self) if not settings.otel else None
 
@@ -424,24 +425,6 @@ class ProducerParts:
         now_ms = session.clock.now_ms()
         unique_key = session.unique_keys.next(now_ms)
         return self.preparer.prepare(message, unique_key, now_ms, system, compress=compress, kind=kind)
-
-    def batch(self, message: Message) -> "asyncio.Future[SendResult] | None":
-        """Batch a plain message; None if the general path must take it, or too much is in flight."""
-        accumulator = self.accumulator
-        topic = self.preparer.batch_topics.get(message.topic)
-        if topic is None or accumulator is None:
-            return None
-        self.session.check_loop()
-        now_ms = self._now_ms()
-        unique_key = self._next_key(now_ms)
-        entry = plain_entry(message, unique_key, self.preparer.suffix, self.body_limit)
-        if entry is None:
-            return None
-        size_bytes = len(entry)
-        if size_bytes > self._batch_max_bytes or not self.in_flight.try_enter(size_bytes):
-            return None
-        encoded = EncodedEntry(topic, entry, unique_key, now_ms, message)
-        return accumulator.add((topic, None, True, message.tags), encoded, size_bytes)
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:
         """The queue with the topic name that the application knows."""
@@ -500,47 +483,54 @@ class ProducerParts:
             self.in_flight.leave(size_bytes)
 
     async def _send_accumulated(
-        self, entries: list[PreparedMessage | EncodedEntry], queue: MessageQueue | None
+        self, entries: list[PreparedMessage], queue: MessageQueue | None
     ) -> list[SendResult]:
         if len(entries) > 1:
             return await self._send_as_batch(entries, queue, None)
         (prepared,) = entries
-        if type(prepared) is EncodedEntry:
-            prepared = self.preparer.prepare(prepared.message, prepared.unique_key, prepared.born_ms)
-        assert isinstance(prepared, PreparedMessage)
         return [self.result(prepared, await self.sender.send(prepared, queue))]
 
+    async def _send_gathered(self, batch: "PlainBatch") -> None:
+        """Send a batch of plain messages, and tell each its result."""
+        if len(batch) > 1:
+            request = batch_request(batch.topic, batch.body, "", batch.keys[0], batch.born_ms)
+        else:
+            request = self.preparer.prepare(batch.messages[0], batch.keys[0], batch.born_ms)
+        outcome = await self.sender.send(request)
+        batch.settle(SendResult, _offset_ids(outcome, len(batch)), *self._place(outcome))
+
     async def _send_as_batch(
-        self,
-        entries: Sequence[PreparedMessage | EncodedEntry],
-        queue: MessageQueue | None,
-        timeout_s: float | None,
+        self, entries: Sequence[PreparedMessage], queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
         outcome = await self.sender.send(encode_batch(entries), queue, timeout_s)
-        answer = outcome.answer
-        offset_ids = answer.msg_id.split(",")
-        if len(offset_ids) != len(entries):
-            # java: a batch queue has one id for all messages of a batch
-            offset_ids = [answer.msg_id] * len(entries)
-        return self._results(entries, offset_ids, outcome)
+        return self._results(entries, _offset_ids(outcome, len(entries)), outcome)
 
     def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult:
         return self._results((prepared,), (outcome.answer.msg_id,), outcome)[0]
 
-    def _results(
-        self,
-        entries: Sequence[PreparedMessage | EncodedEntry],
-        offset_ids: Sequence[str],
-        outcome: SendOutcome,
-    ) -> list[SendResult]:
-        """The results of messages sent in one request; `offset_ids` are their ids in the store."""
+    def _place(
+        self, outcome: SendOutcome
+    ) -> tuple[SendStatus, MessageQueue, int, str | None, str | None, str]:
+        """What the results of one request have in common; the offset is that of the first message."""
         answer = outcome.answer
         queue = outcome.queue if not self._has_namespace else self.shown_queue(outcome.queue)
         if queue.queue_id != answer.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, answer.queue_id)
-        status, offset = _STATUS[answer.code], answer.queue_offset
-        transaction_id, recall_handle = answer.transaction_id, answer.recall_handle
         region = answer.msg_region or names.DEFAULT_REGION
+        return (
+            _STATUS[answer.code],
+            queue,
+            answer.queue_offset,
+            answer.transaction_id,
+            answer.recall_handle,
+            region,
+        )
+
+    def _results(
+        self, entries: Sequence[PreparedMessage], offset_ids: Sequence[str], outcome: SendOutcome
+    ) -> list[SendResult]:
+        """The results of messages sent in one request; `offset_ids` are their ids in the store."""
+        status, queue, offset, transaction_id, recall, region = self._place(outcome)
         results = [
             SendResult(
                 status,
@@ -549,15 +539,14 @@ class ProducerParts:
                 queue,
                 offset + index,
                 transaction_id,
-                recall_handle,
+                recall,
                 region,
             )
             for index, (prepared, offset_id) in enumerate(zip(entries, offset_ids, strict=True))
         ]
-        tracing = self.tracing
+        tracing, answer = self.tracing, outcome.answer
         if tracing is not None and answer.trace_on is not False and entries[0].topic != tracing.topic:
             for prepared, result in zip(entries, results, strict=True):
-                assert isinstance(prepared, PreparedMessage), "with tracing, every message is prepared"
                 self._trace(tracing, prepared, outcome, result)
         return results
 
@@ -585,6 +574,14 @@ class ProducerParts:
             is_ok=result.is_ok,
         )
         tracing.report(record, (result.message_id, *prepared.keys.split()))
+
+
+def _offset_ids(outcome: SendOutcome, count: int) -> list[str]:
+    """The ids in the store of the messages of a batch."""
+    text = outcome.answer.msg_id
+    offset_ids = text.split(",")
+    # java: a batch queue has one id for all messages of a batch
+    return offset_ids if len(offset_ids) == count else [text] * count
 
 
 def _several(messages: object) -> list[Message]:

@@ -80,14 +80,21 @@ class UniqueKeys:
 
     def next(self, now_ms: int) -> str:
         if now_ms != self._moment_ms:
-            self._start = self._start_of(now_ms)
+            self._start = self.start_of(now_ms)
             self._moment_ms = now_ms
         counter = self._counter
         self._counter = counter + 1
         return f"{self._start}{counter & 0xFFFF:04X}"
 
-    def _start_of(self, now_ms: int) -> str:
-        """The common prefix of the keys of one millisecond."""
+    def reserve(self, count: int) -> int:
+        """The first of `count` numbers that `next` leaves out: a caller makes keys of them itself, all in the
+        same millisecond."""
+        first = self._counter
+        self._counter += count
+        return first
+
+    def start_of(self, now_ms: int) -> str:
+        """The common prefix of the keys of one millisecond; the low 16 bits of a number follow."""
         if now_ms >= self._next_month_start_ms:
             self._month_start_ms = month_start_ms(now_ms, self._timezone)
             # 32 days after a month began the next one has begun and is not over

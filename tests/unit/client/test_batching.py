@@ -13,7 +13,6 @@ from pyromq.client.batching import (
     entry_bytes,
     split,
 )
-from pyromq.client.plain_entries import EncodedEntry
 from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
 from pyromq.client.values import Message, MessageQueue
 from pyromq.errors import BadMessage, SendFailed
@@ -88,10 +87,8 @@ class Wire:
         self.problem: Exception | None = None
         self.gate: asyncio.Event | None = None
 
-    async def deliver(
-        self, messages: list[PreparedMessage | EncodedEntry], queue: MessageQueue | None
-    ) -> Sequence[object]:
-        bodies = [each.body for each in messages if isinstance(each, PreparedMessage)]
+    async def deliver(self, messages: list[PreparedMessage], queue: MessageQueue | None) -> Sequence[object]:
+        bodies = [each.body for each in messages]
         self.batches.append(bodies)
         self.queues.append(queue)
         if self.gate is not None:

@@ -1,7 +1,7 @@
 """Concurrent delivery: messages go to handlers in no particular order, up to `concurrency` at a time.
 
-A worker task takes one piece of work after the other until none is left. Another worker is started only when
-the running ones wait for something: handlers that never wait need no task of their own.
+A worker task takes messages until none is left. Another worker is started only when the running ones wait for
+something: handlers that never wait need no task of their own.
 """
 
 import asyncio
@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from math import ceil
+from operator import attrgetter
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -20,6 +22,7 @@ import msgspec
 from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.consumer.handling.runs import Lot, rest_of, run_handlers
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
 from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.stats import ConsumerStats, Counts
@@ -41,6 +44,8 @@ _LOCAL_RETRY_S = 5.0
 _CLEAN_UP_S = 1.0
 """How long an async handler that was cut off may clean up."""
 
+_topic_of = attrgetter("topic")
+
 
 class GiveBack(Protocol):
     async def __call__(self, message: ReceivedMessage, delay_level: int) -> None: ...
@@ -59,7 +64,7 @@ class NoHandler(PyroError):
 
 
 class Work(msgspec.Struct, eq=False):
-    """Messages of one queue for one call of a handler."""
+    """Messages of one queue for one call of a handler, or for several that ended together."""
 
     held: HeldQueue
     messages: list[ReceivedMessage]
@@ -69,6 +74,7 @@ class Work(msgspec.Struct, eq=False):
     ended: float = 0.0
     trace_id: str = ""
     is_settled: bool = False
+    calls: int = 1
 
 
 class Settling:
@@ -102,7 +108,7 @@ class Settling:
             for message in work.messages:
                 self._succeeded(held, message)
         held.last_done = now
-        counts.handled += 1
+        counts.handled += work.calls
         counts.handle_ms += (now - work.started) * 1000
         counts.succeeded += len(work.messages)
 
@@ -249,18 +255,24 @@ class ConcurrentDelivery(Delivery):
     def __init__(self, parts: DeliveryParts) -> None:
         super().__init__(parts)
         self._concurrency = parts.concurrency
-        self._waiting: deque[Work] = deque()
+        self._waiting: deque[Lot] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._running: set[Work] = set()
+        self._run: Lot | None = None
+        """Whose handlers are called right now, without a piece of work for each."""
         self._yielding = 0
         self._is_hiring = False
 
     def __repr__(self) -> str:
-        return f"<ConcurrentDelivery waiting={len(self._waiting)} running={len(self._running)}>"
+        return f"<ConcurrentDelivery waiting={self._waiting_messages} running={self.running}>"
+
+    @property
+    def _waiting_messages(self) -> int:
+        return sum(lot.waiting for lot in self._waiting)
 
     @property
     def running(self) -> int:
-        return len(self._running)
+        return len(self._running) + (self._run is not None)
 
     def _tasks(self) -> Collection[asyncio.Task[None]]:
         return self._workers
@@ -268,47 +280,39 @@ class ConcurrentDelivery(Delivery):
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         if self._is_stopped:
             return
-        for work in self._divided(held, messages):
-            if isinstance(work.handler, MessageStream):
-                self._offer(work, work.handler)
+        for lot in self._divided(held, messages):
+            if isinstance(lot.handler, MessageStream):
+                self._offer(lot, lot.handler)
             else:
-                self._waiting.append(work)
+                self._waiting.append(lot)
         self._hire()
 
-    def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Work]:
-        """One piece of work for each message, or for each batch of one topic."""
-        size, start = self._batch_size, 0
-        topic, handler, counts = None, None, Counts()
-        for position, message in enumerate(messages):
-            is_other = message.topic != topic
-            if position > start and (is_other or position - start == size):
-                yield Work(held, messages[start:position], handler, counts)
-                start = position
-            if is_other:
-                topic = message.topic
-                handler, counts = self._handlers.find(topic), self._stats.of(topic).total
-        if messages:
-            yield Work(held, messages[start:], handler, counts)
+    def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Lot]:
+        """The messages by topic: only queues of retries have several."""
+        for topic, group in groupby(messages, _topic_of):
+            yield Lot(held, list(group), self._handlers.find(topic), self._stats.of(topic).total)
 
-    def _offer(self, work: Work, stream: MessageStream) -> None:
-        # A stream has no batches.
-        work.started = self._clock.monotonic()
-        if self._tracing is not None:
-            work.trace_id = self._tracing.begin(work.messages)
-        stream.offer(work.messages[0], work.held.closing.is_set, partial(self._settle, work))
+    def _offer(self, lot: Lot, stream: MessageStream) -> None:
+        started, tracing = self._clock.monotonic(), self._tracing
+        for message in lot.messages:
+            # A stream has no batches.
+            work = Work(lot.held, [message], stream, lot.counts, started)
+            if tracing is not None:
+                work.trace_id = tracing.begin(work.messages)
+            stream.offer(message, lot.held.closing.is_set, partial(self._settle, work))
 
     # Workers
 
     def _hire(self) -> None:
         """Start one worker at once, and more in the next turn of the loop if work is still waiting."""
-        if not self._waiting or self._is_hiring or len(self._workers) >= self._concurrency:
+        if self._is_hiring or len(self._workers) >= self._concurrency or not self._waiting_messages:
             return
         self._start_worker()
         self._is_hiring = True
         self._loop.call_soon(self._hire_more, 1)
 
     def _hire_more(self, count: int) -> None:
-        free = min(len(self._waiting), self._concurrency - len(self._workers))
+        free = min(self._waiting_messages, self._concurrency - len(self._workers))
         if free <= 0 or self._is_stopped:
             self._is_hiring = False
             return
@@ -330,52 +334,82 @@ class ConcurrentDelivery(Delivery):
             self._workers.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _work_on(self) -> None:
-        clock, waiting, running = self._clock, self._waiting, self._running
-        now = clock.monotonic()
-        turn_ends = now + _TURN_S
+        clock, waiting = self._clock, self._waiting
+        turn_ends = clock.monotonic() + _TURN_S
         while waiting:
-            work = waiting.popleft()
-            if work.held.closing.is_set():
+            lot = waiting[0]
+            if not lot.waiting or lot.held.closing.is_set():
+                waiting.popleft()
                 continue
-            handler = work.handler
-            work.started = now
-            if self._tracing is not None:
-                work.trace_id = self._tracing.begin(work.messages)
+            handler = lot.handler
             if type(handler) is not Handler:
-                self._settle(work, NoHandler(f"the topic {work.messages[0].topic} has no handler"))
-            elif handler.is_async:
-                # Inlined: another coroutine would cost more than most handlers.
-                running.add(work)
-                problem: BaseException | None = None
-                try:
-                    await handler.function(work.messages if handler.takes_batch else work.messages[0])
-                except Exception as failure:
-                    problem = failure
-                except BaseException as failure:
-                    pass_on(failure, self._loop)
-                    problem = failure
-                finally:
-                    running.discard(work)
-                self._settle(work, problem)
+                self._settle(self._next(lot), NoHandler(f"the topic {lot.messages[0].topic} has no handler"))
+            elif not handler.is_async:
+                await self._run_on_thread(handler, lot)
+            elif handler.takes_batch or self._tracing is not None:
+                work = self._next(lot)
+                await self._finish(work, handler.run(work.messages))
             else:
-                await self._run_on_thread(handler, work)
-            now = work.ended
-            if now > turn_ends:
+                await self._run_through(handler, lot, turn_ends)
+            if clock.monotonic() > turn_ends:
                 # Otherwise handlers that never wait would block the loop.
                 self._yielding += 1
                 await asyncio.sleep(0)
                 self._yielding -= 1
-                now = clock.monotonic()
-                turn_ends = now + _TURN_S
+                turn_ends = clock.monotonic() + _TURN_S
 
-    async def _run_on_thread(self, handler: Handler, first: Work) -> None:
+    def _next(self, lot: Lot) -> Work:
+        """The next call of the handler."""
+        work = Work(lot.held, lot.take(self._batch_size), lot.handler, lot.counts, self._clock.monotonic())
+        if self._tracing is not None:
+            work.trace_id = self._tracing.begin(work.messages)
+        return work
+
+    async def _finish(self, work: Work, handling: Awaitable[object]) -> None:
+        """Wait for an async handler."""
+        self._running.add(work)
+        problem: BaseException | None = None
+        try:
+            await handling
+        except Exception as failure:
+            problem = failure
+        except BaseException as failure:
+            pass_on(failure, self._loop)
+            problem = failure
+        finally:
+            self._running.discard(work)
+        self._settle(work, problem)
+
+    async def _run_through(self, handler: Handler, lot: Lot, turn_ends: float) -> None:
+        """Call an async handler with one message after the other, until one of the calls waits."""
+        first, started = lot.next, self._clock.monotonic()
+        self._run = lot
+        waiting, has_begun, waits_for, problem, begun, ended = run_handlers(
+            handler.function, lot, lot.held.closing.is_set, self._clock.monotonic, turn_ends
+        )
+        self._run = None
+        is_over = waiting is None and problem is None
+        done = lot.messages[first : lot.next if is_over else lot.next - 1]
+        if done:
+            together = Work(lot.held, done, handler, lot.counts, started, calls=len(done))
+            self._settle(together, None, ended)
+        if is_over:
+            return
+        last = Work(lot.held, [lot.messages[lot.next - 1]], handler, lot.counts, begun)
+        if problem is None:
+            await self._finish(last, rest_of(waiting, waits_for) if has_begun else waiting)
+            return
+        if not isinstance(problem, Exception):
+            pass_on(problem, self._loop)
+        self._settle(last, problem)
+
+    async def _run_on_thread(self, handler: Handler, lot: Lot) -> None:
         """Give a thread several messages: switching threads costs more than most handlers."""
-        size = min(ceil((len(self._waiting) + 1) / self._concurrency), _MAX_FOR_A_THREAD)
-        chunk = [first]
-        while len(chunk) < size and self._waiting and self._waiting[0].handler is handler:
-            chunk.append(self._waiting.popleft())
-            if self._tracing is not None:
-                chunk[-1].trace_id = self._tracing.begin(chunk[-1].messages)
+        size = min(ceil(self._waiting_messages / self._concurrency), _MAX_FOR_A_THREAD)
+        chunk: list[Work] = []
+        while len(chunk) < size and lot.waiting:
+            chunk.append(self._next(lot))
+            chunk[-1].started = 0.0
         outcomes: list[tuple[Work, BaseException | None]] = []
         try:
             running = self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk, outcomes)
@@ -389,7 +423,7 @@ class ConcurrentDelivery(Delivery):
             self._running.difference_update(chunk)
             # Also when the rest of the chunk is cut off.
             for work, problem in outcomes:
-                self._settle(work, problem)
+                self._settle(work, problem, work.ended)
 
     def _run_chunk(
         self, handler: Handler, chunk: list[Work], outcomes: list[tuple[Work, BaseException | None]]
@@ -409,8 +443,8 @@ class ConcurrentDelivery(Delivery):
 
     # Afterwards
 
-    def _settle(self, work: Work, problem: BaseException | None) -> None:
-        now = work.ended = self._clock.monotonic()
+    def _settle(self, work: Work, problem: BaseException | None, ended: float | None = None) -> None:
+        now = work.ended = self._clock.monotonic() if ended is None else ended
         if self._tracing is not None:
             self._tracing.end(work.trace_id, work.messages, problem, now - work.started)
         if work.is_settled or work.held.is_dropped:
@@ -438,13 +472,17 @@ class ConcurrentDelivery(Delivery):
 
     def unfinished(self) -> Iterable[ReceivedMessage]:
         works = [work for work in self._running if work.started and not work.ended and not work.is_settled]
-        return [message for work in works for message in work.messages]
+        lot = self._run
+        current = lot.messages[lot.next - 1 : lot.next] if lot is not None else []
+        return current + [message for work in works for message in work.messages]
 
     async def close(self, held: HeldQueue) -> None:
         held.closing.set()
 
     def halt(self) -> None:
         self._is_stopped = True
+        for lot in self._waiting:
+            lot.cut()
         self._waiting.clear()
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from pyromq.clock import Clock
+from pyromq.compiled import twin
 from pyromq.protocol.bodies.consumers import ProcessQueueInfo
 from pyromq.protocol.bodies.queues import MessageQueue
 
@@ -30,6 +31,30 @@ class Held(Protocol):
 
 
 M = TypeVar("M", bound=Held)
+
+
+def _hold(held: dict[int, M], messages: Iterable[M], last: int) -> tuple[int, int]:
+    """Hold messages by their offsets; the last of these, `last` without messages, and the bytes of all."""
+    size_bytes = 0
+    for message in messages:
+        last = message.queue_offset
+        held[last] = message
+        size_bytes += message.body_bytes
+    return last, size_bytes
+
+
+def _let_go(held: dict[int, M], messages: Iterable[M]) -> int:
+    """Hold these no longer; the bytes of those that were held."""
+    size_bytes = 0
+    for message in messages:
+        if held.pop(message.queue_offset, None) is not None:
+            size_bytes += message.body_bytes
+    return size_bytes
+
+
+_twin = twin("received")
+
+hold, let_go = (_hold, _let_go) if _twin is None else (_twin.hold, _twin.let_go)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +126,7 @@ class InFlight(Generic[M]):
 
     def put(self, messages: Iterable[M], next_offset: int) -> None:
         """Hold the messages of a pull, and remember the offset of the next one."""
-        held = self._messages
-        size_bytes = 0
-        for message in messages:
-            self._last_offset = message.queue_offset
-            held[self._last_offset] = message
-            size_bytes += message.body_bytes
+        self._last_offset, size_bytes = hold(self._messages, messages, self._last_offset)
         self.size_bytes += size_bytes
         self.next_offset = next_offset
         self.last_pull_ms = self._clock.now_ms()
@@ -116,11 +136,7 @@ class InFlight(Generic[M]):
         self.done_all((message,))
 
     def done_all(self, messages: Iterable[M]) -> None:
-        take, size_bytes = self._messages.pop, 0
-        for message in messages:
-            if take(message.queue_offset, None) is not None:
-                size_bytes += message.body_bytes
-        self._let_go(size_bytes)
+        self._let_go(let_go(self._messages, messages))
 
     def _let_go(self, size_bytes: int) -> None:
         """Messages of this size are no longer held."""

@@ -1,0 +1,306 @@
+# cython: boundscheck=False, wraparound=False
+"""Plain messages of a producer, gathered into batches: each is encoded at once, behind the one before it.
+
+A message costs its bytes in the request, its id, and the future of its result. Unusual messages are declined,
+and the general path takes them.
+"""
+
+from asyncio import InvalidStateError
+from asyncio.events import _get_running_loop
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy, memmove, memset
+
+from pyromq_native.big_endian cimport get_uint32, put_int16, put_int32
+from pyromq_native.in_flight cimport InFlightCounts
+from pyromq_native.plain_messages cimport TAGS, TOPIC, Plain, PlainMessages, Text
+
+cdef extern from "Python.h":
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 max_char)
+    void *PyUnicode_DATA(object text)
+
+cdef extern from "time.h" nogil:
+    ctypedef int clockid_t
+    cdef struct timespec:
+        int64_t tv_sec
+        long tv_nsec
+    int CLOCK_REALTIME
+    int clock_gettime(clockid_t clock, timespec *now)
+
+cdef enum:
+    HEAD_BYTES = 20
+    MIN_ENTRY_BYTES = 22
+    MAX_PROPERTIES_BYTES = 32767
+    AFTER_NAME = 1
+    AFTER_PAIR = 2
+    KEYS_AT_ONCE = 64
+    COUNTER_CHARS = 4
+    MAX_FILLING = 4096
+    FIRST_BYTES = 4096
+
+cdef const char *HEX = b"0123456789ABCDEF"
+
+
+cdef inline uint8_t *put_pair(
+    uint8_t *at, const char *name, Py_ssize_t name_size, const char *value, Py_ssize_t size
+) noexcept nogil:
+    memcpy(at, name, <size_t>name_size)
+    at += name_size
+    at[0] = AFTER_NAME
+    memcpy(at + 1, value, <size_t>size)
+    at += 1 + size
+    at[0] = AFTER_PAIR
+    return at + 1
+
+
+cdef class PlainBatch:
+    """A batch that is being filled, and then sent."""
+
+    cdef readonly object topic
+    """As brokers know it."""
+    cdef readonly int64_t born_ms
+    cdef readonly list messages
+    cdef readonly list keys
+    cdef readonly list futures
+    cdef readonly Py_ssize_t size_bytes
+    cdef public object timer
+    cdef public bint is_closed
+    """Whether it takes no more messages."""
+    cdef uint8_t *_data
+    cdef Py_ssize_t _room
+
+    def __cinit__(self):
+        self._data = NULL
+
+    def __dealloc__(self):
+        PyMem_Free(self._data)
+
+    def __init__(self, topic, int64_t born_ms):
+        self.topic = topic
+        self.born_ms = born_ms
+        self.messages = []
+        self.keys = []
+        self.futures = []
+
+    def __len__(self):
+        return len(self.messages)
+
+    cdef uint8_t *_more(self, Py_ssize_t size) except NULL:
+        """Room for so many bytes behind what is there."""
+        cdef Py_ssize_t wanted = self.size_bytes + size
+        cdef void *moved
+        if wanted > self._room:
+            self._room = max(2 * self._room, wanted, <Py_ssize_t>FIRST_BYTES)
+            moved = PyMem_Realloc(self._data, <size_t>self._room)
+            if moved is NULL:
+                raise MemoryError()
+            self._data = <uint8_t *>moved
+        return self._data + self.size_bytes
+
+    @property
+    def body(self):
+        """The body of the request."""
+        return PyBytes_FromStringAndSize(<const char *>self._data, self.size_bytes)
+
+    def drop_cancelled(self):
+        """Leave out messages whose caller was cancelled meanwhile."""
+        cdef list done = [future.done() for future in self.futures]
+        if True not in done:
+            return
+        cdef Py_ssize_t index, read_at = 0, write_at = 0, size
+        cdef list kept = [[], [], []]
+        for index in range(len(done)):
+            size = get_uint32(self._data + read_at)
+            if not done[index]:
+                memmove(self._data + write_at, self._data + read_at, <size_t>size)
+                write_at += size
+                kept[0].append(self.messages[index])
+                kept[1].append(self.keys[index])
+                kept[2].append(self.futures[index])
+            read_at += size
+        self.size_bytes = write_at
+        self.messages, self.keys, self.futures = kept
+
+    def settle(self, result, list offset_ids not None, status, queue, int64_t offset, transaction_id, recall, region):
+        """Everything is stored: `result` makes the SendResult of each message."""
+        cdef Py_ssize_t index
+        for index in range(len(self.futures)):
+            made = result(
+                status,
+                self.keys[index],
+                offset_ids[index],
+                queue,
+                offset + index,
+                transaction_id,
+                recall,
+                region,
+            )
+            try:
+                self.futures[index].set_result(made)
+            except InvalidStateError:
+                pass  # its caller was cancelled
+        self._forget()
+
+    def fail(self, problem):
+        """The batch was not stored."""
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(problem)
+        self._forget()
+
+    def cancel(self):
+        for future in self.futures:
+            future.cancel()
+        self._forget()
+
+    cdef _forget(self):
+        """`Gathering` may remember the batch until the next one of its kind."""
+        self.messages, self.keys, self.futures = [], [], []
+        PyMem_Free(self._data)
+        self._data = NULL
+        self._room = self.size_bytes = 0
+
+
+cdef class Gathering:
+    cdef PlainMessages _plain
+    cdef InFlightCounts _in_flight
+    cdef dict _topics, _filling
+    cdef object _loop, _new_future, _check_loop, _find_topic, _unique_keys, _now_ms, _begin, _flush
+    cdef bytes _suffix, _start
+    cdef Py_ssize_t _body_limit, _max_bytes
+    cdef int64_t _moment_ms
+    cdef uint32_t _counter, _counters_left
+
+    def __init__(
+        self,
+        kind,
+        dict topics not None,
+        find_topic,
+        InFlightCounts in_flight not None,
+        unique_keys,
+        now_ms,
+        check_loop,
+        begin,
+        flush,
+        *,
+        str suffix not None,
+        Py_ssize_t body_limit,
+        Py_ssize_t max_bytes,
+    ):
+        """`topics`: the application's names of topics that may be batched → the brokers' names. `find_topic`
+        tells those that are not there yet, None for a topic that may not be batched.
+
+        `now_ms` tells the time, None is the machine's own. `begin` is told of every new batch, `flush` of one
+        that is full. Bodies must be shorter than `body_limit`; `suffix` is appended to the properties.
+        """
+        self._plain = PlainMessages(kind)
+        self._topics = topics
+        self._find_topic = find_topic
+        self._filling = {}
+        self._in_flight = in_flight
+        self._unique_keys = unique_keys
+        self._now_ms = now_ms
+        self._check_loop = check_loop
+        self._loop = _get_running_loop()
+        self._new_future = self._loop.create_future
+        self._begin = begin
+        self._flush = flush
+        self._suffix = suffix.encode()
+        self._body_limit = body_limit
+        self._max_bytes = max_bytes
+        self._moment_ms = -1
+
+    cdef int64_t _time(self) except? -1:
+        cdef timespec now
+        if self._now_ms is not None:
+            return self._now_ms()
+        clock_gettime(CLOCK_REALTIME, &now)
+        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+
+    cdef object _next_key(self, int64_t now_ms):
+        """The same keys as those of `UniqueKeys.next`. Numbers are taken several at a time, for one moment."""
+        if now_ms != self._moment_ms:
+            self._start = self._unique_keys.start_of(now_ms).encode()
+            self._moment_ms = now_ms
+            self._counters_left = 0
+        if not self._counters_left:
+            self._counter = self._unique_keys.reserve(KEYS_AT_ONCE) & 0xFFFFFFFF
+            self._counters_left = KEYS_AT_ONCE
+        cdef uint32_t number = self._counter
+        self._counter += 1
+        self._counters_left -= 1
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._start)
+        cdef object key = PyUnicode_New(size + COUNTER_CHARS, 127)
+        cdef char *at = <char *>PyUnicode_DATA(key)
+        memcpy(at, PyBytes_AS_STRING(self._start), <size_t>size)
+        at[size] = HEX[number >> 12 & 15]
+        at[size + 1] = HEX[number >> 8 & 15]
+        at[size + 2] = HEX[number >> 4 & 15]
+        at[size + 3] = HEX[number & 15]
+        return key
+
+    def add(self, message):
+        """The future result; None if the general path must take the message, or too much is in flight."""
+        if _get_running_loop() is not self._loop:
+            self._check_loop()
+        cdef Plain plain
+        if not self._plain.read(message, self._body_limit, &plain):
+            return None
+        cdef object name = self._plain.field(message, TOPIC)
+        cdef object topic = self._topics.get(name)
+        if topic is None:
+            topic = self._find_topic(name)
+            if topic is None:
+                return None
+        cdef int64_t now_ms = self._time()
+        cdef str key = self._next_key(now_ms)
+        cdef Py_ssize_t key_size = len(key)
+        cdef Py_ssize_t suffix_size = PyBytes_GET_SIZE(self._suffix)
+        cdef Py_ssize_t properties = 10 + key_size + suffix_size
+        if plain.tags.size:
+            properties += 6 + plain.tags.size
+        if plain.keys.size:
+            properties += 6 + plain.keys.size
+        cdef Py_ssize_t size = MIN_ENTRY_BYTES + plain.body.size + properties
+        if properties > MAX_PROPERTIES_BYTES or size > self._max_bytes or not self._in_flight.try_enter(size):
+            return None
+        cdef object place = name
+        if plain.tags.size:
+            place = (name, self._plain.field(message, TAGS))
+        cdef PlainBatch batch = self._filling.get(place)
+        if batch is None or batch.is_closed or batch.size_bytes + size > self._max_bytes:
+            batch = self._next_batch(place, batch, topic, now_ms)
+        cdef uint8_t *at = batch._more(size)
+        put_int32(at, <uint32_t>size)
+        memset(at + 4, 0, 8)
+        put_int32(at + 12, <uint32_t>plain.flag)
+        put_int32(at + 16, <uint32_t>plain.body.size)
+        memcpy(at + HEAD_BYTES, plain.body.at, <size_t>plain.body.size)
+        at += HEAD_BYTES + plain.body.size
+        put_int16(at, <uint16_t>properties)
+        at += 2
+        if plain.keys.size:
+            at = put_pair(at, b"KEYS", 4, plain.keys.at, plain.keys.size)
+        if plain.tags.size:
+            at = put_pair(at, b"TAGS", 4, plain.tags.at, plain.tags.size)
+        at = put_pair(at, b"UNIQ_KEY", 8, <const char *>PyUnicode_DATA(key), key_size)
+        memcpy(at, PyBytes_AS_STRING(self._suffix), <size_t>suffix_size)
+        future = self._new_future()
+        batch.size_bytes += size
+        batch.messages.append(message)
+        batch.keys.append(key)
+        batch.futures.append(future)
+        if batch.size_bytes >= self._max_bytes:
+            self._flush(batch)
+        return future
+
+    cdef PlainBatch _next_batch(self, place, PlainBatch full, topic, int64_t now_ms):
+        if full is not None and not full.is_closed:
+            self._flush(full)
+        if len(self._filling) >= MAX_FILLING:
+            self._filling.clear()  # they are sent when their time has come
+        cdef PlainBatch batch = PlainBatch(topic, now_ms)
+        self._filling[place] = batch
+        self._begin(batch)
+        return batch

@@ -1,3 +1,0 @@
-from pyromq.client.values import Message
-
-def plain_entry(message: Message, unique_key: str, suffix: str, body_limit: int) -> bytes | None: ...

@@ -1,0 +1,241 @@
+"""Plain messages in batches: the compiled core writes what the general path writes, or declines."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.support.chance import examples
+
+from pyromq.client.batching import encode_batch
+from pyromq.client.in_flight_limit import InFlightLimit
+from pyromq.client.prepared_messages import MessagePreparer
+from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
+from pyromq.compiled import WHY, twin
+from pyromq.errors import BadMessage
+from pyromq.protocol.batch import decode_batch
+from pyromq.protocol.message_id import UniqueKeys
+
+native: Any = twin("gathering")
+
+compiled = pytest.mark.skipif(native is None, reason=f"nothing is gathered: {WHY}")
+
+LOOP = asyncio.new_event_loop()
+"""One for all examples: making a loop takes longer than they do."""
+
+KEY = "C000020200009FCF0000000000000001"
+BODY_LIMIT = 300
+
+texts = st.text(st.characters(codec="utf-8") | st.sampled_from(" \x01\x02"), max_size=6) | st.just("\ud800")
+messages = st.builds(
+    Message,
+    st.just("Orders"),
+    st.binary(max_size=BODY_LIMIT + 2) | st.binary(max_size=9).map(bytearray),
+    tags=st.none() | texts | st.integers(),
+    keys=st.just(()) | texts | st.lists(texts | st.integers(), max_size=2) | st.tuples(texts),
+    properties=st.just({}) | st.dictionaries(texts, texts, max_size=1),
+    delay_level=st.sampled_from([0, 0, 0, 1, -1]),
+    delay_ms=st.sampled_from([None, None, None, 5]),
+    deliver_at_ms=st.sampled_from([None, None, None, 5]),
+    priority=st.sampled_from([None, None, None, 5]),
+    wait_stored=st.sampled_from([True, True, True, False]),
+    flag=st.just(0) | st.integers(-(2**31) - 1, 2**31) | st.booleans(),
+)
+plain_messages = st.builds(
+    Message,
+    st.just("Orders"),
+    st.binary(min_size=1, max_size=BODY_LIMIT - 1),
+    tags=st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\x02"), min_size=1, max_size=6),
+    keys=st.just(()) | st.sampled_from([["o-1"], "o-1 o-2", "grün"]),
+    flag=st.integers(-(2**31), 2**31 - 1),
+)
+
+
+def suffix(namespace: str | None) -> str:
+    return MessagePreparer(namespace=namespace).suffix
+
+
+class Producer:
+    """The parts of a producer that gathering works with; full batches stay here."""
+
+    def __init__(self, namespace: str | None = None, max_bytes: int = 100_000, max_count: int = 1000) -> None:
+        self.in_flight = InFlightLimit(max_count, 2**30)
+        self.batches: list[Any] = []
+        self.full: list[Any] = []
+        self.now_ms = 1_700_000_000_000
+        self.keys = UniqueKeys(b"\x01\x02\x03\x04", 5, 6)
+        self.wrong_loop = 0
+        self.gathering = native.Gathering(
+            Message,
+            {"Orders": "Orders"},
+            {"Blue": "blue%Blue"}.get,
+            self.in_flight,
+            self.keys,
+            lambda: self.now_ms,
+            self.is_on_another_loop,
+            self.batches.append,
+            self.flush,
+            suffix=suffix(namespace),
+            body_limit=BODY_LIMIT,
+            max_bytes=max_bytes,
+        )
+
+    def is_on_another_loop(self) -> None:
+        raise RuntimeError("another loop")
+
+    def flush(self, batch: Any) -> None:
+        batch.is_closed = True
+        self.full.append(batch)
+
+
+def general(message: Message, namespace: str | None, key: str = KEY) -> bytes:
+    preparer = MessagePreparer(namespace=namespace, max_bytes=BODY_LIMIT - 1, compress_from_bytes=BODY_LIMIT)
+    return encode_batch([preparer.prepare(message, key, 5)]).body
+
+
+def gathered(given_messages: list[Message], namespace: str | None = None) -> list[tuple[Message, str, bytes]]:
+    """Each message that was taken, with its key and its part of the request."""
+
+    async def gather() -> list[tuple[Message, str, bytes]]:
+        producer = Producer(namespace)
+        taken = [each for each in given_messages if producer.gathering.add(each) is not None]
+        found: list[tuple[Message, str, bytes]] = []
+        for batch in producer.batches:
+            body, position = batch.body, 0
+            for message, key in zip(batch.messages, batch.keys, strict=True):
+                size = int.from_bytes(body[position : position + 4], "big")
+                found.append((message, key, body[position : position + size]))
+                position += size
+            assert position == len(body)
+        assert sorted(map(id, taken)) == sorted(id(message) for message, _, _ in found)
+        assert producer.in_flight.count == len(taken)
+        assert producer.in_flight.size_bytes == sum(batch.size_bytes for batch in producer.batches)
+        return found
+
+    return LOOP.run_until_complete(gather())
+
+
+@compiled
+@settings(max_examples=examples(200))
+@given(st.lists(messages | plain_messages, max_size=5), st.sampled_from([None, "shop"]))
+@example([Message("Orders", b"x", tags="x" * 32800)], None)
+@example([Message("Orders", b"x", keys=("o-1",))], None)
+def test_what_is_not_declined_is_what_the_general_path_writes(
+    several: list[Message], namespace: str | None
+) -> None:
+    for message, key, entry in gathered(several, namespace):
+        assert entry == general(message, namespace, key)
+
+
+@compiled
+@settings(max_examples=examples(200))
+@given(plain_messages, st.sampled_from([None, "shop"]))
+def test_plain_messages_are_not_declined(message: Message, namespace: str | None) -> None:
+    assert len(gathered([message], namespace)) == 1
+
+
+@compiled
+@given(messages)
+def test_what_the_general_path_refuses_is_declined(message: Message) -> None:
+    try:
+        general(message, None)
+    except BadMessage:
+        assert gathered([message]) == []
+
+
+@compiled
+def test_properties_may_be_as_long_as_they_may_be() -> None:
+    room = 32767 - len("TAGS\x01\x02") - len(f"UNIQ_KEY\x01{KEY}\x02")
+    assert len(gathered([Message("Orders", b"x", tags="x" * room)])) == 1
+    assert gathered([Message("Orders", b"x", tags="x" * (room + 1))]) == []
+
+
+@compiled
+async def test_keys_are_those_of_the_general_path_and_never_the_same() -> None:
+    producer = Producer()
+    keys = []
+    for number in range(300):
+        if number % 100 == 99:
+            producer.now_ms += 1
+        keys.append(producer.keys.next(producer.now_ms))
+        assert producer.gathering.add(Message("Orders", b"x")) is not None
+        own = producer.batches[-1].keys[-1]
+        assert own[:-4] == keys[-1][:-4]
+        keys.append(own)
+    assert len(set(keys)) == 600
+
+
+@compiled
+async def test_messages_of_one_topic_and_tag_share_a_batch_until_it_is_full() -> None:
+    size = len(general(Message("Orders", b"x"), None))
+    producer = Producer(max_bytes=2 * size)
+    for message in (
+        Message("Orders", b"1"),
+        Message("Orders", b"2", tags="A"),
+        Message("Blue", b"3"),
+        Message("Orders", b"4"),
+        Message("Orders", b"5"),
+        Message("Orders", b"66"),
+    ):
+        producer.gathering.add(message)
+    assert [(batch.topic, [each.body for each in batch.messages]) for batch in producer.batches] == [
+        ("Orders", [b"1", b"4"]),
+        ("Orders", [b"2"]),
+        ("blue%Blue", [b"3"]),
+        ("Orders", [b"5"]),
+        ("Orders", [b"66"]),
+    ]
+    assert producer.full == [producer.batches[0], producer.batches[3]]
+    assert producer.gathering.add(Message("Orders", b"x" * 2 * size)) is None, "it fits in no batch"
+    assert producer.gathering.add(Message("Unknown", b"x")) is None, "its topic may not be batched"
+
+
+@compiled
+async def test_only_so_many_are_gathered() -> None:
+    producer = Producer(max_count=2)
+    added = [producer.gathering.add(Message("Orders", b"x")) for _ in range(3)]
+    assert added[2] is None
+    assert producer.in_flight.count == 2
+
+
+@compiled
+async def test_who_gives_up_is_left_out_and_the_others_get_their_results() -> None:
+    producer = Producer()
+    futures = [producer.gathering.add(Message("Orders", b"%d" % number)) for number in range(4)]
+    futures[1].cancel()
+    (batch,) = producer.batches
+    keys = batch.keys
+    batch.drop_cancelled()
+    assert [entry.body for entry in decode_batch(batch.body)] == [b"0", b"2", b"3"]
+    assert len(batch) == 3
+    futures[3].cancel()
+    queue = MessageQueue("Orders", "a", 1)
+    batch.settle(SendResult, ["i", "j", "k"], SendStatus.SEND_OK, queue, 7, None, None, "moon")
+    assert [await futures[0], await futures[2]] == [
+        SendResult(SendStatus.SEND_OK, keys[0], "i", queue, 7, None, None, "moon"),
+        SendResult(SendStatus.SEND_OK, keys[2], "j", queue, 8, None, None, "moon"),
+    ]
+    assert len(batch) == 0, "it keeps no messages"
+
+
+@compiled
+async def test_a_failure_is_everyones() -> None:
+    producer = Producer()
+    futures = [producer.gathering.add(Message("Orders", b"x")) for _ in range(3)]
+    futures[0].cancel()
+    problem = ValueError("no")
+    producer.batches[0].fail(problem)
+    assert await asyncio.gather(*futures[1:], return_exceptions=True) == [problem] * 2
+
+
+@compiled
+async def test_another_loop_is_noticed() -> None:
+    producer = Producer()
+    add = producer.gathering.add
+
+    def elsewhere() -> None:
+        asyncio.run(asyncio.sleep(0, add(Message("Orders", b"x"))))
+
+    with pytest.raises(RuntimeError, match="another loop"):
+        await asyncio.to_thread(elsewhere)
