@@ -2,7 +2,6 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from pyromq.client.consumer.reading.in_flight import Held
-
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.record import StoredMessage
 
