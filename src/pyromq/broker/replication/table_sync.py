@@ -9,7 +9,7 @@ are newer than the master's: they are kept, and handed back to it.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -37,6 +37,7 @@ from pyromq.store.message_store import MessageStore
 _log = logging.getLogger(__name__)
 
 A = TypeVar("A")
+P = TypeVar("P", TopicConfigSerializeWrapper, SubscriptionGroupWrapper)
 
 _POLL_S: Final = 10.0
 _RETRY_S: Final = 0.1
@@ -206,41 +207,30 @@ class TableSync:
     # java: releases that know pages send at most 2,000 topics at once; earlier ones send all
 
     async def _all_topics(self, master: str) -> TopicConfigSerializeWrapper:
-        found = TopicConfigSerializeWrapper()
-        while True:
-            start = len(found.topic_config_table)
-            version = json_body.encode(found.data_version).decode() if start else None
+        async def ask(start: int, version: str | None) -> tuple[TopicConfigSerializeWrapper, int | None]:
             request = GetAllTopicConfigs(topic_seq=start, max_topic_num=_PAGE, data_version=version)
             answer = await self._dialer.call(master, request, _TIMEOUT_S)
-            page = answer.body
-            if start and page.data_version != found.data_version:
-                found = TopicConfigSerializeWrapper()
-            found.data_version = page.data_version
-            found.topic_config_table = found.topic_config_table | page.topic_config_table
-            total = answer.total_topic_num
-            if total is None or len(found.topic_config_table) >= total or not page.topic_config_table:
-                return found
+            page = TopicConfigSerializeWrapper(
+                data_version=answer.body.data_version, topic_config_table=answer.body.topic_config_table
+            )
+            return page, answer.total_topic_num
+
+        def add(found: TopicConfigSerializeWrapper, page: TopicConfigSerializeWrapper) -> None:
+            found.topic_config_table |= page.topic_config_table
+
+        return await _all_pages(ask, add, lambda page: len(page.topic_config_table))
 
     async def _all_groups(self, master: str) -> SubscriptionGroupWrapper:
-        found = SubscriptionGroupWrapper()
-        while True:
-            start = len(found.subscription_group_table)
-            version = json_body.encode(found.data_version).decode() if start else None
+        async def ask(start: int, version: str | None) -> tuple[SubscriptionGroupWrapper, int | None]:
             request = GetAllGroupConfigs(group_seq=start, max_group_num=_PAGE, data_version=version)
             answer = await self._dialer.call(master, request, _TIMEOUT_S)
-            page = answer.body
-            if start and page.data_version != found.data_version:
-                found = SubscriptionGroupWrapper()
-            found.data_version = page.data_version
-            found.subscription_group_table = found.subscription_group_table | page.subscription_group_table
-            found.forbidden_table = found.forbidden_table | page.forbidden_table
-            total = answer.total_group_num
-            if (
-                total is None
-                or len(found.subscription_group_table) >= total
-                or not page.subscription_group_table
-            ):
-                return found
+            return answer.body, answer.total_group_num
+
+        def add(found: SubscriptionGroupWrapper, page: SubscriptionGroupWrapper) -> None:
+            found.subscription_group_table |= page.subscription_group_table
+            found.forbidden_table |= page.forbidden_table
+
+        return await _all_pages(ask, add, lambda page: len(page.subscription_group_table))
 
     # What was copied
 
@@ -274,3 +264,24 @@ class TableSync:
     def _take_delays(self, delays: DelayOffsetSerializeWrapper) -> None:
         if not self._role.is_master:
             self._tables.delay_offsets.copy(delays)
+
+
+async def _all_pages(
+    ask: Callable[[int, str | None], Awaitable[tuple[P, int | None]]],
+    add: Callable[[P, P], None],
+    rows: Callable[[P], int],
+) -> P:
+    """A whole table, page by page, all of one version.
+
+    `ask` brings the page that begins with a row, and how many rows there are, `add` adds a page to those
+    before it, `rows` tells how many rows it has.
+    """
+    page, total = await ask(0, None)
+    found = page
+    while total is not None and rows(page) and rows(found) < total:
+        page, total = await ask(rows(found), json_body.encode(found.data_version).decode())
+        if page.data_version == found.data_version:
+            add(found, page)
+        else:  # the table has changed: this is the first page of the new one
+            found = page
+    return found
