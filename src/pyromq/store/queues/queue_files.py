@@ -1,7 +1,7 @@
 """The files of all queues: mapped when used, up to a maximum number.
 
-Queue files are sparse. Blocks are reserved a few KiB ahead of the writer, so that a full disk is an error
-here and not a crash in the middle of a write.
+Queue files are sparse. Blocks are reserved ahead of the writer, a few KiB in a short file and more in a long
+one, so that a full disk is an error here and not a crash in the middle of a write.
 """
 
 import resource
@@ -10,7 +10,8 @@ from collections import OrderedDict
 from pyromq.store.filesystem import Files, MappedFile
 from pyromq.store.queues.consume_queue import UNIT_BYTES, ConsumeQueue
 
-_RESERVE_BYTES = 16 * 1024
+_MIN_RESERVE_BYTES = 16 * 1024
+_MAX_RESERVE_BYTES = 256 * 1024
 _MIN_MAPPED = 64
 _MAX_MAPPED = 30_000
 
@@ -45,9 +46,8 @@ class QueueFiles:
     def open_for_writing(self, queue: ConsumeQueue, start: int, position: int) -> tuple[MappedFile, int]:
         """The file at `start`, made if need be, and how far it may be written from `position` on."""
         path = queue.path_of(start)
-        limit = min(
-            position - position % UNIT_BYTES + _RESERVE_BYTES // UNIT_BYTES * UNIT_BYTES, self.file_bytes
-        )
+        reserve_bytes = min(max(position // 4, _MIN_RESERVE_BYTES), _MAX_RESERVE_BYTES)
+        limit = min((position + reserve_bytes) // UNIT_BYTES * UNIT_BYTES, self.file_bytes)
         if (queue, start) not in self._mapped and self._files.size(path) is None:
             self._files.create(path, self.file_bytes, limit)
         else:
