@@ -5,7 +5,7 @@ import re
 import threading
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from tests.support.broker_cluster import CLUSTER, TIMEOUT_S, BrokerClient, running_broker
@@ -16,8 +16,10 @@ from tests.support.small_stores import messages_in
 from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
+from pyromq.broker.replication import replica_link
 from pyromq.broker.replication.epoch_master_link import EpochMasterLink
 from pyromq.broker.replication.epoch_replica_link import EpochReplicaLink
+from pyromq.broker.replication.file_sending import FileSending
 from pyromq.controller.file_store import FileStore
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.catalogue import Request
@@ -60,6 +62,30 @@ async def test_the_first_broker_leads_and_the_others_come_in_sync(tmp_path: Path
         async with BrokerClient(first.address) as client:
             epochs = (await client.call(GetEpochs())).body
         assert [(each.epoch, each.start_offset) for each in epochs.epoch_list] == [(1, 0)]
+
+
+async def test_a_replica_far_behind_gets_confirmed_bytes_of_every_epoch_from_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_link, "_FAR_BYTES", 0)
+    sends = Mock(wraps=FileSending.send)
+    monkeypatch.setattr(FileSending, "send", lambda *arguments: sends(*arguments))
+    async with controlled_group(tmp_path) as group:
+        old, new = [await group.start(each) for each in "ab"]
+        await group.settled(2)
+        await send(old, range(20))
+        await caught_up(new, old)
+        await group.crash(old)
+        await until(lambda: new.role.now.is_master and not new.role.barrier)
+        await send(new, range(20, 40))
+        count = sends.call_count
+        empty = await group.start("c")
+        await group.settled(2)
+        await caught_up(empty, new)
+        assert log_of(empty.store) == log_of(new.store)
+        assert empty.store.epochs.epochs == new.store.epochs.epochs
+        assert len(empty.store.epochs.epochs) == 2
+        assert sends.call_count > count
 
 
 async def test_a_replica_takes_over_and_the_old_master_cuts_off_what_nobody_else_has(tmp_path: Path) -> None:

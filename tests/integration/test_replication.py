@@ -4,6 +4,7 @@ import asyncio
 import re
 import struct
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.conftest import ErrorLogs
@@ -12,6 +13,7 @@ from tests.support.replicas import Group, broker_group, caught_up, http_get, log
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication import replica_link
+from pyromq.broker.replication.file_sending import FileSending
 from pyromq.broker.settings import BrokerSettings
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.replication import HEADER_BYTES, encode_header, encode_report
@@ -295,6 +297,26 @@ async def test_old_parts_of_the_log_are_read_from_the_disk_by_threads(
             await send_many(master, 10)
             await caught_up(replica, master)
             assert log_of(replica.store) == log_of(master.store)
+
+
+async def test_a_replica_far_behind_gets_the_log_from_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_link, "_FAR_BYTES", 0)
+    monkeypatch.setattr(replica_link, "_FAR_FRAME_BYTES", 40_000)
+    sends = Mock(wraps=FileSending.send)
+    monkeypatch.setattr(FileSending, "send", lambda *arguments: sends(*arguments))
+    files = {"log_segment_bytes": 65_536}
+    async with broker_group(tmp_path) as group, group.master(store=files) as master:
+        await send_many(master, 400)
+        async with group.replica(store=files) as replica:
+            await caught_up(replica, master)
+            await send_many(master, 10)
+            await caught_up(replica, master)
+            assert log_of(replica.store) == log_of(master.store)
+            (link,) = master.replication.master.links
+            assert link.speed.total_bytes == master.store.log_end
+    assert sends.call_count > 3
 
 
 async def test_a_replica_ends_a_connection_on_which_no_log_comes_and_keeps_what_it_has(

@@ -102,7 +102,7 @@ class BrokerSettings(ServerSettings):
     replica_timeout_ms: Millis = setting(3000, "A SYNC_MASTER waits this long for replicas; then it answers FLUSH_SLAVE_TIMEOUT. The message is stored.", key="slaveTimeout", check=POSITIVE)
     replica_max_behind_bytes: SizeBytes = setting(256 * _MIB, "A replica that is further behind does not count as in sync. If too few are in sync, a SYNC_MASTER answers SLAVE_NOT_AVAILABLE without waiting. The message is stored.", key="haSlaveFallbehindMax", mutable=True, check=POSITIVE)
     replica_max_gap_bytes: SizeBytes = setting(256 * _MIB, "The same under the name that it has since RocketMQ 5; the smaller of the two counts.", key="haMaxGapNotInSync", mutable=True, check=POSITIVE)
-    ha_batch_bytes: SizeBytes = setting(32 * 1024, "Maximum size of a frame that the master sends to replicas.", key="haTransferBatchSize", mutable=True, check=between(1, 4 * _MIB - HEADER_BYTES))
+    ha_batch_bytes: SizeBytes = setting(32 * 1024, "Maximum size of a frame that the master sends to replicas; those more than 8 MiB behind get frames of 1 MiB at least.", key="haTransferBatchSize", mutable=True, check=between(1, 4 * _MIB - HEADER_BYTES))
     ha_heartbeat_ms: Millis = setting(5000, "Master and replica send something at least this often.", key="haSendHeartbeatInterval", mutable=True, check=POSITIVE)
     ha_silence_ms: Millis = setting(20_000, "Master and replica end a connection on which nothing arrived for this time.", key="haHousekeepingInterval", mutable=True, check=POSITIVE)
     sync_from_last_file: bool = setting(False, "An empty replica begins with the newest log file of its master instead of the oldest.", mutable=True)

@@ -112,7 +112,7 @@ class MasterReader:
     def __repr__(self) -> str:
         return f"<MasterReader {self._frame}, {self._missing} bytes of it missing>"
 
-    def feed(self, data: bytes) -> Iterator[MasterGreeting | tuple[Frame, memoryview]]:
+    def feed(self, data: bytes | memoryview) -> Iterator[MasterGreeting | tuple[Frame, memoryview]]:
         """Greetings, and frames with bytes; none for a heartbeat. Raises RemoteProtocolError if the bytes
         are neither."""
         view = memoryview(data)

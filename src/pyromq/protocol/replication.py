@@ -62,7 +62,7 @@ class FrameCutter:
     def __repr__(self) -> str:
         return f"<FrameCutter at {self._offset}, {self._missing} bytes of the frame missing>"
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
+    def feed(self, data: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
         """Log offset and bytes of each piece; no bytes for a heartbeat. Raises RemoteProtocolError if the
         bytes are not frames."""
         view = memoryview(data)

@@ -60,7 +60,7 @@ class Copying:
         try:
             self._replicated.append(offset, piece)
         except OSError as error:
-            reason = f"cannot create a new log file: {error}"
+            reason = f"the log file cannot be made or written: {error}"
             self._faults.refuse(Fault.DISK_FULL, reason)  # tried again after the next check of the disk
             raise StoreError(reason) from error
 

@@ -25,7 +25,7 @@ from pyromq.store.disk_steps import DiskSteps, Steps
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.faults import Fault, StoreFaults
 from pyromq.store.filenames import StorePaths, can_be_directory
-from pyromq.store.filesystem import FileLock, Files
+from pyromq.store.filesystem import FileLock, Files, Reader
 from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index.key_index import Index
 from pyromq.store.json_table import JsonTable
@@ -281,6 +281,13 @@ class MessageStore:
     def log_bytes(self, offset: int, max_bytes: int) -> memoryview:
         """The log from an offset on as it is, at most to the end of a file; none at its end."""
         return self._log.view_from(offset, max_bytes)
+
+    def open_log_file(self, offset: int) -> tuple[Reader, int, int] | None:
+        """The file of a log offset, where in it that is, and where in the log it ends; None without one."""
+        try:
+            return self._log.open_file(offset)
+        except OSError:
+            return None
 
     def load_log_bytes(self, offset: int, size_bytes: int) -> None:
         """Read a part of the log from the disk, in a thread: `log_bytes` of it do not wait then."""

@@ -1,8 +1,10 @@
 """A replica's log is a prefix of its master's, with the same queues, however the stream was cut."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -13,17 +15,19 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, interpre
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
 from pyromq.store.deletions import Deletion
+from pyromq.store.filesystem import Files, Writer
+from pyromq.store.log import commit_log
 from pyromq.store.message_store import MessageStore
 
 TOPIC = "Orders"
 
 
-@pytest.fixture(params=[False, True], ids=["compiled", "interpreted"], autouse=True)
-def _both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    if not request.param:
+@pytest.fixture(params=["compiled", "interpreted", "every piece is large"], autouse=True)
+def _every_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "compiled":
         yield
         return
-    with interpreted():
+    with interpreted() if request.param == "interpreted" else patch.object(commit_log, "_LARGE_BYTES", 1):
         yield
 
 
@@ -105,6 +109,39 @@ def test_a_part_of_a_record_leaves_no_trace(tmp_path: Path) -> None:
         assert not any(file.read_bytes()[end:])
         copy(master, replica)
         assert bodies_of(replica, TOPIC, 0) == bodies
+
+
+class ShortWriter(Writer):
+    """Takes a few bytes at a time, and none when the disk is full."""
+
+    def write(self, position: int, content: memoryview) -> int:
+        if position >= 5000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(position, content[:300])
+
+
+class ShortFiles(Files):
+    def open_for_writing(self, path: Path) -> Writer:
+        return ShortWriter(path)
+
+
+def test_a_disk_that_becomes_full_inside_a_piece_leaves_whole_records_and_zeros(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master, patch.object(commit_log, "_LARGE_BYTES", 1):
+        send(master, 15)
+        assert 5000 < master.log_end < 8192
+        settings = small_settings(tmp_path / "r")
+        with MessageStore.open(
+            settings, files=ShortFiles(), clock=ManualClock(), start_flusher=False
+        ) as replica:
+            replica.copying.begin()
+            with pytest.raises(StoreError, match="No space left"):
+                replica.copying.append(0, master.log_bytes(0, master.log_end))
+            replica.copying.drop_part()
+            end = replica.log_end
+            assert 4000 < end <= 5400
+            file = next((tmp_path / "r" / "commitlog").iterdir()).read_bytes()
+            assert file[:end] == whole_log(master)[:end]
+            assert not any(file[end:])
 
 
 def test_a_replica_that_crashed_inside_a_record_continues_at_the_last_whole_one(tmp_path: Path) -> None:

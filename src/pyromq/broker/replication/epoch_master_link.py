@@ -61,7 +61,7 @@ class EpochMasterLink(MasterLink):
         if self.is_aligned:
             super().report(even_if_known=even_if_known)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: memoryview) -> None:
         for said in self._reader.feed(data):
             if isinstance(said, MasterGreeting):
                 if not self.is_aligned and self._cutting is None:

@@ -73,11 +73,16 @@ class EpochReplicaLink(ReplicaLink):
     def _begins_with_last_file(self) -> bool:
         return self.greeting is not None and self.greeting.from_last_file
 
-    def _batch_bytes(self) -> int:
+    @property
+    def _fixed_end(self) -> int:
+        # What is not confirmed may be cut off when there is another master.
+        return min(self._epoch_master.confirmed, self._store.log_end)
+
+    def _frame_bytes(self, most: int) -> int:
         epochs, offset = self._store.epochs.epochs, self.next_offset
         index = epoch_at(epochs, offset)
         left = self._store.log_end if index is None else end_of(epochs, index, self._store.log_end) - offset
-        return min(super()._batch_bytes(), left)
+        return min(most, left)
 
     def _header(self, size_bytes: int) -> bytes:
         epochs = self._store.epochs.epochs

@@ -5,7 +5,7 @@ With SYNC_FLUSH a replica acknowledges only what is safe on its own disk.
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from pyromq.broker.replication.speed import Speed
 from pyromq.clock import Clock
@@ -13,14 +13,21 @@ from pyromq.errors import PyroError, TransportError
 from pyromq.protocol.replication import FrameCutter, encode_report
 from pyromq.store.message_store import MessageStore
 
+_BUFFER_BYTES: Final = 512 * 1024
+_FULL_READS: Final = 8
+"""So often it may be filled in one turn of the loop: others want to be served, too."""
 
-class MasterLink(asyncio.Protocol):
+
+class MasterLink(asyncio.BufferedProtocol):
     def __init__(self, store: MessageStore, clock: Clock, appended: Callable[[], None]) -> None:
         """`appended` is called when the log has grown."""
         self._store = store
         self._clock = clock
         self._appended = appended
         self._frames = FrameCutter()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._full_reads = 0
+        """In this turn of the loop: there is more to read."""
         self._transport: asyncio.Transport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the error that ended the connection."""
@@ -46,24 +53,44 @@ class MasterLink(asyncio.Protocol):
         if not self.ended.done():
             self.ended.set_exception(problem)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, size_bytes: int) -> None:
         if self._transport is None:
             return
         self.last_read = self._clock.monotonic()
-        self.speed.total_bytes += len(data)
+        self.speed.total_bytes += size_bytes
         end = self._store.log_end
         try:
-            self._take(data)
+            self._take(self._buffer[:size_bytes])
         except PyroError as problem:
             self.close(problem)
         if self._store.log_end != end:
             self._appended()
+            if size_bytes < len(self._buffer):
+                self.report()
+        if size_bytes == len(self._buffer):
+            self._read_full()
+
+    def _read_full(self) -> None:
+        self._full_reads += 1
+        if self._full_reads == 1:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        elif self._full_reads == _FULL_READS and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _next_turn(self) -> None:
+        if self._transport is not None:
+            if self._full_reads >= _FULL_READS:
+                self._transport.resume_reading()
+            self._full_reads = 0
             self.report()
 
     def _greet(self) -> None:
         self.report(even_if_known=True)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: memoryview) -> None:
         for offset, piece in self._frames.feed(data):
             self._store.copying.append(offset, piece)
 

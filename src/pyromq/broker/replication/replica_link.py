@@ -1,7 +1,8 @@
 """One replica, seen from its master: what it was sent, and what it has acknowledged.
 
-The log is sent straight from its mapped files. Old parts of it are first read from the disk by a thread, so
-that the event loop does not wait for the disk. A replica that reports something impossible is disconnected.
+The log is sent straight from its mapped files. A thread sends old parts of it (`file_sending`), or reads them
+from the disk first: the event loop does not wait for the disk. A replica that reports something impossible is
+disconnected.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol, cast
 
+from pyromq.broker.replication.file_sending import FileSending
 from pyromq.broker.replication.speed import Speed
 from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError
@@ -25,6 +27,11 @@ _WARM_BYTES = 64 * 1024 * 1024
 """So much of the log's end is assumed to be in memory."""
 _FLOW_TICK_S = 0.01
 _LOAD_BYTES = 4 * 1024 * 1024
+_FAR_BYTES = 8 * 1024 * 1024
+"""A replica that is further behind gets the log from its files."""
+_FAR_FRAME_BYTES = 1024 * 1024
+"""The frames for it; Apache's replicas take up to 4 MiB."""
+_FAR_FRAMES = 4
 
 
 class Links(Protocol):
@@ -57,6 +64,8 @@ class ReplicaLink(asyncio.Protocol):
         self._loaded = 0
         """Up to here a thread has read the log from the disk."""
         self._loading: asyncio.Future[None] | None = None
+        self._files: FileSending | None = None
+        """Sends old parts of the log, unless they must be encrypted."""
         self.address = ""
         self.certificate_names: tuple[str, ...] = ()
         self.next_offset = -1
@@ -82,11 +91,15 @@ class ReplicaLink(asyncio.Protocol):
         self.address = format_address(*peer[:2]) if peer else "?"
         if (tls := transport.get_extra_info("ssl_object")) is not None:
             self.certificate_names = certificate_names(tls)
+        elif (peer_socket := transport.get_extra_info("socket")) is not None:
+            self._files = FileSending(peer_socket.fileno(), self._were_sent)
         self._transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
         if refusal := self._master.opened(self):
             self.close(refusal)
 
     def connection_lost(self, problem: Exception | None) -> None:
+        if self._files is not None:
+            self._files.close()
         if self._transport is not None:
             self._transport = None
             self._master.lost(self)
@@ -161,12 +174,12 @@ class ReplicaLink(asyncio.Protocol):
         """Send what the log has and the socket takes; the rest follows in later turns of the loop."""
         self._is_due = False
         transport, store = self._transport, self._store
-        if transport is None or self._is_paused or not self.is_started:
+        if transport is None or self._is_paused or not self.is_started or self._sends_files():
             return
         frames: list[bytes | memoryview] = []
         budget = allowed = self._allowed_bytes()
         while budget > 0 and self._is_in_memory():
-            view = store.log_bytes(self.next_offset, min(self._batch_bytes(), budget))
+            view = store.log_bytes(self.next_offset, min(self._frame_bytes(self._master.batch_bytes), budget))
             if not view:
                 break
             frames += (self._header(len(view)), view)
@@ -183,8 +196,12 @@ class ReplicaLink(asyncio.Protocol):
             self._is_due = True
             if allowed:
                 self._loop.call_soon(self.send_more)
-            elif self._flow_timer is None:
-                self._flow_timer = self._loop.call_later(_FLOW_TICK_S, self._flow_on)
+            else:
+                self._flow_soon()
+
+    def _flow_soon(self) -> None:
+        if self._flow_timer is None:
+            self._flow_timer = self._loop.call_later(_FLOW_TICK_S, self._flow_on)
 
     def _flow_on(self) -> None:
         self._flow_timer = None
@@ -202,8 +219,9 @@ class ReplicaLink(asyncio.Protocol):
         self._flow_since = now
         return max(1, min(round(limit * since), _MAX_BYTES_PER_TURN))
 
-    def _batch_bytes(self) -> int:
-        return self._master.batch_bytes
+    def _frame_bytes(self, most: int) -> int:
+        """How many bytes the next frame may have."""
+        return most
 
     def _header(self, size_bytes: int) -> bytes:
         """The header of a frame with the next bytes."""
@@ -228,8 +246,50 @@ class ReplicaLink(asyncio.Protocol):
         self._loaded = end
         self.send_more()
 
+    # Old parts of the log
+
+    def _sends_files(self) -> bool:
+        """Whether a thread sends, or is to send, from the files of the log."""
+        files, transport, end = self._files, self._transport, self._fixed_end - _FAR_BYTES
+        if files is None or transport is None:
+            return False
+        if files.is_busy:
+            return True
+        if self.next_offset >= end or self._master.max_bytes_per_s is not None:
+            return False
+        if transport.get_write_buffer_size():
+            self._flow_soon()  # what was written before comes first
+            return True
+        if (found := self._store.open_log_file(self.next_offset)) is None:
+            return False
+        file, position, file_end = found
+        frames: list[tuple[bytes, int, int]] = []
+        most = max(_FAR_FRAME_BYTES, self._master.batch_bytes)
+        while len(frames) < _FAR_FRAMES and self.next_offset < min(end, file_end):
+            size_bytes = self._frame_bytes(min(most, min(end, file_end) - self.next_offset))
+            frames.append((self._header(size_bytes), position, size_bytes))
+            position += size_bytes
+            self.next_offset += size_bytes
+            self.speed.total_bytes += size_bytes
+        files.send(file, frames)
+        return True
+
+    @property
+    def _fixed_end(self) -> int:
+        """Nobody takes back what is in the log before this offset."""
+        return self._store.log_end
+
+    def _were_sent(self, problem: BaseException | None) -> None:
+        if problem is not None:
+            self.close(f"the log cannot be sent: {problem}")
+            return
+        self.last_write = self._clock.monotonic()
+        self.send_more()
+
     def beat(self) -> None:
         """Send a heartbeat."""
+        if self._files is not None and self._files.is_busy:
+            return
         if self._transport is not None and self.is_started and not self._is_paused:
             self._transport.write(self._header(0))
             self.last_write = self._clock.monotonic()

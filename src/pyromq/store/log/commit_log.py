@@ -25,7 +25,7 @@ from pyromq.protocol.record import (
 )
 from pyromq.store.disk_steps import DiskSteps, Steps
 from pyromq.store.filenames import can_be_directory, offset_name
-from pyromq.store.filesystem import Files
+from pyromq.store.filesystem import Files, Reader, Writer
 from pyromq.store.log.log_end import LogEnd
 from pyromq.store.log.segment import MissingSegment, Segment
 from pyromq.store.log.segments import Segments
@@ -33,6 +33,7 @@ from pyromq.store.log.segments import Segments
 _SIZE_MAGIC_FLAG: Final = struct.Struct(">ii28xi")
 _SIZE_MAGIC_OFFSET = struct.Struct(">ii20xq")
 _STRIDE: Final = 256
+_LARGE_BYTES: Final = 32 * 1024
 
 
 class CommitLog(LogEnd):
@@ -45,6 +46,7 @@ class CommitLog(LogEnd):
         self._creating = threading.Lock()
         self._made: set[int] = set()
         self._current: Segment | None = None
+        self._writer: Writer | None = None
         self.segments = Segments(files, directory, segment_bytes)
         self.end_offset = 0
         """Where the next record goes."""
@@ -106,6 +108,22 @@ class CommitLog(LogEnd):
             current = self._enter(offset - offset % self.segments.segment_bytes)
         return current.end
 
+    def write(self, offset: int, content: memoryview) -> int:
+        """Put bytes into the current file, behind the end of the log; how many, at least one.
+
+        Raises OSError.
+        """
+        position = offset - self.buffer_start
+        if len(content) < _LARGE_BYTES:
+            self.buffer[position : position + len(content)] = content
+            return len(content)
+        if self._writer is None:
+            assert self._current is not None
+            self._writer = self._files.open_for_writing(self._current.path)
+            # Or the system would fill with zeros what is written next.
+            self._current.set_read_ahead(False)
+        return self._writer.write(position, content)
+
     @property
     def buffer_end(self) -> int:
         return self.buffer_start + self.segments.segment_bytes
@@ -124,7 +142,9 @@ class CommitLog(LogEnd):
                 segment = self.segments.adopt(start)
             elif self._preallocate:
                 self._files.allocate(segment.path, 0, segment.size_bytes)  # Apache's files have holes
-        self.buffer = segment.map_for_writing().buffer
+        buffer = segment.map_for_writing().buffer
+        self._leave()
+        self.buffer = buffer
         self.buffer_start = segment.start
         self.room_end = segment.end - BLANK_SIZE
         self._current = segment
@@ -188,6 +208,13 @@ class CommitLog(LogEnd):
             return memoryview(b"")
         position = offset - segment.start
         return segment.mapped.view[position : min(position + end - offset, segment.size_bytes)]
+
+    def open_file(self, offset: int) -> tuple[Reader, int, int] | None:
+        """The file of a log offset, where in it that is, and where in the log it ends. Raises OSError."""
+        segment = self.segments.find(offset)
+        if segment is None or isinstance(segment, MissingSegment):
+            return None
+        return self._files.open(segment.path), offset - segment.start, segment.end
 
     def load(self, offset: int, size_bytes: int) -> None:
         """Read bytes of one file from the disk, so that an access to them does not wait; for a thread."""
@@ -327,6 +354,11 @@ class CommitLog(LogEnd):
         return len(removed), wiped
 
     def _leave(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            if self._current is not None:
+                self._current.set_read_ahead(self.segments.reads_ahead)
         self._current = None
         self.buffer = bytearray()
         self.buffer_start = self.room_end = 0

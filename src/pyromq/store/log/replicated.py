@@ -46,8 +46,8 @@ class ReplicatedLog:
 
         An empty log begins wherever the master begins.
 
-        Raises StoreError if they do not continue the log, OSError if a file cannot be created. Then the log
-        ends as before; call `drop_part` before bytes from another connection come.
+        Raises StoreError if they do not continue the log, OSError if a file cannot be made or written. Then
+        the log ends with what went well; call `drop_part` before bytes from another connection come.
         """
         log = self._log
         if not self.wanted_offset:
@@ -62,11 +62,9 @@ class ReplicatedLog:
         while position < size_bytes:
             place = self.wanted_offset
             room_bytes = log.enter(place) - place
-            part = piece[position : position + room_bytes]
-            begin = place - log.buffer_start
-            log.buffer[begin : begin + len(part)] = part
-            self._part_bytes += len(part)
-            position += len(part)
+            written_bytes = log.write(place, piece[position : position + room_bytes])
+            self._part_bytes += written_bytes
+            position += written_bytes
             self._take_whole_records()
 
     def drop_part(self) -> None:

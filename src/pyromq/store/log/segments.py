@@ -21,7 +21,7 @@ class Segments:
     def __init__(self, files: Files, directory: Path, segment_bytes: int) -> None:
         self._files = files
         self._row: list[Segment] = []
-        self._reads_ahead = True
+        self.reads_ahead = True
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.loaded_end = 0
@@ -148,13 +148,13 @@ class Segments:
     def adopt(self, start: int) -> Segment:
         """Append a file that exists already to the row."""
         segment = Segment(self._files, self.directory, start, self.segment_bytes)
-        segment.set_read_ahead(self._reads_ahead)
+        segment.set_read_ahead(self.reads_ahead)
         self._row.append(segment)
         return segment
 
     def set_read_ahead(self, is_on: bool) -> None:
         """Whether the system loads neighbouring pages of the log; acts at once on every file."""
-        self._reads_ahead = is_on
+        self.reads_ahead = is_on
         for segment in self._row:
             segment.set_read_ahead(is_on)
 

@@ -162,3 +162,14 @@ async def test_a_replica_that_waits_is_sent_away_when_another_broker_is_elected(
     _, transport = group.connect()
     group.role.change(Role(1, 1))
     assert transport.is_aborted
+
+
+async def test_only_what_cannot_be_cut_off_is_sent_from_the_files(group: Group) -> None:
+    group.elect()
+    link, _ = group.connect()
+    group.report(link)
+    group.send()
+    group.report(link)
+    end = group.store.log_end
+    group.send()
+    assert link._fixed_end == group.master.confirmed == end < group.store.log_end
