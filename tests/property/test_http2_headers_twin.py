@@ -9,7 +9,7 @@ from tests.support.chance import examples
 
 from pyromq import compiled
 from pyromq.errors import RemoteProtocolError
-from pyromq.http2 import header_rules, hpack, huffman
+from pyromq.http2 import frames, header_rules, hpack, huffman
 
 _found = compiled.twin("hpack")
 pytestmark = pytest.mark.skipif(_found is None, reason=compiled.WHY)
@@ -104,3 +104,11 @@ def test_an_ordinary_call_needs_no_second_look() -> None:
     ]
     assert native.is_well_formed(call, {b"te"})
     assert not native.is_well_formed(call, set())
+
+
+@given(st.integers(0, 2**31 - 1), st.binary(max_size=300), st.binary(max_size=300), st.binary(max_size=300))
+def test_the_frames_of_an_answer_are_the_same(
+    stream_id: int, headers: bytes, data: bytes, trailers: bytes
+) -> None:
+    expected = frames.answer(stream_id, headers, data, trailers)
+    assert native.answer_frames(stream_id, headers, data, trailers) == expected

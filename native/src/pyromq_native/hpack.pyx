@@ -7,9 +7,9 @@ The decoder reads the same blocks and raises the same errors. `is_well_formed` s
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int16_t, uint8_t, uint32_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
-from pyromq_native.big_endian cimport get_uint32
+from pyromq_native.big_endian cimport get_uint32, put_int32
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.http2 import huffman
@@ -295,3 +295,26 @@ def whole_request(
         PyBytes_FromStringAndSize(<const char *>at, data_bytes),
         is_plain,
     )
+
+
+cdef inline uint8_t *_put_frame(uint8_t *at, bytes payload, int kind, int flags, uint32_t stream_id) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
+    at[0] = <uint8_t>(size >> 16)
+    at[1] = <uint8_t>(size >> 8)
+    at[2] = <uint8_t>size
+    at[3] = <uint8_t>kind
+    at[4] = <uint8_t>flags
+    put_int32(at + 5, stream_id)
+    memcpy(at + FRAME_HEADER_BYTES, PyBytes_AS_STRING(payload), <size_t>size)
+    return at + FRAME_HEADER_BYTES + size
+
+
+def answer_frames(uint32_t stream_id, bytes headers not None, bytes data not None, bytes trailers not None):
+    """Twin of `pyromq.http2.frames.answer`."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(headers) + PyBytes_GET_SIZE(data) + PyBytes_GET_SIZE(trailers)
+    cdef bytes written = PyBytes_FromStringAndSize(NULL, size + 3 * FRAME_HEADER_BYTES)
+    cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(written)
+    at = _put_frame(at, headers, HEADERS, END_HEADERS, stream_id)
+    at = _put_frame(at, data, DATA, 0, stream_id)
+    _put_frame(at, trailers, HEADERS, END_HEADERS | END_STREAM, stream_id)
+    return written

@@ -13,7 +13,8 @@ class Budget:
         self._at = 0.0
 
     def earn(self, count: int) -> None:
-        self._left = min(self._max, self._left + count)
+        left = self._left + count
+        self._left = left if left < self._max else self._max
 
     def spend(self, now: float) -> bool:
         """False if nothing is left."""

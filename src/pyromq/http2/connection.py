@@ -30,6 +30,8 @@ from pyromq.http2.limits import Http2Limits
 _native = twin("hpack")
 new_decoder: type[Decoder] = Decoder if _native is None else _native.Decoder
 
+_answer_frames = frames.answer if _native is None else _native.answer_frames
+
 _FIRST_WINDOW = 65_535
 _TINY_INCREMENT = 64
 _MAX_CONTINUATIONS = 128
@@ -549,7 +551,9 @@ class Http2Connection:
         size, limit = len(data), self._peer_max_frame
         if (
             stream is None
-            or not 0 < size <= min(limit, stream.send_window, self._send_window)
+            or not 0 < size <= limit
+            or size > stream.send_window
+            or size > self._send_window
             or len(headers) > limit
             or len(trailers) > limit
             or not stream.has_peer_ended
@@ -562,15 +566,7 @@ class Http2Connection:
         self._idle_frames.earn(_IDLE_FRAMES_PER_ANSWER)
         self._resets.earn(1)
         del self._streams[stream_id]
-        head = frames.head
-        self._output += (
-            head(len(headers), frames.HEADERS, frames.END_HEADERS, stream_id),
-            headers,
-            head(size, frames.DATA, 0, stream_id),
-            data,
-            head(len(trailers), frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, stream_id),
-            trailers,
-        )
+        self._output.append(_answer_frames(stream_id, headers, data, trailers))
 
     def reset(self, stream_id: int, code: int) -> None:
         """Give up a stream."""

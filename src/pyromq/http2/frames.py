@@ -59,6 +59,20 @@ def head(length: int, kind: int, flags: int, stream_id: int) -> bytes:
     return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
 
 
+def answer(stream_id: int, headers: bytes, data: bytes, trailers: bytes) -> bytes:
+    """The frames of a whole answer."""
+    return b"".join(
+        (
+            head(len(headers), HEADERS, END_HEADERS, stream_id),
+            headers,
+            head(len(data), DATA, 0, stream_id),
+            data,
+            head(len(trailers), HEADERS, END_HEADERS | END_STREAM, stream_id),
+            trailers,
+        )
+    )
+
+
 def read_header(data: bytes | bytearray, position: int) -> tuple[int, int, int, int]:
     """Length, type, flags and stream."""
     high, low, kind, flags, stream_id = _HEADER.unpack_from(data, position)

@@ -79,7 +79,8 @@ class Acknowledging:
         if frame is None or not self._renewal.take_unchanged(plain.group, plain.handle):
             return False
         self._clients.seen(client_id)
-        quick.begin(frame, plain, call, broker_name, connection, opaque, self._resume)
+        waiting = QuickCall(quick, plain, call, broker_name, connection, opaque, self._resume)
+        connection.begin_quickly(frame, opaque, waiting, quick.timeout_s)
         return True
 
     def _new_pieces(self, key: tuple[str, str, str], handle: str) -> tuple[bytes, ...]:

@@ -81,9 +81,7 @@ class QuickCall:
     def _go_on(self, answered: "asyncio.Future[Frame]") -> None:
         self._connection.end_quick_call(self._opaque)
         request_type = self._calls.request_type
-        started = StartedCall(
-            self._connection, self._opaque, request_type, answered, self._calls.cluster.timeout_s
-        )
+        started = StartedCall(self._connection, self._opaque, request_type, answered, self._calls.timeout_s)
         self.call.go_on(partial(self._resume, self, started))
 
 
@@ -94,11 +92,20 @@ class QuickCalls:
         self.cluster = cluster
         self.request_type = request_type
         self.native = native
+        self.timeout_s = cluster.timeout_s
         self.max_frame_bytes = cluster.session.max_frame_bytes
+        self._known: dict[str, Connection] = {}
+        self._route_changes = -1
 
     def connection(self, broker_name: str) -> Connection | None:
         """The connection to a broker, if it takes quick calls now."""
         session = self.cluster.session
+        if self._route_changes != session.routes.changes:
+            self._known.clear()
+            self._route_changes = session.routes.changes
+        known = self._known.get(broker_name)
+        if known is not None and known.is_writable:
+            return known
         address = session.broker_address(broker_name, MASTER_ID, only_this=True)
         connection = session.writable(address) if address is not None else None
         if connection is None:
@@ -107,20 +114,8 @@ class QuickCalls:
             connection.fast_path = self.native.QuickAnswers(self.max_frame_bytes)
         elif type(connection.fast_path) is not self.native.QuickAnswers:
             return None
+        self._known[broker_name] = connection
         return connection
-
-    def begin(
-        self,
-        frame: bytes,
-        plain: Plain,
-        call: Call,
-        broker_name: str,
-        connection: Connection,
-        opaque: int,
-        resume: Resume,
-    ) -> None:
-        waiting = QuickCall(self, plain, call, broker_name, connection, opaque, resume)
-        connection.begin_quickly(frame, opaque, waiting, self.cluster.timeout_s)
 
 
 def quick_calls(cluster: Cluster, request_type: type[Request[Any]]) -> QuickCalls | None:

@@ -101,7 +101,8 @@ class Sending:
         if frame is None:
             return False
         self._clients.seen(client_id)
-        quick.begin(frame, plain, call, broker_name, connection, opaque, self._resume)
+        waiting = QuickCall(quick, plain, call, broker_name, connection, opaque, self._resume)
+        connection.begin_quickly(frame, opaque, waiting, quick.timeout_s)
         return True
 
     def _new_pieces(self, topic: str) -> tuple[bytes, ...]:

@@ -227,7 +227,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        return self.is_open and not self._outbox.is_blocked
+        return self.is_open and not self._is_retired and not self._outbox.is_blocked
 
     async def wait_writable(self) -> None:
         """Wait while too much is waiting to be sent."""

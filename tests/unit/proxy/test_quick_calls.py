@@ -20,7 +20,7 @@ class _Waiting:
         self.ended: list[int] = []
         self.answers: list[tuple[bytes, int]] = []
         self.problems: list[Exception] = []
-        calls = SimpleNamespace(request_type=AckMessage, cluster=SimpleNamespace(timeout_s=2.0))
+        calls = SimpleNamespace(request_type=AckMessage, timeout_s=2.0)
         connection = SimpleNamespace(
             end_quick_call=self.ended.append, forget=lambda opaque: None, peer_address="10.0.0.1:10911"
         )

@@ -187,11 +187,12 @@ class GrpcConnection(asyncio.Protocol):
     def _open(self, stream_id: int, headers: list[hpack.Header]) -> Call | None:
         """A new call; None if it is none."""
         metadata = Metadata(headers)
-        is_post = metadata.raw(b":method") == b"POST"
-        if not is_post or not metadata.raw(b"content-type").startswith(_GRPC):
+        raw = metadata.raw
+        is_post = raw(b":method", b"") == b"POST"
+        if not is_post or not raw(b"content-type", b"").startswith(_GRPC):
             self._refused[stream_id] = b"415" if is_post else b"405"
             return None
-        path = metadata.get(b":path")
+        path = raw(b":path", b"").decode("utf-8", "replace")
         try:
             method = self._server.methods.get(path)
             if method is None:

@@ -17,17 +17,15 @@ _MAX_KNOWN_TIMEOUTS = 1000
 class Metadata:
     """Of a name that comes several times the last value counts."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_values", "raw")
 
     def __init__(self, headers: list[Header]) -> None:
-        self._values = dict(headers)
+        self._values = values = dict(headers)
+        self.raw = values.get
+        """The value of a header, or the default."""
 
     def __repr__(self) -> str:
         return f"<Metadata {sorted(self._values)}>"
-
-    def raw(self, name: bytes) -> bytes:
-        """The value of a header; empty if it is missing."""
-        return self._values.get(name, b"")
 
     def get(self, name: bytes) -> str:
         return self._values.get(name, b"").decode("utf-8", "replace")
