@@ -1,7 +1,7 @@
 """How far a stream goes next, without Spark: a cluster that says what it is told, a clock that is moved."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ class ToldCluster(Cluster):
         super().__init__(Access(("127.0.0.1:1",)))
         self.first: dict[Queue, int] = {A0: 0, A1: 0}
         self.last: dict[Queue, int] = {A0: 0, A1: 0}
+        self.born_ms: dict[Queue, int] = {}
         self.away: set[str] = set()
         self.name_servers_away = False
         self.questions = 0
@@ -47,6 +48,14 @@ class ToldCluster(Cluster):
 
     def record_bytes(self, queue: Queue, offset: int) -> int:
         return 100
+
+    def stored_ms(self, offsets: Mapping[Queue, int], *, patient: bool = True) -> dict[Queue, int]:
+        """Messages are stored one by one each millisecond, from the birth of their queue on."""
+        return {
+            queue: self.born_ms.get(queue, 0) + offset
+            for queue, offset in offsets.items()
+            if self.first.get(queue, 0) <= offset < self.last.get(queue, 0)
+        }
 
 
 class Stream:
@@ -239,10 +248,59 @@ def test_a_queue_that_ends_before_its_position_has_lost_messages(fails: bool) ->
     end = stream.next(FIRST)
     stream.cluster.last = {A0: 20, A1: 0}
     if fails:
-        with pytest.raises(DataLoss, match="messages 20 to 99 of Orders@a:0 are gone"):
+        with pytest.raises(DataLoss, match="Orders@a:0 ends at 20 now and was read up to 100"):
             stream.next(end)
     else:
         assert sizes(end, stream.next(end)) == {A0: 20}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_made_anew_is_noticed_although_it_is_longer_than_the_old_one(fails: bool) -> None:
+    stream = Stream(startingOffsets="earliest", failOnDataLoss=str(fails).lower(), maxOffsetsPerTrigger="100")
+    stream.cluster.last = {A0: 60, A1: 40}
+    end = stream.next(FIRST)
+    stream.restarted()
+    stream.cluster.born_ms[A0] = 5_000
+    stream.cluster.last = {A0: 90, A1: 50}
+    if fails:
+        with pytest.raises(DataLoss, match=r"of Orders@a:0 .*created again: .* from 60 on was not read"):
+            stream.next(end)
+        return
+    after = stream.next(end)
+    assert sizes(end, after) == {A0: 90, A1: 10}
+    assert flatten(after["from"]) == {A0: 0}
+    stream.cluster.last = {A0: 95, A1: 50}
+    assert sizes(after, stream.next(after)) == {A0: 5}
+
+
+def test_a_topic_made_anew_is_noticed_if_nothing_of_the_old_one_was_read() -> None:
+    stream = Stream(startingOffsets="latest")
+    stream.cluster.last = {A0: 60, A1: 0}
+    end = stream.next(FIRST)
+    stream.cluster.born_ms[A0], stream.cluster.last = 5_000, {A0: 70, A1: 0}
+    with pytest.raises(DataLoss, match="created again"):
+        stream.next(end)
+
+
+def test_messages_that_were_deleted_by_age_do_not_make_a_queue_a_new_one() -> None:
+    stream = Stream(startingOffsets="earliest")
+    stream.cluster.last = {A0: 60, A1: 0}
+    end = stream.next(FIRST)
+    stream.cluster.first, stream.cluster.last = {A0: 60, A1: 0}, {A0: 70, A1: 0}
+    later = stream.next(end)
+    assert sizes(end, later) == {A0: 10}
+    stream.cluster.born_ms[A0], stream.cluster.first, stream.cluster.last = 9, {A0: 0, A1: 0}, {A0: 99, A1: 0}
+    with pytest.raises(DataLoss, match="created again"):
+        stream.next(later)
+
+
+def test_a_checkpoint_from_before_queues_were_told_apart_is_continued() -> None:
+    stream = Stream()
+    stream.cluster.last = {A0: 60, A1: 0}
+    old = {"v": 1, "q": {"Orders": {"a:0": 50, "a:1": 0}}}
+    end = stream.next(old)
+    assert sizes(old, end) == {A0: 10}
+    assert end["seen"] == {"Orders": {"a:0": [59, 59]}}
 
 
 def test_the_limit_of_a_trigger_is_told_to_spark() -> None:

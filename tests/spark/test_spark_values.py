@@ -10,6 +10,8 @@ import pytest
 
 from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.avro import avro_reader, avro_to_ddl
+from pyromq.spark.from_json.documents import Documents
+from pyromq.spark.from_json.quick import QuickReader
 from pyromq.spark.options import read_options
 from pyromq.spark.values import Conversion, conversion
 
@@ -32,12 +34,14 @@ def test_json_bodies_become_structs(mode: str) -> None:
             convert(bad)
     else:
         assert [row and row["id"] for row in convert(bad).to_pylist()] == [1, None, None, None, 5]
+        # As `from_json` has it, there is a row without values for what is no document, and none for nothing.
+        assert convert(bad).is_null().to_pylist() == [False, False, True, False, False]
 
 
 def test_two_documents_in_a_body_do_not_move_its_neighbours() -> None:
     convert = json_values(pa.struct([("id", pa.int64())]))
     bodies = pa.array([b'{"id": 1}\n{"id": 2}', b" ", b'{"id": 3}'])
-    assert [row and row["id"] for row in convert(bodies).to_pylist()] == [None, None, 3]
+    assert [row and row["id"] for row in convert(bodies).to_pylist()] == [1, None, 3]
 
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
@@ -46,7 +50,6 @@ FIELDS: list[tuple[pa.DataType, bytes, Any]] = [
     (pa.timestamp("us", "UTC"), b'"2026-01-02T14:00:00.000+02:00"', NOON),
     (pa.timestamp("us", "UTC"), b'"2026-01-02 12:00:00"', NOON),
     (pa.timestamp("us", "UTC"), b"1767355200", NOON),
-    (pa.timestamp("us", "UTC"), b"1767355200000000", None),
     (pa.timestamp("us"), b'"2026-01-02T12:00:00"', NOON.replace(tzinfo=None)),
     (pa.timestamp("us"), b'"2026-01-02T12:00:00Z"', None),
     (pa.date32(), b'"2026-01-02"', NOON.date()),
@@ -73,7 +76,9 @@ FIELDS: list[tuple[pa.DataType, bytes, Any]] = [
     (pa.float64(), b"true", None),
     (pa.bool_(), b"true", True),
     (pa.string(), b'{"a": [1.5, "\xc3\xa9"]}', '{"a":[1.5,"é"]}'),
-    (pa.string(), b'"\xff"', None),
+    (pa.string(), b'"\xff"', "\ufffd"),
+    (pa.float64(), b'"INF"', None),
+    (pa.int8(), b"200", -56),
 ]
 
 
@@ -85,7 +90,41 @@ def test_json_fields_are_read_alike_alone_and_beside_what_cannot_be_read(
     body = b'{"field": ' + text + b"}"
     [alone] = convert(pa.array([body])).to_pylist()
     assert (alone and alone["field"]) == expected
-    assert convert(pa.array([body, b"?"])).to_pylist() == [alone, None]
+    nothing = {"field": None}
+    assert convert(pa.array([body, b"?"])).to_pylist() == [alone, nothing]
+
+
+def test_times_without_a_zone_are_in_the_zone_of_the_option() -> None:
+    given = {"namesrv": "a:1", "subscribe": "T", "valueFormat": "json", "valueSchema": "x"}
+    options = read_options(given | {"timeZone": "Asia/Tokyo"}, streaming=False)
+    convert = conversion(options, pa.struct([("at", pa.timestamp("us", "UTC"))]))
+    bodies = pa.array(
+        [b'{"at": "2026-01-02 21:00:00"}', b'{"at": "2026-1-2 21:00"}', b'{"at": "2026-01-02T12:00:00Z"}']
+    )
+    assert [row["at"] for row in convert(bodies).to_pylist()] == [NOON] * 3
+    with pytest.raises(ConfigError, match="Mars/Base"):
+        read_options(given | {"timeZone": "Mars/Base"}, streaming=False)
+
+
+def test_the_quick_reader_reads_what_it_is_sure_of_and_names_the_rest() -> None:
+    type_ = pa.struct([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(4, 2))])
+    good = b'{"id": 1, "at": "2026-01-02 12:00:00", "price": 1.005}'
+    odd = [
+        b'{"id": "x"}',
+        b'{"at": "2026"}',
+        b'{"price": 1000}',
+        b"{'id': 1}",
+        b'{"id": 1',
+        b'{"id": 1, "id": 2}',
+    ]
+    found = QuickReader(type_, 0).read(pa.array([good, odd[0], good, odd[1], odd[2], odd[4], good]))
+    assert found is not None
+    assert found.doubtful.tolist() == [False, True, False, True, True, True, False]
+    assert found.rows[0].as_py() == {"id": 1, "at": NOON, "price": Decimal("1.01")}
+    documents = Documents(type_, 0, fails=False)
+    bodies = pa.array([good, *odd] * 40)
+    one_by_one = [documents.read(pa.array([body, b""]))[0].as_py() for body in [good, *odd]]
+    assert documents.read(bodies).to_pylist() == one_by_one * 40
 
 
 def order_schema(*fields: tuple[str, Any]) -> str:

@@ -240,6 +240,21 @@ class Cluster:
         outline = scan_record(answer.body) if answer.body else None
         return outline.store_timestamp if outline is not None else 2**63 - 1
 
+    def stored_ms(self, offsets: Mapping[Queue, int], *, patient: bool = True) -> dict[Queue, int]:
+        """When one message of each queue was stored, without those that are gone.
+
+        If not `patient`, also without those of brokers that are away.
+        """
+        questions = {queue: pull_of(queue, offset, 1) for queue, offset in offsets.items()}
+        answers = self.ask_brokers(questions) if patient else self.ask_reachable(questions)[0]
+        found: dict[Queue, int] = {}
+        for queue, answer in answers.items():
+            outline = scan_record(answer.body) if not isinstance(answer, Refused) and answer.body else None
+            # Records of a static topic, or of a light one, have the offsets of another queue.
+            if outline is not None and outline.queue_offset == offsets[queue]:
+                found[queue] = outline.store_timestamp
+        return found
+
     def record_bytes(self, queue: Queue, offset: int) -> int:
         """How large the messages from an offset on are, on average over one small answer."""
         answer = self.ask_brokers({queue: pull_of(queue, offset, 32)})[queue]

@@ -18,7 +18,7 @@ from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.remoting.blocking_link import Link
 from pyromq.spark.cluster import Cluster, is_passing, pull_of
 from pyromq.spark.options import ReadOptions
-from pyromq.spark.queues import Span
+from pyromq.spark.queues import Queue, Span
 
 _log = logging.getLogger(__name__)
 
@@ -226,18 +226,21 @@ class Fetch:
 
     def _lose(self, link: Link, offset: int, messages: int, end: int, why: str) -> None:
         end = min(max(end, offset + 1), self._span.end)
-        report_loss(self._span, offset, end, why, fails=self._options.fail_on_data_loss)
+        report_loss(self._span.queue, offset, end, why, fails=self._options.fail_on_data_loss)
         self._arrived[offset] = _Piece(memoryview(b""), end)
         self._frontier = max(self._frontier, end)
         if end < offset + messages:
             self._ask(link, end, offset + messages - end)
 
 
-def report_loss(span: Span, start: int, end: int, why: str, *, fails: bool) -> None:
-    lost = f"messages {start} to {end - 1} of {span.queue} are gone: {why}"
+def report_loss(queue: Queue, start: int, end: int, why: str, *, fails: bool) -> None:
+    """The messages from `start` to `end`, none of which was read, are gone."""
+    lost = f"message {start}" if end == start + 1 else f"messages {start} to {end - 1}"
+    verb = "is" if end == start + 1 else "are"
+    report(f"{lost} of {queue} {verb} gone: {why}. Deleted before they were read", fails=fails)
+
+
+def report(what: str, *, fails: bool) -> None:
     if fails:
-        raise DataLoss(
-            f"{lost}. They were deleted before they were read, or the topic was created again. Read with"
-            " failOnDataLoss=false to go on without them"
-        )
-    _log.warning("data lost, reading on without it: %s", lost)
+        raise DataLoss(f"{what}. Read with failOnDataLoss=false to go on without them")
+    _log.warning("data lost, reading on without it: %s", what)

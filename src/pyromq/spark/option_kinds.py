@@ -9,6 +9,8 @@ from pyromq.config.kinds import BadValue, Kind, quantity
 from pyromq.errors import BadExpression
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.protocol.names import group_problem, topic_problem
+from pyromq.spark.from_json.times import zone_of
+from pyromq.spark.from_json.unfit import Unfit
 from pyromq.spark.queues import Queue, parse_assignment, parse_numbers
 
 EARLIEST, LATEST = -2, -1
@@ -61,6 +63,14 @@ def _pattern_problem(text: str) -> str | None:
     try:
         re.compile(text)
     except re.error as problem:
+        return str(problem)
+    return None
+
+
+def _zone_problem(text: str) -> str | None:
+    try:
+        zone_of(text)
+    except Unfit as problem:
         return str(problem)
     return None
 
@@ -126,6 +136,7 @@ Assigned = Annotated[
 ]
 Group = Annotated[str, Kind("a group name", _without_problem(group_problem))]
 Sql = Annotated[str, Kind("an SQL92 expression", _without_problem(_sql_problem))]
+TimeZone = Annotated[str, Kind("a time zone like Europe/Berlin or +02:00", _without_problem(_zone_problem))]
 Traceparent = Annotated[str, Kind("a trace context like 00-<32 digits>-<16 digits>-01", _traceparent)]
 Timestamps = Annotated[
     Mapping[Queue, int], Kind('JSON like {"Orders": {"broker-a:0": 1700000000000}}', _timestamps)

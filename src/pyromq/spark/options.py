@@ -28,6 +28,7 @@ from pyromq.spark.option_kinds import (
     Sql,
     StartOffsets,
     Timestamps,
+    TimeZone,
     Topic,
     Topics,
     Traceparent,
@@ -146,8 +147,9 @@ class ReadOptions(_EitherWay):
     group: Group | None = setting(None, f"The group that brokers see reading; `{PULL_GROUP}` by default.", key="consumerGroup", alias="kafka.group.id")
     group_id_prefix: Group | None = setting(None, "Each query reads as a new group with this prefix instead; brokers remember every group they have seen.")
     commit_offsets: bool = setting(False, "The progress of the query is copied to `consumerGroup`, so that tools show its lag. No consumer may share the group.", only=STREAMS)
-    value_format: Literal["binary", "string", "json", "avro"] = setting("binary", "The type of the column `value`. `json` is read as `from_json` does: fields that do not fit are null, and so is a body that is no document.")
+    value_format: Literal["binary", "string", "json", "avro"] = setting("binary", "The type of the column `value`. `json` is read exactly as `from_json` does: fields that do not fit are null, an empty body is null, and a body that is no document is a row of nulls.")
     value_schema: str | None = setting(None, "With `valueFormat=json` DDL like `id bigint, at timestamp`, with `valueFormat=avro` an Avro schema.")
+    time_zone: TimeZone | None = setting(None, "The time zone of times in JSON that name none; that of the session by default.")
     value_mode: Literal["permissive", "failfast"] = setting("permissive", "A value that cannot be read is null, or with `failfast` ends the query.")
     pull_messages: Count = setting(4096, "How many messages are asked for at once. Brokers give no more than `maxTransferCountOnMessageInMemory` (32; `pyromq standalone`: 8192) and `maxTransferBytesOnMessageInMemory` (256 KiB; 4 MiB), which are worth raising for Spark.", check=POSITIVE)
     pulls_in_flight: Count = setting(8, "How many pulls a task has in flight.", check=POSITIVE)
@@ -172,6 +174,8 @@ class ReadOptions(_EitherWay):
         if self.value_schema is not None and self.value_format not in ("json", "avro"):
             expected = "valueFormat=json or valueFormat=avro with it"
             raise ConfigError("valueSchema", self.value_schema, expected)
+        if self.time_zone is not None and self.value_format != "json":
+            raise ConfigError("timeZone", self.time_zone, "valueFormat=json with it")
         settings = self.settings_by_key()
         chosen = ("assign", "subscribe", "subscribePattern", "path")
         given = [key for key in chosen if self.value_of(settings[key]) is not None]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pyromq.errors import ConfigError
 from pyromq.spark.cluster import Cluster
-from pyromq.spark.fetch import report_loss
+from pyromq.spark.fetch import report
 from pyromq.spark.option_kinds import EARLIEST, LATEST, Position
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Queue, Span
@@ -25,9 +25,10 @@ def resolve_spans(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue
         if start[queue] <= end[queue] or options.start.kind == "earliest":
             continue
         if options.end.kind == "latest":
-            span = Span(queue, start[queue], end[queue])
-            why = f"the queue ends at {span.end} now"
-            report_loss(span, span.end, span.start, why, fails=options.fail_on_data_loss)
+            what = f"{queue} ends at {end[queue]} now, before the start at {start[queue]}"
+            report(
+                f"{what}: messages are gone, or the topic was created again", fails=options.fail_on_data_loss
+            )
         else:
             name = {"offsets": "endingOffsets", "timestamp": "endingTimestamp"}.get(
                 options.end.kind, "endingOffsetsByTimestamp"

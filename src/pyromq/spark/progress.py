@@ -2,7 +2,8 @@
 
 An offset is `{"v": 1, "q": positions}`. Where a queue is read for the first time, the end of that batch also
 journals where it begins, as `"from"`: the first offset of all is symbolic, because Spark asks for it several
-times, and "latest" means something else each time.
+times, and "latest" means something else each time. `"seen"` has one message of each queue, with the time at
+which it was stored: a queue in which another message has its place was made anew.
 """
 
 import logging
@@ -15,12 +16,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import TransportError
 from pyromq.spark.cluster import Cluster
-from pyromq.spark.fetch import report_loss
+from pyromq.spark.fetch import report
 from pyromq.spark.group_progress import GroupProgress
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.positions import resolve_start
 from pyromq.spark.queues import Queue, Span, flatten, nest
 from pyromq.spark.record_sizes import RecordSizes
+from pyromq.spark.witnesses import Seen, Witnesses
 
 _log = logging.getLogger(__name__)
 
@@ -38,10 +40,14 @@ _UNLIMITED = 2**62
 Offset = dict[str, Any]
 
 
-def make_offset(positions: Mapping[Queue, int], begins: Mapping[Queue, int]) -> Offset:
+def make_offset(
+    positions: Mapping[Queue, int], begins: Mapping[Queue, int], seen: Mapping[Queue, Seen] | None = None
+) -> Offset:
     offset: Offset = {"v": VERSION, "q": nest(positions)}
     if begins:
         offset["from"] = nest(begins)
+    if seen:
+        offset["seen"] = nest({queue: list(message) for queue, message in seen.items()})
     return offset
 
 
@@ -77,6 +83,7 @@ class Progress:
         self._queues_at = -1.0
         self._last_batch_at = self._clock.monotonic()
         self._wait = wait if wait is not None else threading.Event().wait
+        self._witnesses = Witnesses(cluster, self._clock)
         self._group = GroupProgress(options, cluster, self._clock) if options.commit_offsets else None
 
     def __repr__(self) -> str:
@@ -98,6 +105,7 @@ class Progress:
     def latest(self, start: Offset, limit: ReadLimit) -> Offset:
         """Where the next batch ends; `start` itself if there is nothing to do."""
         is_first = "q" not in start
+        seen = {queue: Seen(*message) for queue, message in flatten(start.get("seen", {})).items()}
         if is_first:
             if self._first is None:
                 self._first = resolve_start(self._cluster, self._options, self._known_queues(fresh=True))
@@ -107,14 +115,13 @@ class Progress:
             self.finished(begins)
         deadline = self._clock.monotonic() + IDLE_WAIT_S
         while True:
-            end, journal = self._plan(begins, limit)
+            end, journal = self._plan(begins, seen, limit)
             self._reached = end
-            if is_first:
+            if is_first or end != begins:
                 self._last_batch_at = self._clock.monotonic()
-                return make_offset(end, {queue: begins.get(queue, 0) for queue in begins} | journal)
-            if end != begins:
-                self._last_batch_at = self._clock.monotonic()
-                return make_offset(end, journal)
+                if is_first:
+                    journal = {**begins, **journal}
+                return make_offset(end, journal, self._witnesses.after(end, {**begins, **journal}, seen))
             if self._target is not None or self._clock.monotonic() >= deadline:
                 return start
             self._wait(IDLE_POLL_S)
@@ -135,7 +142,7 @@ class Progress:
     # Planning
 
     def _plan(
-        self, begins: Mapping[Queue, int], limit: ReadLimit
+        self, begins: Mapping[Queue, int], seen: Mapping[Queue, Seen], limit: ReadLimit
     ) -> tuple[dict[Queue, int], dict[Queue, int]]:
         """Where each queue is read to, and where those begin that have not been read before."""
         available = self._available()
@@ -143,6 +150,11 @@ class Progress:
         for queue, reach in available.items():
             if reach < begins.get(queue, 0):
                 self._rewound(Span(queue, begins[queue], reach), journal)
+        longer = [queue for queue, begin in begins.items() if available.get(queue, begin) > begin]
+        for queue, what in self._witnesses.denied({q: seen[q] for q in longer if q in seen}).items():
+            gone = f"what the old queue had from {begins[queue]} on was not read"
+            report(f"{what}. The topic was created again: {gone}", fails=self._options.fail_on_data_loss)
+            journal[queue] = self._cluster.earliest([queue])[queue]
         effective = {**begins, **journal}
         # A queue that no broker offers at the moment keeps its position until it comes back.
         sizes = {
@@ -170,8 +182,9 @@ class Progress:
                 return
             if attempt < self._options.access.retries:
                 self._wait(self._options.access.retry_interval_ms / 1000)
-        fails = self._options.fail_on_data_loss
-        report_loss(span, span.end, span.start, f"the queue ends at {span.end} now", fails=fails)
+        what = f"{queue} ends at {span.end} now and was read up to {span.start}"
+        gone = "The topic was created again, or the broker lost its end: what followed was not read"
+        report(f"{what}. {gone}", fails=self._options.fail_on_data_loss)
         journal[queue] = self._cluster.earliest([queue])[queue]
 
     def _admit(

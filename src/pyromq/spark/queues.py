@@ -6,11 +6,11 @@
 import json
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyromq.config.kinds import BadValue
 
-Nested = dict[str, dict[str, int]]
+V = TypeVar("V")
 
 
 class Queue(NamedTuple):
@@ -42,15 +42,15 @@ class Span(NamedTuple):
         return max(self.end - self.start, 0)
 
 
-def nest(offsets: Mapping[Queue, int]) -> Nested:
+def nest(offsets: Mapping[Queue, V]) -> dict[str, dict[str, V]]:
     """Sorted by topic, broker and queue: Spark compares offsets as text."""
-    nested: Nested = {}
+    nested: dict[str, dict[str, V]] = {}
     for queue in sorted(offsets):
         nested.setdefault(queue.topic, {})[queue.place] = offsets[queue]
     return nested
 
 
-def flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
+def flatten(nested: Mapping[str, Mapping[str, V]]) -> dict[Queue, V]:
     return {
         parse_place(topic, place): offset
         for topic, places in nested.items()

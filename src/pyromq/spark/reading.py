@@ -1,6 +1,7 @@
 """The work of a task: fetch one span, hand it to Spark as Arrow batches."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -76,13 +77,7 @@ class _Rows:
         end = min(chunk.end, self._span.end)
         count, columns = read_columns(chunk.bodies, self._names, self._constants, chunk.start, end)
         if count < end - chunk.start and not self._options.is_filtered:
-            report_loss(
-                self._span,
-                chunk.start,
-                end,
-                f"only {count} of them are there",
-                fails=self._options.fail_on_data_loss,
-            )
+            self._report_gaps(chunk, end)
         batch = pa.RecordBatch.from_arrays(
             [self._fitted(columns[field.name], field) for field in self._schema], schema=self._schema
         )
@@ -91,6 +86,15 @@ class _Rows:
         # Brokers compare hashes of tags, which may collide.
         wanted = pa.array(sorted(self._tags.tags), pa.string())
         return batch.filter(pc.is_in(columns["tags"], value_set=wanted))
+
+    def _report_gaps(self, chunk: Chunk, end: int) -> None:
+        """Name the messages that an answer should have and has not."""
+        offsets = read_columns(chunk.bodies, ["offset"], {}, chunk.start, end).arrays["offset"].to_pylist()
+        for before, after in pairwise([chunk.start - 1, *offsets, end]):
+            if after > before + 1:
+                why = "the broker leaves them out"
+                fails = self._options.fail_on_data_loss
+                report_loss(self._span.queue, before + 1, after, why, fails=fails)
 
     def _fitted(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if field.name == "value" and self._convert is not None:

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.spark.avro import avro_reader
-from pyromq.spark.documents import document_reader, read_all
+from pyromq.spark.from_json.documents import Documents
+from pyromq.spark.from_json.session_zone import session_zone
+from pyromq.spark.from_json.times import zone_of
 from pyromq.spark.options import ReadOptions
 
 Conversion = Callable[[pa.Array], pa.Array]
@@ -24,7 +26,8 @@ def conversion(options: ReadOptions, type_: pa.DataType) -> Conversion:
     if options.value_format == "string":
         return lambda bodies: _texts(bodies, fails)
     if options.value_format == "json":
-        return lambda bodies: _documents(bodies, type_, fails)
+        zone = zone_of(options.time_zone) if options.time_zone is not None else session_zone()
+        return Documents(type_, zone, fails=fails).read
     if options.value_format == "avro":
         read = avro_reader(options.value_schema or "")
         return lambda bodies: _one_by_one(bodies, read, type_, fails)
@@ -38,12 +41,6 @@ def _texts(bodies: pa.Array, fails: bool) -> pa.Array:
         if fails:
             raise RemoteProtocolError(f"a body is not UTF-8: {problem}") from None
         return pa.array([body.decode("utf-8", "replace") for body in bodies.to_pylist()], pa.string())
-
-
-def _documents(bodies: pa.Array, type_: pa.StructType, fails: bool) -> pa.Array:
-    if (rows := read_all(bodies, type_)) is not None:
-        return rows
-    return _one_by_one(bodies, document_reader(type_, fails=fails), type_, fails)
 
 
 def _one_by_one(bodies: pa.Array, read: Callable[[bytes], Any], type_: pa.DataType, fails: bool) -> pa.Array:
