@@ -31,6 +31,8 @@ _ZONED = f"{_TIME}(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])$"
 _SURE_DAY = f"^{_DAY}$"
 _WIDE_DECIMAL = pa.decimal256(76, 38)
 _UTC = pa.timestamp("us", "UTC")
+_STEP = 256
+_IN_NUMBERS: Flags = np.isin(np.arange(256), np.frombuffer(b"0123456789.eE+-", np.uint8))
 
 
 class Quick(NamedTuple):
@@ -177,7 +179,10 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _are_objects(bodies: pa.BinaryArray) -> Flags:
-    """Whether each body has the edges of an object: joined, none can then be taken for part of another."""
+    """Whether each body has the edges of an object: joined, none can then be taken for part of another.
+
+    Bodies with numbers that are too long are left out, too.
+    """
     _, edge_buffer, data = bodies.buffers()
     edges = np.frombuffer(edge_buffer, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
     are: Flags = edges[1:] > edges[:-1]
@@ -187,6 +192,11 @@ def _are_objects(bodies: pa.BinaryArray) -> Flags:
     last = len(content) - 1
     are &= content[np.minimum(edges[:-1], last)] == ord("{")
     are &= content[np.maximum(edges[1:] - 1, 0)] == ord("}")
+    # A number of more than a thousand digits, none for Spark, lies on three of these places at least.
+    at = np.arange(edges[0], edges[-1], _STEP)
+    is_number = _IN_NUMBERS[content[at]]
+    long_at = at[np.flatnonzero(is_number[:-2] & is_number[1:-1] & is_number[2:])]
+    are[np.searchsorted(edges, long_at, "right") - 1] = False
     return are
 
 
