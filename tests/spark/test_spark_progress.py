@@ -273,6 +273,16 @@ def test_a_topic_made_anew_is_noticed_although_it_is_longer_than_the_old_one(fai
     assert sizes(after, stream.next(after)) == {A0: 5}
 
 
+def test_a_topic_made_anew_may_end_where_the_old_one_ended() -> None:
+    stream = Stream(startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger="60")
+    stream.cluster.last = {A0: 60, A1: 0}
+    end = stream.next(FIRST)
+    stream.cluster.born_ms[A0], stream.cluster.last = 5_000, {A0: 90, A1: 0}
+    after = stream.next(end)
+    assert sizes(end, after) == {A0: 60}
+    assert sizes(after, stream.next(after)) == {A0: 30}
+
+
 def test_a_topic_made_anew_is_noticed_if_nothing_of_the_old_one_was_read() -> None:
     stream = Stream(startingOffsets="latest")
     stream.cluster.last = {A0: 60, A1: 0}

@@ -117,7 +117,8 @@ class Progress:
         while True:
             end, journal = self._plan(begins, seen, limit)
             self._reached = end
-            if is_first or end != begins:
+            # A queue that was made anew may end where the old one ended.
+            if is_first or end != begins or not begins.keys().isdisjoint(journal):
                 self._last_batch_at = self._clock.monotonic()
                 if is_first:
                     journal = {**begins, **journal}
