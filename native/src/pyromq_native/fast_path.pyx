@@ -19,8 +19,9 @@ from pyromq.protocol.codes import CURRENT_VERSION, Language
 from pyromq.store.results import AppendResult, AppendStatus, ReadStatus
 
 from pyromq_native.appending cimport Appended, Appender, LogEnd, QueueEnd
-from pyromq_native.big_endian cimport get_int32, get_int64
+from pyromq_native.big_endian cimport get_int32, get_int64, get_uint32, put_int32
 from pyromq_native.checksums cimport crc32_of
+from pyromq_native.digits cimport put_number
 from pyromq_native.headers cimport Header, Span, is_called, scan_header, unescape
 from pyromq_native.records cimport Outline, Record, outline_record
 from pyromq_native.requests cimport (
@@ -58,7 +59,6 @@ cdef enum:
     SUBSCRIPTION_FLAG = 4
     MAX_KNOWN_TOPICS = 1024
     MAX_KNOWN_QUEUES = 1024
-    MAX_NUMBER_CHARS = 20
     ID_BYTES = 16
     PREFIX_BYTES = 8
     SHORT_BYTES = 32768
@@ -98,25 +98,11 @@ cdef class Text:
         self.put(PyBytes_AS_STRING(source), PyBytes_GET_SIZE(source))
 
     cdef inline void put_uint32(self, uint32_t value) noexcept:
-        _store_uint32(self.data + self.length, value)
+        put_int32(self.data + self.length, value)
         self.length += 4
 
     cdef inline void put_number(self, int64_t number) noexcept:
-        cdef uint8_t digits[MAX_NUMBER_CHARS]
-        cdef int at = MAX_NUMBER_CHARS
-        cdef uint64_t rest = <uint64_t>number
-        if number < 0:
-            rest = 0 - rest
-        while True:
-            at -= 1
-            digits[at] = <uint8_t>(0x30 + rest % 10)
-            rest //= 10
-            if rest == 0:
-                break
-        if number < 0:
-            at -= 1
-            digits[at] = 0x2D
-        self.put(digits + at, MAX_NUMBER_CHARS - at)
+        self.length = put_number(self.data + self.length, number) - self.data
 
     cdef inline void put_hex(self, uint64_t number) noexcept:
         """Sixteen hexadecimal digits."""
@@ -130,17 +116,6 @@ cdef class Text:
         cdef bytes taken = PyBytes_FromStringAndSize(<char *>self.data, self.length)
         self.length = 0
         return taken
-
-
-cdef inline void _store_uint32(uint8_t *at, uint32_t value) noexcept:
-    at[0] = <uint8_t>(value >> 24)
-    at[1] = <uint8_t>(value >> 16)
-    at[2] = <uint8_t>(value >> 8)
-    at[3] = <uint8_t>value
-
-
-cdef inline uint32_t _load_uint32(const uint8_t *at) noexcept:
-    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
 
 
 cdef inline const uint8_t *_start_of(bytes value) noexcept:
@@ -379,8 +354,8 @@ cdef class FastPath:
         self._waits = not self._durability.is_immediate
         try:
             while available - position > PREFIX_BYTES:
-                length = _load_uint32(start + position)
-                header_bytes = _load_uint32(start + position + 4)
+                length = get_uint32(start + position)
+                header_bytes = get_uint32(start + position + 4)
                 if length + <uint64_t>4 > <uint64_t>self._max_frame_bytes or header_bytes >> 24 > 1:
                     break
                 end = position + 4 + <Py_ssize_t>length
@@ -531,14 +506,10 @@ cdef class FastPath:
             offsets = self._append_batch(queue, send, body[:body_bytes], &appended)
             if offsets is None:
                 return False
-        elif traits.is_half:
-            if not self._append_half(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
+        elif traits.is_half or traits.is_timed:
+            if not self._park(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
                 return False
-            counted = self._half_puts
-        elif traits.is_timed:
-            if not self._append_timed(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
-                return False
-            counted = self._timer_puts
+            counted = self._parked_puts(&traits)
         elif not self._append_one(queue, send, text, text_bytes, body, body_bytes, &appended):
             return False
         self._last_offset = appended.log_offset
@@ -615,7 +586,7 @@ cdef class FastPath:
         record.born_timestamp = send.born_timestamp
         record.prepared_transaction_offset = 0
 
-    cdef bint _append_half(
+    cdef bint _park(
         self,
         WritableQueue queue,
         Send *send,
@@ -626,82 +597,29 @@ cdef class FastPath:
         Traits *traits,
         Appended *appended,
     ) except -1:
-        """Park a message until its transaction ends; see `pyromq.broker.flow.parking`."""
+        """Park a message in queue 0 of a system topic: a half message until its transaction ends, any other until
+        its time; see `pyromq.broker.flow.parking`."""
+        cdef Record record
         cdef Text place = self._place
-        if not self._accepts_halves:
+        cdef QueueEnd queue_end
+        if self._appender is None or (traits.is_half and not self._accepts_halves):
+            return False
+        queue_end = self._appender.find_queue(self._half_topic if traits.is_half else self._timer_topic, 0)
+        if queue_end is None:
             return False
         place.length = 0
         place.reserve(PyBytes_GET_SIZE(self._suffix) + traits.unique_key.length + send.topic.length + 80)
         place.put_bytes(self._suffix)
-        place.put(b"__transactionId__\x01", 18)
-        place.put(traits.unique_key.at, traits.unique_key.length)
-        place.put(b"\x02", 1)
-        if not self._park(self._half_topic, queue, send, text, text_bytes, body, body_bytes, appended):
-            return False
-        if self._half_puts is None:
-            self._half_puts = self._puts_of(self._half_topic)
-        self._transactions.opened(appended.queue_offset, queue.topic)
-        return True
-
-    cdef bint _append_timed(
-        self,
-        WritableQueue queue,
-        Send *send,
-        const uint8_t *text,
-        Py_ssize_t text_bytes,
-        const uint8_t *body,
-        Py_ssize_t body_bytes,
-        Traits *traits,
-        Appended *appended,
-    ) except -1:
-        """Park a message until its time."""
-        cdef Text place = self._place
-        if self._appender is None:
-            return False
-        slot_ms = self._appending.slot_for(traits.asked, traits.unit_ms, self._appender._time())
-        if type(slot_ms) is not int:
-            return False  # its time has come, or is refused
-        place.length = 0
-        place.reserve(PyBytes_GET_SIZE(self._suffix) + send.topic.length + 80)
-        place.put_bytes(self._suffix)
-        place.put(b"TIMER_OUT_MS\x01", 13)
-        place.put_number(slot_ms)
-        place.put(b"\x02", 1)
-        if not self._park(self._timer_topic, queue, send, text, text_bytes, body, body_bytes, appended):
-            return False
-        if self._timer_puts is None:
-            self._timer_puts = self._puts_of(self._timer_topic)
-        unique_key = traits.unique_key.at[: traits.unique_key.length].decode()
-        handle = self._broker_properties.recall_handle(queue.topic, slot_ms, unique_key)
-        if handle is not None:
-            self._recall_handle = handle.encode()
-        return True
-
-    cdef Counted _puts_of(self, topic):
-        cdef Counted counted = Counted.__new__(Counted)
-        counted.series = self._statistics.puts_of(topic, 0)
-        return counted
-
-    cdef bint _park(
-        self,
-        topic,
-        WritableQueue queue,
-        Send *send,
-        const uint8_t *text,
-        Py_ssize_t text_bytes,
-        const uint8_t *body,
-        Py_ssize_t body_bytes,
-        Appended *appended,
-    ) except -1:
-        """Append a message to queue 0 of a system topic, with the properties in `place`, which has room left."""
-        cdef Record record
-        cdef Text place = self._place
-        cdef QueueEnd queue_end = None
-        if self._appender is not None:
-            queue_end = self._appender.find_queue(topic, 0)
-        if queue_end is None:
-            return False
-        place.put(b"REAL_TOPIC\x01", 11)
+        if traits.is_half:
+            place.put(b"__transactionId__\x01", 18)
+            place.put(traits.unique_key.at, traits.unique_key.length)
+        else:
+            slot_ms = self._appending.slot_for(traits.asked, traits.unit_ms, self._appender._time())
+            if type(slot_ms) is not int:
+                return False  # its time has come, or is refused
+            place.put(b"TIMER_OUT_MS\x01", 13)
+            place.put_number(slot_ms)
+        place.put(b"\x02REAL_TOPIC\x01", 12)
         place.put(send.topic.at, send.topic.length)
         place.put(b"\x02REAL_QID\x01", 10)
         place.put_number(queue.number)
@@ -711,7 +629,27 @@ cdef class FastPath:
         record.more_properties_bytes = place.length
         # java: a record with transaction bits is in no queue, but parked messages are read from theirs
         record.sys_flag &= ~TRANSACTION_MASK
-        return self._appender.append_record(queue_end, &record, appended)
+        if not self._appender.append_record(queue_end, &record, appended):
+            return False
+        if traits.is_half:
+            self._transactions.opened(appended.queue_offset, queue.topic)
+        else:
+            unique_key = traits.unique_key.at[: traits.unique_key.length].decode()
+            handle = self._broker_properties.recall_handle(queue.topic, slot_ms, unique_key)
+            if handle is not None:
+                self._recall_handle = handle.encode()
+        return True
+
+    cdef Counted _parked_puts(self, Traits *traits):
+        cdef Counted counted = self._half_puts if traits.is_half else self._timer_puts
+        if counted is None:
+            counted = Counted.__new__(Counted)
+            counted.series = self._statistics.puts_of(self._half_topic if traits.is_half else self._timer_topic, 0)
+            if traits.is_half:
+                self._half_puts = counted
+            else:
+                self._timer_puts = counted
+        return counted
 
     # Ends of transactions
 
@@ -903,7 +841,7 @@ cdef class FastPath:
             out.length += 4
             ids_at = out.length
             self._write_ids(out, log_offset, offsets)
-            _store_uint32(out.data + ids_at - 4, <uint32_t>(out.length - ids_at))
+            put_int32(out.data + ids_at - 4, <uint32_t>(out.length - ids_at))
             _put_binary_number(
                 out, PyBytes_AS_STRING(pieces.queue_id), PyBytes_GET_SIZE(pieces.queue_id), queue.number
             )
@@ -919,7 +857,7 @@ cdef class FastPath:
                 out.put_bytes(pieces.recall_handle)
                 out.put_uint32(<uint32_t>PyBytes_GET_SIZE(handle))
                 out.put_bytes(handle)
-            _store_uint32(out.data + fields_at - 4, <uint32_t>(out.length - fields_at))
+            put_int32(out.data + fields_at - 4, <uint32_t>(out.length - fields_at))
         else:
             out.put_bytes(pieces.message_ids)
             self._write_ids(out, log_offset, offsets)
@@ -1013,7 +951,7 @@ cdef class FastPath:
             _put_binary_number(out, b"\x00\x0fnextBeginOffset", 17, next_offset)
             _put_binary_number(out, b"\x00\x09minOffset", 11, result.min_offset)
             _put_binary_number(out, b"\x00\x09maxOffset", 11, result.max_offset)
-            _store_uint32(out.data + fields_at - 4, <uint32_t>(out.length - fields_at))
+            put_int32(out.data + fields_at - 4, <uint32_t>(out.length - fields_at))
         else:
             _put_json_number(out, b'{"code":0,"extFields":{"suggestWhichBrokerId":"', 47, suggested)
             _put_json_number(out, b'","nextBeginOffset":"', 21, next_offset)
@@ -1215,10 +1153,10 @@ cdef inline void _put_binary_number(Text out, const char *name, Py_ssize_t lengt
     out.length += 4
     at = out.length
     out.put_number(number)
-    _store_uint32(out.data + at - 4, <uint32_t>(out.length - at))
+    put_int32(out.data + at - 4, <uint32_t>(out.length - at))
 
 
 cdef inline void _put_prefix(Text out, Py_ssize_t start, bint is_binary, Py_ssize_t body_bytes) noexcept:
     cdef Py_ssize_t header_bytes = out.length - start - PREFIX_BYTES
-    _store_uint32(out.data + start, <uint32_t>(4 + header_bytes + body_bytes))
-    _store_uint32(out.data + start + 4, <uint32_t>header_bytes | <uint32_t>is_binary << 24)
+    put_int32(out.data + start, <uint32_t>(4 + header_bytes + body_bytes))
+    put_int32(out.data + start + 4, <uint32_t>header_bytes | <uint32_t>is_binary << 24)

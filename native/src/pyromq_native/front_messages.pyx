@@ -14,6 +14,8 @@ from libc.string cimport memchr, memcmp, memcpy
 from hashlib import md5
 
 from pyromq_native.big_endian cimport get_int32, get_int64, get_uint32, put_int32
+from pyromq_native.digits cimport MAX_NUMBER_CHARS
+from pyromq_native.digits cimport put_number as put_digits
 from pyromq_native.headers cimport Header, Span, is_called, read_int64, scan_header
 from pyromq_native.records cimport Outline, outline_record
 
@@ -29,7 +31,6 @@ cdef enum:
     TRANSACTION = 4
     COMPRESSED = 1
     MAX_HEADER_BYTES = 1048576
-    MAX_NUMBER_CHARS = 20
     MAX_ESCAPED = 6
     MAX_PAIRS = 32
     MAX_KEYS = 32
@@ -263,21 +264,7 @@ cdef inline void put_ok(Out *out, int number) noexcept nogil:
 
 cdef inline void put_number(Out *out, int64_t number) noexcept nogil:
     """In decimal digits."""
-    cdef uint8_t digits[MAX_NUMBER_CHARS]
-    cdef int first = MAX_NUMBER_CHARS
-    cdef uint64_t rest = <uint64_t>number
-    if number < 0:
-        rest = 0 - rest
-    while True:
-        first -= 1
-        digits[first] = <uint8_t>(0x30 + rest % 10)
-        rest //= 10
-        if rest == 0:
-            break
-    if number < 0:
-        first -= 1
-        digits[first] = 0x2D
-    put(out, digits + first, MAX_NUMBER_CHARS - first)
+    out.size = put_digits(out.data + out.size, number) - out.data
 
 
 cdef inline void put_escaped(Out *out, Slice text) noexcept nogil:

@@ -9,6 +9,8 @@ is allowed. No byte outside of `data` is read.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
+from pyromq_native.big_endian cimport get_uint32
+
 cdef enum:
     CODE = 1
     FLAG = 2
@@ -40,21 +42,17 @@ cdef bint scan_header(
 # ------------------------------------------------------------------------------------------ binary
 
 
-cdef inline uint32_t _uint32(const uint8_t *at) noexcept nogil:
-    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
-
-
 cdef bint _scan_binary(const uint8_t *data, Py_ssize_t length, Header *header) noexcept nogil:
     cdef Py_ssize_t at = FIXED_BINARY_BYTES + 4
     cdef Py_ssize_t end, name_bytes, value_bytes
     cdef uint32_t block_bytes
-    if length < at or _uint32(data + 13) != 0:  # a remark, or no room for the rest
+    if length < at or get_uint32(data + 13) != 0:  # a remark, or no room for the rest
         return False
     header.code = <int32_t><uint16_t>(data[0] << 8 | data[1])
     header.version = <int32_t><int16_t>(data[3] << 8 | data[4])
-    header.opaque = <int32_t>_uint32(data + 5)
-    header.flag = <int32_t>_uint32(data + 9)
-    block_bytes = _uint32(data + FIXED_BINARY_BYTES)
+    header.opaque = <int32_t>get_uint32(data + 5)
+    header.flag = <int32_t>get_uint32(data + 9)
+    block_bytes = get_uint32(data + FIXED_BINARY_BYTES)
     if block_bytes > <uint64_t>(length - at):
         return False
     end = at + <Py_ssize_t>block_bytes
@@ -65,7 +63,7 @@ cdef bint _scan_binary(const uint8_t *data, Py_ssize_t length, Header *header) n
         at += 2
         if name_bytes > end - at - 4:
             return False
-        value_bytes = <Py_ssize_t>_uint32(data + at + name_bytes)
+        value_bytes = <Py_ssize_t>get_uint32(data + at + name_bytes)
         if value_bytes > end - at - name_bytes - 4:
             return False
         # An empty value counts as a missing one.

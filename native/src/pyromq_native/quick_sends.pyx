@@ -4,67 +4,37 @@
 Unusual messages and answers are declined, and the general path takes them.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_DecodeASCII
+from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcpy
+from libc.string cimport memcpy
+
+from pyromq.client.values import Message
 
 from pyromq_native.big_endian cimport get_uint32, put_int32
+from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
 from pyromq_native.headers cimport Header, Span, is_called, read_int32, read_int64, scan_header
-
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+from pyromq_native.plain_messages cimport Plain, PlainMessages, Text
 
 cdef enum:
     PREFIX_BYTES = 8
     RESPONSE_FLAG = 1
-    AFTER_PAIR = 2
-    MAX_NUMBER_CHARS = 20
     MAX_PROPERTIES_BYTES = 32767
     MAX_ESCAPED = 6
     PIECES = 7
 
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef PlainMessages MESSAGES = PlainMessages(Message)
+
 cdef const char *HEX = b"0123456789abcdef"
-
-
-cdef struct Text:
-    const char *at
-    Py_ssize_t size
-
-
-cdef inline bint take(object text, Text *into) except -1:
-    """Whether it is a text that may stand in properties."""
-    if not PyUnicode_CheckExact(text):
-        return False
-    try:
-        into.at = PyUnicode_AsUTF8AndSize(text, &into.size)
-    except UnicodeEncodeError:
-        return False
-    return into.size > 0 and memchr(into.at, AFTER_PAIR, <size_t>into.size) == NULL
 
 
 cdef inline uint8_t *put(uint8_t *at, const char *source, Py_ssize_t size) noexcept nogil:
     memcpy(at, source, <size_t>size)
     return at + size
-
-
-cdef inline uint8_t *put_number(uint8_t *at, int64_t number) noexcept nogil:
-    cdef uint8_t digits[MAX_NUMBER_CHARS]
-    cdef int first = MAX_NUMBER_CHARS
-    cdef uint64_t rest = <uint64_t>number
-    if number < 0:
-        rest = 0 - rest
-    while True:
-        first -= 1
-        digits[first] = <uint8_t>(0x30 + rest % 10)
-        rest //= 10
-        if rest == 0:
-            break
-    if number < 0:
-        first -= 1
-        digits[first] = 0x2D
-    return put(at, <const char *>digits + first, MAX_NUMBER_CHARS - first)
 
 
 cdef inline uint8_t *put_escaped(uint8_t *at, const char *source, Py_ssize_t size) noexcept nogil:
@@ -120,40 +90,18 @@ def plain_frame(
 
     `pieces` are the bytes of a `RequestForm` around queue id, system flag, time, flag, properties and opaque.
     """
-    cdef object body = message.body
-    if not PyBytes_CheckExact(body):
+    cdef Plain plain
+    cdef Text key, end
+    if len(pieces) != PIECES or not MESSAGES.read(message, body_limit, &plain):
         return None
-    cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
-    if not 0 < body_size < body_limit:
-        return None
-    if message.properties or message.delay_level != 0 or message.delay_ms is not None:
-        return None
-    if message.deliver_at_ms is not None or message.wait_stored is not True or message.priority is not None:
-        return None
-    cdef object flag = message.flag
-    if type(flag) is not int or not -0x80000000 <= flag <= 0x7FFFFFFF:
-        return None
-    cdef int32_t flag_number = <int32_t>flag
-    cdef Text key, tags, keys, end
-    tags.size = keys.size = 0
     key.at = PyUnicode_AsUTF8AndSize(unique_key, &key.size)
     end.at = PyUnicode_AsUTF8AndSize(suffix, &end.size)
     cdef Py_ssize_t size = 10 + key.size + end.size
-    cdef object text = message.tags
-    if text is not None:
-        if not take(text, &tags):
-            return None
-        size += 6 + tags.size
-    cdef object several = message.keys
-    if type(several) is list:
-        if len(several) != 1 or type(several[0]) is not str or " " in several[0]:
-            return None
-        several = several[0]
-    if several != ():
-        if not take(several, &keys):
-            return None
-        size += 6 + keys.size
-    if size > MAX_PROPERTIES_BYTES or len(pieces) != PIECES:
+    if plain.tags.size:
+        size += 6 + plain.tags.size
+    if plain.keys.size:
+        size += 6 + plain.keys.size
+    if size > MAX_PROPERTIES_BYTES:
         return None
     cdef Py_ssize_t room = PREFIX_BYTES + MAX_ESCAPED * size + 2 + 6 * MAX_NUMBER_CHARS
     cdef int index
@@ -173,14 +121,14 @@ def plain_frame(
     at = put(at, PyBytes_AS_STRING(pieces[2]), PyBytes_GET_SIZE(pieces[2]))
     at = put_number(at, born_ms)
     at = put(at, PyBytes_AS_STRING(pieces[3]), PyBytes_GET_SIZE(pieces[3]))
-    at = put_number(at, flag_number)
+    at = put_number(at, plain.flag)
     at = put(at, PyBytes_AS_STRING(pieces[4]), PyBytes_GET_SIZE(pieces[4]))
     at[0] = 0x22
     at += 1
-    if keys.size:
-        at = put_pair(at, b"KEYS", 4, &keys)
-    if tags.size:
-        at = put_pair(at, b"TAGS", 4, &tags)
+    if plain.keys.size:
+        at = put_pair(at, b"KEYS", 4, &plain.keys)
+    if plain.tags.size:
+        at = put_pair(at, b"TAGS", 4, &plain.tags)
     at = put_pair(at, b"UNIQ_KEY", 8, &key)
     at = put_escaped(at, end.at, end.size)
     at[0] = 0x22
@@ -191,11 +139,11 @@ def plain_frame(
     cdef Py_ssize_t header_bytes = at - start - PREFIX_BYTES
     cdef bytes frame
     try:
-        put_int32(start, <uint32_t>(4 + header_bytes + body_size))
+        put_int32(start, <uint32_t>(4 + header_bytes + plain.body.size))
         put_int32(start + 4, <uint32_t>header_bytes)
-        frame = PyBytes_FromStringAndSize(NULL, PREFIX_BYTES + header_bytes + body_size)
+        frame = PyBytes_FromStringAndSize(NULL, PREFIX_BYTES + header_bytes + plain.body.size)
         memcpy(PyBytes_AS_STRING(frame), start, <size_t>(PREFIX_BYTES + header_bytes))
-        memcpy(PyBytes_AS_STRING(frame) + PREFIX_BYTES + header_bytes, PyBytes_AS_STRING(body), <size_t>body_size)
+        memcpy(PyBytes_AS_STRING(frame) + PREFIX_BYTES + header_bytes, plain.body.at, <size_t>plain.body.size)
     finally:
         if start != &small[0]:
             PyMem_Free(start)

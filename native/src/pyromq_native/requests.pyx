@@ -6,227 +6,225 @@ refuses.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memchr, memcmp
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memchr, memcmp, strlen
 
 from pyromq_native.big_endian cimport get_int64
-from pyromq_native.headers cimport Header, Span, is_called, read_bool, read_int32, read_int64
+from pyromq_native.headers cimport Header, Span, read_bool, read_int32, read_int64
 from pyromq_native.records cimport Outline, outline_record
 
 cdef int64_t MAX_DELAY = <int64_t>1 << 48
 
+# ------------------------------------------------------------------------------------------ forms
+
 cdef enum:
-    # Fields of a send, in the order of the letters that SEND_MESSAGE_V2 uses as names.
-    GROUP = 1
-    TOPIC = 2
-    DEFAULT_TOPIC = 4
-    DEFAULT_QUEUES = 8
-    QUEUE = 16
-    SYS_FLAG = 32
-    BORN = 64
-    MESSAGE_FLAG = 128
-    PROPERTIES = 256
-    RECONSUMED = 512
-    UNIT_MODE = 1024
-    MAX_RECONSUMED = 2048
-    BATCH = 4096
-    BROKER = 8192
-    NEEDED_BY_SEND = 255
+    MAX_NAMES = 20
+    ONLY_CHECKED = -1
 
-    # Fields of a pull.
-    OFFSET = 16384
-    MAX_MESSAGES = 32768
-    COMMIT = 65536
-    SUSPEND = 131072
-    SUBSCRIPTION = 262144
-    SUB_VERSION = 524288
-    EXPRESSION_TYPE = 1048576
-    MAX_BYTES = 2097152
-    SOURCE = 4194304
-    FORWARDED = 8388608
-    NEEDED_BY_PULL = 1 | 2 | 16 | 32 | 16384 | 32768 | 65536 | 131072 | 524288
 
-    # Fields of the end of a transaction; OFFSET is that of the half message.
-    LOG_OFFSET = 32768
-    STATE = 65536
-    IS_CHECK = 131072
-    MESSAGE_ID = 262144
-    NEEDED_BY_END = 1 | 16384 | 32768 | 65536 | 262144
+cdef enum Kind:
+    TEXT
+    ESCAPED_TEXT
+    INT32
+    INT64
+    BOOL
+    ANYTHING
 
-    # Fields of an acknowledgement; OFFSET is that of the message.
-    RECEIPT = 32768
-    NEEDED_BY_ACK = 1 | 2 | 16 | 16384 | 32768
 
-    # Fields of any request about a topic.
-    NAMESPACED = 16777216
-    ONEWAY_HINT = 33554432
-    LOGICAL_QUEUE = 67108864
+cdef struct Field:
+    const char *name
+    Py_ssize_t length
+    Kind kind
+    # Where it goes in the struct of its request.
+    Py_ssize_t offset
 
-    UNKNOWN = 0
+
+cdef struct Form:
+    # What a request may have; a bit for each field that it must have, and for each length of a name.
+    Field fields[MAX_NAMES]
+    int count
+    uint32_t needed
+    uint32_t lengths
+
+
+cdef Form SHORT_SEND, LONG_SEND, PULL_FORM, END_FORM, ACK_FORM
+
+
+cdef bint _fill(Header *header, Form *form, void *request) noexcept nogil:
+    """Read the fields of a request; False if one is missing, repeated or unusual."""
+    cdef uint32_t seen = 0
+    cdef int next = 0
+    cdef int index, which
+    cdef int64_t unused
+    cdef void *target
+    cdef Field *field
+    cdef Span *value
+    for index in range(header.field_count):
+        value = &header.values[index]
+        which = _find(form, &header.names[index], &next)
+        if which < 0:
+            if value.has_escapes:
+                return False
+            continue
+        field = &form.fields[which]
+        if seen >> which & 1 or (value.has_escapes and field.kind != ESCAPED_TEXT):
+            return False
+        seen |= <uint32_t>1 << which
+        target = &unused if field.offset == ONLY_CHECKED else <char *>request + field.offset
+        if field.kind == INT32:
+            if not read_int32(value[0], <int32_t *>target):
+                return False
+        elif field.kind == INT64:
+            if not read_int64(value[0], <int64_t *>target):
+                return False
+        elif field.kind == BOOL:
+            if not read_bool(value[0], <bint *>target):
+                return False
+        elif field.kind != ANYTHING:
+            (<Span *>target)[0] = value[0]
+    return seen & form.needed == form.needed
+
+
+cdef inline int _find(Form *form, Span *name, int *next) noexcept nogil:
+    """Which field this is, -1 for one that the form does not have. Most clients write the fields in the order
+    in which a form has them: the search begins at `next`."""
+    cdef int which = next[0]
+    cdef int tries
+    cdef Field *field
+    if name.length > 31 or not form.lengths >> name.length & 1:
+        return -1
+    for tries in range(form.count):
+        if which == form.count:
+            which = 0
+        field = &form.fields[which]
+        if field.length == name.length and not memcmp(field.name, name.at, <size_t>name.length):
+            next[0] = which + 1
+            return which
+        which += 1
+    return -1
+
+
+cdef void _add(Form *form, bint is_needed, const char *name, Kind kind, Py_ssize_t offset) noexcept nogil:
+    cdef Py_ssize_t length = <Py_ssize_t>strlen(name)
+    form.fields[form.count] = Field(name, length, kind, offset)
+    form.needed |= <uint32_t>is_needed << form.count
+    form.lengths |= <uint32_t>1 << length
+    form.count += 1
+
+
+cdef void _add_common(Form *form) noexcept nogil:
+    """Fields of any request about a topic."""
+    _add(form, False, b"nsd", BOOL, ONLY_CHECKED)
+    _add(form, False, b"oway", BOOL, ONLY_CHECKED)
+    _add(form, False, b"lo", BOOL, ONLY_CHECKED)
+
+
+cdef inline Py_ssize_t _in(void *request, void *field) noexcept nogil:
+    return <char *>field - <char *>request
+
+
+cdef void _add_send(
+    bint is_needed, const char *letter, const char *name, Kind kind, Py_ssize_t offset
+) noexcept nogil:
+    _add(&SHORT_SEND, is_needed, letter, kind, offset)
+    _add(&LONG_SEND, is_needed, name, kind, offset)
+
+
+cdef void _describe_sends() noexcept nogil:
+    cdef Send send
+    _add_send(True, b"a", b"producerGroup", ANYTHING, ONLY_CHECKED)
+    _add_send(True, b"b", b"topic", TEXT, _in(&send, &send.topic))
+    _add_send(True, b"c", b"defaultTopic", ANYTHING, ONLY_CHECKED)
+    _add_send(True, b"d", b"defaultTopicQueueNums", INT32, ONLY_CHECKED)
+    _add_send(True, b"e", b"queueId", INT32, _in(&send, &send.queue_id))
+    _add_send(True, b"f", b"sysFlag", INT32, _in(&send, &send.sys_flag))
+    _add_send(True, b"g", b"bornTimestamp", INT64, _in(&send, &send.born_timestamp))
+    _add_send(True, b"h", b"flag", INT32, _in(&send, &send.flag))
+    _add_send(False, b"i", b"properties", ESCAPED_TEXT, _in(&send, &send.properties))
+    _add_send(False, b"j", b"reconsumeTimes", INT32, _in(&send, &send.reconsume_times))
+    _add_send(False, b"k", b"unitMode", BOOL, ONLY_CHECKED)
+    _add_send(False, b"l", b"maxReconsumeTimes", INT32, ONLY_CHECKED)
+    _add_send(False, b"m", b"batch", BOOL, _in(&send, &send.is_batch))
+    _add(&SHORT_SEND, False, b"n", ANYTHING, ONLY_CHECKED)
+    _add_common(&SHORT_SEND)
+    _add_common(&LONG_SEND)
+
+
+cdef void _describe_pulls() noexcept nogil:
+    cdef Pull pull
+    _add(&PULL_FORM, True, b"consumerGroup", TEXT, _in(&pull, &pull.group))
+    _add(&PULL_FORM, True, b"topic", TEXT, _in(&pull, &pull.topic))
+    _add(&PULL_FORM, True, b"queueId", INT32, _in(&pull, &pull.queue_id))
+    _add(&PULL_FORM, True, b"queueOffset", INT64, _in(&pull, &pull.offset))
+    _add(&PULL_FORM, True, b"maxMsgNums", INT32, _in(&pull, &pull.max_messages))
+    _add(&PULL_FORM, True, b"sysFlag", INT32, _in(&pull, &pull.sys_flag))
+    _add(&PULL_FORM, True, b"commitOffset", INT64, _in(&pull, &pull.commit_offset))
+    _add(&PULL_FORM, True, b"suspendTimeoutMillis", INT64, ONLY_CHECKED)
+    _add(&PULL_FORM, False, b"subscription", TEXT, _in(&pull, &pull.subscription))
+    _add(&PULL_FORM, True, b"subVersion", INT64, _in(&pull, &pull.sub_version))
+    _add(&PULL_FORM, False, b"expressionType", TEXT, _in(&pull, &pull.expression_type))
+    _add(&PULL_FORM, False, b"maxMsgBytes", INT32, _in(&pull, &pull.max_bytes))
+    _add(&PULL_FORM, False, b"requestSource", INT32, ONLY_CHECKED)
+    _add(&PULL_FORM, False, b"proxyFrowardClientId", ANYTHING, ONLY_CHECKED)
+    _add_common(&PULL_FORM)
+
+
+cdef void _describe_ends() noexcept nogil:
+    cdef End end
+    _add(&END_FORM, True, b"producerGroup", TEXT, _in(&end, &end.group))
+    _add(&END_FORM, True, b"tranStateTableOffset", INT64, _in(&end, &end.queue_offset))
+    _add(&END_FORM, True, b"commitLogOffset", INT64, _in(&end, &end.log_offset))
+    _add(&END_FORM, True, b"commitOrRollback", INT32, _in(&end, &end.state))
+    _add(&END_FORM, False, b"fromTransactionCheck", BOOL, ONLY_CHECKED)
+    _add(&END_FORM, True, b"msgId", ANYTHING, ONLY_CHECKED)
+    _add_common(&END_FORM)
+
+
+cdef void _describe_acks() noexcept nogil:
+    cdef Ack ack
+    _add(&ACK_FORM, True, b"consumerGroup", TEXT, _in(&ack, &ack.group))
+    _add(&ACK_FORM, True, b"topic", TEXT, _in(&ack, &ack.topic))
+    _add(&ACK_FORM, True, b"queueId", INT32, _in(&ack, &ack.queue_id))
+    _add(&ACK_FORM, True, b"extraInfo", TEXT, _in(&ack, &ack.receipt))
+    _add(&ACK_FORM, True, b"offset", INT64, _in(&ack, &ack.offset))
+    _add_common(&ACK_FORM)
+
+
+_describe_sends()
+_describe_pulls()
+_describe_ends()
+_describe_acks()
+
+
+# ------------------------------------------------------------------------------------------ requests
 
 
 cdef bint read_send(Header *header, Send *send) noexcept nogil:
-    cdef bint is_short = header.code != SEND
-    cdef int seen = 0
-    cdef int which, index
-    cdef Span value
-    cdef int32_t number = 0
-    cdef bint truth = False
     send.reconsume_times = 0
     send.is_batch = False
     send.properties = Span(NULL, 0, False)
-    for index in range(header.field_count):
-        which = _short_field(header.names[index]) if is_short else _long_field(header.names[index])
-        value = header.values[index]
-        if which & seen or (value.has_escapes and which != PROPERTIES):
-            return False
-        seen |= which
-        if which == TOPIC:
-            send.topic = value
-        elif which == PROPERTIES:
-            send.properties = value
-        elif which == QUEUE:
-            if not read_int32(value, &send.queue_id):
-                return False
-        elif which == SYS_FLAG:
-            if not read_int32(value, &send.sys_flag):
-                return False
-        elif which == MESSAGE_FLAG:
-            if not read_int32(value, &send.flag):
-                return False
-        elif which == BORN:
-            if not read_int64(value, &send.born_timestamp):
-                return False
-        elif which == RECONSUMED:
-            if not read_int32(value, &send.reconsume_times):
-                return False
-        elif which == BATCH:
-            if not read_bool(value, &send.is_batch):
-                return False
-        elif which & (DEFAULT_QUEUES | MAX_RECONSUMED):
-            if not read_int32(value, &number):
-                return False
-        elif which & (UNIT_MODE | NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
-            if not read_bool(value, &truth):
-                return False
+    if not _fill(header, &LONG_SEND if header.code == SEND else &SHORT_SEND, send):
+        return False
     if header.code == SEND_BATCH:
         send.is_batch = True
-    return seen & NEEDED_BY_SEND == NEEDED_BY_SEND
+    return True
 
 
 cdef bint read_pull(Header *header, Pull *pull) noexcept nogil:
-    cdef int seen = 0
-    cdef int which, index
-    cdef Span value
-    cdef int64_t number = 0
-    cdef int32_t small = 0
-    cdef bint truth = False
     pull.max_bytes = 0
     pull.subscription = pull.expression_type = Span(NULL, 0, False)
-    for index in range(header.field_count):
-        which = _pull_field(header.names[index])
-        value = header.values[index]
-        if which & seen or value.has_escapes:
-            return False
-        seen |= which
-        if which == GROUP:
-            pull.group = value
-        elif which == TOPIC:
-            pull.topic = value
-        elif which == SUBSCRIPTION:
-            pull.subscription = value
-        elif which == EXPRESSION_TYPE:
-            pull.expression_type = value
-        elif which == QUEUE:
-            if not read_int32(value, &pull.queue_id):
-                return False
-        elif which == SYS_FLAG:
-            if not read_int32(value, &pull.sys_flag):
-                return False
-        elif which == MAX_MESSAGES:
-            if not read_int32(value, &pull.max_messages):
-                return False
-        elif which == MAX_BYTES:
-            if not read_int32(value, &pull.max_bytes):
-                return False
-        elif which == OFFSET:
-            if not read_int64(value, &pull.offset):
-                return False
-        elif which == COMMIT:
-            if not read_int64(value, &pull.commit_offset):
-                return False
-        elif which == SUB_VERSION:
-            if not read_int64(value, &pull.sub_version):
-                return False
-        elif which == SUSPEND:
-            if not read_int64(value, &number):
-                return False
-        elif which == SOURCE:
-            if not read_int32(value, &small):
-                return False
-        elif which & (NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
-            if not read_bool(value, &truth):
-                return False
-    return seen & NEEDED_BY_PULL == NEEDED_BY_PULL
+    return _fill(header, &PULL_FORM, pull)
 
 
 cdef bint read_end(Header *header, End *end) noexcept nogil:
-    cdef int seen = 0
-    cdef int which, index
-    cdef Span value
-    cdef bint truth = False
-    for index in range(header.field_count):
-        which = _end_field(header.names[index])
-        value = header.values[index]
-        if which & seen or value.has_escapes:
-            return False
-        seen |= which
-        if which == GROUP:
-            end.group = value
-        elif which == OFFSET:
-            if not read_int64(value, &end.queue_offset):
-                return False
-        elif which == LOG_OFFSET:
-            if not read_int64(value, &end.log_offset):
-                return False
-        elif which == STATE:
-            if not read_int32(value, &end.state):
-                return False
-        elif which & (IS_CHECK | NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
-            if not read_bool(value, &truth):
-                return False
-    return seen & NEEDED_BY_END == NEEDED_BY_END
+    return _fill(header, &END_FORM, end)
 
 
 cdef bint read_ack(Header *header, Ack *ack) noexcept nogil:
-    cdef int seen = 0
-    cdef int which, index
     cdef Span value
     cdef int64_t number = 0
     cdef Py_ssize_t at, words = 0
-    cdef bint truth = False
-    for index in range(header.field_count):
-        which = _ack_field(header.names[index])
-        value = header.values[index]
-        if which & seen or value.has_escapes:
-            return False
-        seen |= which
-        if which == GROUP:
-            ack.group = value
-        elif which == TOPIC:
-            ack.topic = value
-        elif which == RECEIPT:
-            ack.receipt = value
-        elif which == QUEUE:
-            if not read_int32(value, &ack.queue_id):
-                return False
-        elif which == OFFSET:
-            if not read_int64(value, &ack.offset):
-                return False
-        elif which & (NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
-            if not read_bool(value, &truth):
-                return False
-    if seen & NEEDED_BY_ACK != NEEDED_BY_ACK:
+    if not _fill(header, &ACK_FORM, ack):
         return False
     for at in range(ack.receipt.length):
         if ack.receipt.at[at] == 0x20:
@@ -239,118 +237,6 @@ cdef bint read_ack(Header *header, Ack *ack) noexcept nogil:
     value = Span(ack.receipt.at + at, ack.receipt.length - at, False)
     ack.receipt.length = at - 1
     return value.length > 0 and read_int64(value, &number) and number == ack.offset
-
-
-cdef inline int _short_field(Span name) noexcept nogil:
-    if name.length == 1:
-        if 0x61 <= name.at[0] <= 0x6E:  # a to n
-            return 1 << (name.at[0] - 0x61)
-        return UNKNOWN
-    return _common_field(name)
-
-
-cdef inline int _common_field(Span name) noexcept nogil:
-    if name.length > 4:
-        return UNKNOWN
-    if is_called(name, b"nsd", 3):
-        return NAMESPACED
-    if is_called(name, b"oway", 4):
-        return ONEWAY_HINT
-    if is_called(name, b"lo", 2):
-        return LOGICAL_QUEUE
-    return UNKNOWN
-
-
-cdef int _long_field(Span name) noexcept nogil:
-    if is_called(name, b"producerGroup", 13):
-        return GROUP
-    if is_called(name, b"topic", 5):
-        return TOPIC
-    if is_called(name, b"defaultTopic", 12):
-        return DEFAULT_TOPIC
-    if is_called(name, b"defaultTopicQueueNums", 21):
-        return DEFAULT_QUEUES
-    if is_called(name, b"queueId", 7):
-        return QUEUE
-    if is_called(name, b"sysFlag", 7):
-        return SYS_FLAG
-    if is_called(name, b"bornTimestamp", 13):
-        return BORN
-    if is_called(name, b"flag", 4):
-        return MESSAGE_FLAG
-    if is_called(name, b"properties", 10):
-        return PROPERTIES
-    if is_called(name, b"reconsumeTimes", 14):
-        return RECONSUMED
-    if is_called(name, b"unitMode", 8):
-        return UNIT_MODE
-    if is_called(name, b"batch", 5):
-        return BATCH
-    if is_called(name, b"maxReconsumeTimes", 17):
-        return MAX_RECONSUMED
-    return _common_field(name)
-
-
-cdef int _pull_field(Span name) noexcept nogil:
-    if is_called(name, b"topic", 5):
-        return TOPIC
-    if is_called(name, b"queueId", 7):
-        return QUEUE
-    if is_called(name, b"sysFlag", 7):
-        return SYS_FLAG
-    if is_called(name, b"maxMsgNums", 10):
-        return MAX_MESSAGES
-    if is_called(name, b"subVersion", 10):
-        return SUB_VERSION
-    if is_called(name, b"queueOffset", 11):
-        return OFFSET
-    if is_called(name, b"maxMsgBytes", 11):
-        return MAX_BYTES
-    if is_called(name, b"commitOffset", 12):
-        return COMMIT
-    if is_called(name, b"subscription", 12):
-        return SUBSCRIPTION
-    if is_called(name, b"consumerGroup", 13):
-        return GROUP
-    if is_called(name, b"requestSource", 13):
-        return SOURCE
-    if is_called(name, b"expressionType", 14):
-        return EXPRESSION_TYPE
-    if is_called(name, b"suspendTimeoutMillis", 20):
-        return SUSPEND
-    if is_called(name, b"proxyFrowardClientId", 20):
-        return FORWARDED
-    return _common_field(name)
-
-
-cdef int _end_field(Span name) noexcept nogil:
-    if is_called(name, b"producerGroup", 13):
-        return GROUP
-    if is_called(name, b"tranStateTableOffset", 20):
-        return OFFSET
-    if is_called(name, b"commitLogOffset", 15):
-        return LOG_OFFSET
-    if is_called(name, b"commitOrRollback", 16):
-        return STATE
-    if is_called(name, b"fromTransactionCheck", 20):
-        return IS_CHECK
-    if is_called(name, b"msgId", 5):
-        return MESSAGE_ID
-    return _common_field(name)
-
-
-cdef int _ack_field(Span name) noexcept nogil:
-    if is_called(name, b"consumerGroup", 13):
-        return GROUP
-    if is_called(name, b"topic", 5):
-        return TOPIC
-    if is_called(name, b"queueId", 7):
-        return QUEUE
-    if is_called(name, b"extraInfo", 9):
-        return RECEIPT
-    if is_called(name, b"offset", 6):
-        return OFFSET
-    return _common_field(name)
 
 
 # ------------------------------------------------------------------------------------------ properties
