@@ -6,9 +6,9 @@ The signature is made over the time that the client states. It proves the identi
 call contains: whoever can read the traffic can use it, so access control without TLS protects little.
 """
 
-from typing import Any
+from collections.abc import Iterable
 
-from pyromq.protocol.catalogue import Declaration, Request
+from pyromq.protocol.needs import Need
 from pyromq.proxy.codes import Code, Rejected
 from pyromq.proxy.grpc.call import Call
 from pyromq.remoting.access.control import AccessControl
@@ -46,10 +46,10 @@ class FrontAccess:
             raise Rejected(Code.UNAUTHORIZED, f"the signature of {user} is wrong")
         return user
 
-    def authorize(self, declaration: Declaration, request: Request[Any], call: Call) -> None:
-        """Raises Rejected unless the sender of the call may do what the request needs."""
+    def authorize(self, needs: Iterable[Need], call: Call) -> None:
+        """Raises Rejected unless the sender of the call has all these rights."""
         user, host = self.identify(call), host_of(call.peer_address)
-        for need in declaration.needs_of(request):
+        for need in needs:
             if not self._control.rules.decide(user, need, host).is_allowed:
                 self._control.refused += 1
                 raise Rejected(Code.UNAUTHORIZED, f"{user} may not {described(need)}")

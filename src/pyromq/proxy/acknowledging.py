@@ -102,6 +102,7 @@ class Acknowledging:
     def ack(self, request: Any, call: Call) -> Any:
         self._clients.seen(client_id_of(call))
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        self._cluster.admit_consumer(topic, group, call)
         if not request.entries:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "no entry to acknowledge")
         entry = request.entries[0]
@@ -170,6 +171,7 @@ class Acknowledging:
     async def change(self, request: Any, call: Call) -> Any:
         self._clients.seen(client_id_of(call))
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        self._cluster.admit_consumer(topic, group, call)
         invisible_ms = check_invisible_time(milliseconds(request.invisible_duration), 0, self._settings)
         handle = await self._newest(topic, group, request.receipt_handle, call)
         asked = handle.change(topic, group, invisible_ms)
@@ -179,6 +181,7 @@ class Acknowledging:
     async def forward_to_dead_letters(self, request: Any, call: Call) -> Any:
         self._clients.seen(client_id_of(call))
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        self._cluster.admit_consumer(topic, group, call)
         handle = await self._newest(topic, group, request.receipt_handle, call)
         await self._bury(topic, group, handle, request.message_id, call)
         return _ForwardResponse(status=OK)

@@ -1,7 +1,8 @@
 """The clients of the front: their settings, their open streams, and when they were last heard of.
 
 A client is known from its first settings until it says goodbye or stays silent for too long. A stream that
-breaks changes nothing: the client opens another one, and the newest counts.
+breaks changes nothing: the client opens another one, and the newest counts. A client belongs to the user who
+sent its settings: nobody else can speak in its name.
 """
 
 import asyncio
@@ -38,11 +39,13 @@ def client_id_of(call: Call) -> str:
 
 
 class FrontClient:
-    def __init__(self, client_id: str, peer_address: str, language: int) -> None:
-        self.client_id = client_id
-        self.peer_address = peer_address
-        self.language = language
-        self.settings: Any = None
+    def __init__(self, call: Call, settings: Any) -> None:
+        """As the sender of the call describes itself."""
+        self.client_id = client_id_of(call)
+        self.user = call.user
+        self.peer_address = call.peer_address
+        self.language = _LANGUAGES.get(call.metadata.get(_LANGUAGE).upper(), Language.OTHER)
+        self.settings = settings
         self.stream: Call | None = None
         self.last_seen = 0.0
         self.has_left = False
@@ -142,6 +145,7 @@ class Clients:
                 Code.UNRECOGNIZED_CLIENT_TYPE,
                 f"the client {client_id_of(call)} has sent no settings here: open a telemetry stream first",
             )
+        _check_user(client, call.user)
         client.last_seen = self._clock.monotonic()
         return client
 
@@ -173,24 +177,23 @@ class Clients:
             client.last_seen = self._clock.monotonic()
         return client
 
-    def settle(self, call: Call, settings: Any) -> FrontClient:
+    def settle(self, call: Call, joining: FrontClient) -> FrontClient:
         """A client sent its settings on this stream."""
-        client = self.adopt(call, settings)
+        client = self.adopt(joining)
         client.stream = call
         for arrival in self._awaited.get(client.client_id, ()):
             if not arrival.done():
                 arrival.set_result(None)
         return client
 
-    def adopt(self, call: Call, settings: Any) -> FrontClient:
-        """These are the settings of a client, whether it has a stream or not."""
-        client_id = client_id_of(call)
-        client = self._by_id.get(client_id)
-        if client is None:
-            language = _LANGUAGES.get(call.metadata.get(_LANGUAGE).upper(), Language.OTHER)
-            client = self._by_id[client_id] = FrontClient(client_id, call.peer_address, language)
-            _log.info("client joined id=%s peer=%s", client_id, call.peer_address)
-        client.settings = settings
+    def adopt(self, joining: FrontClient) -> FrontClient:
+        """A client is new or has new settings, whether it has a stream or not. Returns the client of its id;
+        raises Rejected if that belongs to another user."""
+        client = self._by_id.setdefault(joining.client_id, joining)
+        _check_user(client, joining.user)
+        if client is joining:
+            _log.info("client joined id=%s peer=%s", client.client_id, client.peer_address)
+        client.settings = joining.settings
         client.last_seen = self._clock.monotonic()
         return client
 
@@ -209,3 +212,8 @@ class Clients:
         for client in self:
             if client.last_seen < before:
                 self.forget(client)
+
+
+def _check_user(client: FrontClient, user: str) -> None:
+    if client.user != user:
+        raise Rejected(Code.UNAUTHORIZED, f"the client {client.client_id} belongs to another user")

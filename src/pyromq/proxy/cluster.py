@@ -3,16 +3,17 @@
 Every request that a call of a client causes passes `admit` first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from pyromq.client.session import Session
 from pyromq.cluster.routes import Route
 from pyromq.cluster.signing import signer
 from pyromq.errors import ConnectFailed
-from pyromq.protocol.catalogue import Answer, Declaration, Request, declaration_of
+from pyromq.protocol.catalogue import Answer, Request, declaration_of
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.names import AUTO_CREATE_TOPIC, MASTER_ID
+from pyromq.protocol.needs import PUB, SUB, Need, ResourceType, need_of
 from pyromq.protocol.request_forms import FilledForm
 from pyromq.proxy.grpc.call import Call
 from pyromq.remoting.connection import StartedCall
@@ -27,7 +28,7 @@ class FrontAdmission(Protocol):
         """The user who sent the call; raises Rejected if nobody knows who did."""
         ...
 
-    def authorize(self, declaration: Declaration, request: Request[Any], call: Call) -> None:
+    def authorize(self, needs: Iterable[Need], call: Call) -> None:
         """Raises Rejected to say no."""
         ...
 
@@ -56,7 +57,18 @@ class Cluster:
 
     def admit(self, request: Request[Any], call: Call | None) -> None:
         if self._admission is not None and call is not None:
-            self._admission.authorize(declaration_of(type(request)), request, call)
+            self._admission.authorize(declaration_of(type(request)).needs_of(request), call)
+
+    def admit_producer(self, topics: Iterable[str], call: Call) -> None:
+        """For what causes no request yet: brokers ask producers about transactions, and show the messages."""
+        if self._admission is not None:
+            self._admission.authorize([need_of((PUB,), ResourceType.TOPIC, each) for each in topics], call)
+
+    def admit_consumer(self, topic: str, group: str, call: Call) -> None:
+        """The same for those who name a message that they have received."""
+        if self._admission is not None:
+            needs = need_of((SUB,), ResourceType.GROUP, group), need_of((SUB,), ResourceType.TOPIC, topic)
+            self._admission.authorize(needs, call)
 
     async def route(self, topic: str) -> Route:
         """Raises NoRoute if no broker has the topic."""

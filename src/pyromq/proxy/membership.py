@@ -68,8 +68,10 @@ class Membership:
         return list(self._publishers.get(topic, ()))
 
     def admit(self, client: FrontClient, call: Call) -> None:
-        """Raises Refused if the sender of the call may not be this member."""
-        if not client.is_producer:
+        """Raises Rejected if the sender of the call may not be this member."""
+        if client.is_producer:
+            self._cluster.admit_producer(client.topics, call)
+        else:
             self._cluster.admit(_heartbeat(client, self._clock.now_ms()), call)
 
     def join(self, client: FrontClient) -> None:

@@ -98,8 +98,9 @@ class Receiving:
         settings.subscription.group.CopyFrom(request.group)
         entry = settings.subscription.subscriptions.add(expression=request.filter_expression)
         entry.topic.CopyFrom(request.message_queue.topic)
-        client = self._clients.adopt(call, settings)
-        self._membership.admit(client, call)
+        joining = FrontClient(call, settings)
+        self._membership.admit(joining, call)
+        client = self._clients.adopt(joining)
         self._membership.join(client)
         return client
 

@@ -100,7 +100,7 @@ def _identified_stream(handler: Handler, admission: FrontAdmission | None) -> Ha
 
     async def stream(call: Call) -> None:
         try:
-            admission.identify(call)
+            call.user = admission.identify(call)
         except PyroError as problem:
             raise GrpcError(GrpcCode.UNAUTHENTICATED, str(problem)) from None
         await handler(call)
@@ -114,7 +114,7 @@ def _identified(handler: Handler, rpc: Rpc, admission: FrontAdmission | None) ->
 
     async def answer(request: Any, call: Call) -> None:
         try:
-            admission.identify(call)
+            call.user = admission.identify(call)
         except PyroError as problem:
             await call.send(rpc.answer_type(status=status_of(problem)))
             return
@@ -126,7 +126,7 @@ def _identified(handler: Handler, rpc: Rpc, admission: FrontAdmission | None) ->
 def _answering(handler: Handler, answer_type: Any, admission: FrontAdmission | None) -> Handler:
     def identified(request: Any, call: Call) -> Any:
         if admission is not None:
-            admission.identify(call)
+            call.user = admission.identify(call)
         return handler(request, call)
 
     return lambda request, call: _translated(partial(identified, request, call), answer_type)

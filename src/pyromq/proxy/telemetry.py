@@ -62,8 +62,9 @@ class Telemetry:
             raise Rejected(
                 Code.UNRECOGNIZED_CLIENT_TYPE, "the settings have neither publishing nor subscription"
             )
-        client = self._clients.settle(call, answer)
-        self._membership.admit(client, call)
+        joining = FrontClient(call, answer)
+        self._membership.admit(joining, call)
+        client = self._clients.settle(call, joining)
         await call.send(Command(status=OK, settings=answer))
         # The answer first: clients wait for it without a limit.
         self._membership.join(client)

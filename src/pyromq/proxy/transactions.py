@@ -84,6 +84,7 @@ class Transactions:
         topic = check_topic(request.topic.name)
         if not request.transaction_id.strip():
             raise Rejected(Code.INVALID_TRANSACTION_ID, "the transaction id is missing")
+        self._cluster.admit_producer([topic], call)
         half = self._take(topic, request.transaction_id)
         told = EndTransaction(
             topic=topic,

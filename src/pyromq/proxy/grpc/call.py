@@ -89,6 +89,7 @@ class Call:
         "reader",
         "stream_id",
         "task",
+        "user",
     )
 
     def __init__(
@@ -103,6 +104,8 @@ class Call:
     ) -> None:
         self.stream_id = stream_id
         self.name = name
+        self.user = ""
+        """Who sent it, once that is known; empty without access control."""
         self.method = method
         self.metadata = metadata
         self.began = began
