@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.support.broker_cluster import BrokerClient, consumer
 
+from pyromq.admin import brokers, offsets
+from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
 from pyromq.protocol.bodies.heartbeat import SubscriptionData
@@ -113,6 +115,29 @@ async def test_a_command_about_clients_shows(tool: Tool, words: list[str], expec
     done = await tool(*words)
     assert done.exit_code == 0, done.output
     assert re.search(expected, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(("version", "asks_the_broker"), [("V5_3_3", True), ("V4_9_7", False)])
+async def test_one_queue_is_reset_without_a_request_that_version_4_misunderstands(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch, version: str, asks_the_broker: bool
+) -> None:
+    """java: a broker of 4.x overlooks which queue is meant, and resets the whole group."""
+    resets_asked: list[int] = []
+    reset_queue = offsets.reset_queue
+
+    async def runtime_info(*_: object) -> dict[str, str]:
+        return {"brokerVersionDesc": version}
+
+    async def watched(cluster: Cluster, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        resets_asked.append(offset)
+        await reset_queue(cluster, address, group, queue, offset)
+
+    monkeypatch.setattr(brokers, "runtime_info", runtime_info)
+    monkeypatch.setattr(offsets, "reset_queue", watched)
+    done = await tool("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "-1", "-b", "broker-a", "-q", "0")
+    assert "reset consumer offset to 1" in done.output
+    assert resets_asked == ([1] if asks_the_broker else [])
+    assert re.search(r"shop +1 .* 0\n", (await tool("consumerProgress")).stdout)
 
 
 async def test_what_members_say_is_json_for_scripts(tool: Tool) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import click
 
-from pyromq.admin import offsets
+from pyromq.admin import offsets, resets
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.offsets import TO_THE_END, Moved
 from pyromq.cli.mqadmin.options import IGNORED, Topic, option
@@ -12,7 +12,6 @@ from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Lines, Report, Table, done, plainly
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import time, to_milliseconds
-from pyromq.protocol.bodies.queues import MessageQueue
 
 _Group = Annotated[str, option("-g --group", "The group.")]
 _Force = Annotated[bool, option("-f --force", "Also move forward; false only moves back.")]
@@ -66,12 +65,18 @@ async def _reset_queue(
     offset: int | None,
 ) -> None:
     address = await address_of(cluster, broker)
-    queue = MessageQueue(topic, await cluster.broker_name(address), queue_id)
-    if offset is None:
-        offset = await offsets.search(cluster, address, queue, timestamp_ms)
-    await offsets.reset_queue(cluster, address, group, queue, offset)
-    facts = {"group": group, "topic": topic, "queueId": queue_id, "broker": address, "offset": offset}
-    out.show(done(f"reset consumer offset to {offset}", **facts))
+    planned = await resets.moves(
+        cluster,
+        group,
+        topic,
+        time_ms=None if timestamp_ms == TO_THE_END or offset is not None else timestamp_ms,
+        offset=offset,
+        broker_name=await cluster.broker_name(address),
+        queue_id=queue_id,
+    )
+    for made in await resets.perform(cluster, group, planned):
+        facts = {"group": group, "topic": topic, "queueId": queue_id, "broker": address}
+        out.show(done(f"reset consumer offset to {made.wanted}", **facts, offset=made.wanted))
 
 
 def _moves(moved: list[Moved]) -> Table:
