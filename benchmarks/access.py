@@ -1,14 +1,16 @@
 """What access control costs: signed sends to brokers that check them, beside plain sends to open ones.
 
-    python -m benchmarks.access [--quick] [--servers pyromq,apache-5.3.3] [--rounds 5] [--json FILE]
+    python -m benchmarks.access [--quick] [--servers pyromq,apache-5.3.3] [--starts 4] [--json FILE]
 
 - `open`: plain sends to a broker without access control
 - `known`: signed sends to one with users and policies (ACL 2.0), on connections that it knows. Ours knows
   those with TLS and those from the same machine; Apache's all of them, with its Stateful strategies
 - `every`: the same where every signature is checked, on a network without TLS; Apache's default
 
-CPU time is the broker's alone, all threads, for each send; a load ends when the broker has used some.
-The loads of one server take turns, round by round (benchmarks/turns.py); a ratio is taken within a round.
+CPU time is the broker's alone, all threads, for each send. A machine's speed changes within seconds by more
+than access control costs, so the loads take turns of some milliseconds, hundreds of times, on connections
+that stay open. A ratio is taken within a turn, and told as the median of all turns with its interval
+(benchmarks/turns.py). The brokers are started several times: where a process has its memory matters, too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import contextlib
 import hmac
 import json
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -26,8 +29,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import wire
-from benchmarks.broker import SETTINGS, available
-from benchmarks.turns import Running, hold, ratios, short, spread
+from benchmarks.broker import OWN, SETTINGS, available
+from benchmarks.turns import Running, hold, narrow, orders, ratios, short
 from tests.support.apache import ApacheBroker
 from tests.support.apache_releases import APACHE_4, APACHE_5
 from tests.support.own_broker import OwnBroker
@@ -61,8 +64,13 @@ APACHE_STATEFUL: Final = {
 }
 APACHE_JVM: Final = ("-Xms700m", "-Xmx700m", "-XX:+UseG1GC")
 
+APACHE_SCALE: Final = 20
+"""Apache's turns are so many times longer: its collector and compiler work now and then."""
+OWN_WARM_UP_S, JVM_WARM_UP_S = 0.5, 8.0
+"""A JVM compiles its hot paths only after some seconds of them."""
+
 Costs = dict[str, list[float]]
-"""CPU µs of a send, by load, round by round."""
+"""CPU µs of a send, by load, turn by turn."""
 
 
 def signed(code: int, ext: dict[str, str], body: bytes = b"") -> bytes:
@@ -104,41 +112,59 @@ TOPIC_FIELDS: Final = {
 }
 
 
-def cost_us(server: Running, load: str, body: bytes, cpu_s: float) -> float:
-    """CPU µs of one send."""
-    with server.turn():
-        frame = (wire.frame if load == OPEN else signed)(wire.SEND_MESSAGE_V2, send_fields(), body)
-        connections = [wire.Wire(server.port) for _ in range(CONNECTIONS)]
-        if load == EVERY and server.name == "pyromq":
-            for connection in connections:
-                connection.send(PREAMBLE)
-        for connection in connections:  # the first on a connection is checked anyhow
-            header, _ = connection.call(frame)
-            if header["code"] != 0:
-                raise SystemExit(f"{server.name} refused a send: {header}")
-        sends, began = 0, server.cpu_s()
-        while server.cpu_s() - began < cpu_s:
-            for connection in connections:
-                connection.send(*[frame] * IN_FLIGHT)
-            for connection in connections:
-                answered = 0
-                while answered < IN_FLIGHT:
-                    headers = connection.receive_headers()
-                    answered += len(headers)
-                    if any(b'"code":0' not in header for header in headers):
-                        raise SystemExit(f"{server.name} refused a send: {headers}")
-                sends += IN_FLIGHT
-        used = server.cpu_s() - began
-        for connection in connections:
+class Load:
+    """Sends of one kind to one server, on connections that stay open."""
+
+    def __init__(self, name: str, server: Running, body: bytes) -> None:
+        self.name = name
+        self._server = server
+        self._body = body
+        with server.turn():
+            self._connections = [wire.Wire(server.port) for _ in range(CONNECTIONS)]
+            for connection in self._connections:  # the first on a connection is checked anyhow
+                if name == EVERY and server.name == OWN:
+                    connection.send(PREAMBLE)
+                self._check([json.dumps(connection.call(self._frame())[0], separators=(",", ":")).encode()])
+
+    def _frame(self) -> bytes:
+        make = wire.frame if self.name == OPEN else signed
+        return make(wire.SEND_MESSAGE_V2, send_fields(), self._body)
+
+    def _check(self, headers: Sequence[bytes]) -> None:
+        if any(b'"code":0' not in header for header in headers):
+            raise SystemExit(f"{self._server.name} refused a send: {headers}")
+
+    def cost_us(self, cpu_s: float) -> float:
+        """CPU µs of one send, in a turn that ends when the broker has used so much."""
+        burst, server, sends = self._frame() * IN_FLIGHT, self._server, 0
+        with server.turn():
+            self._send(burst)  # what the broker did not do while it was stopped is not counted
+            began = server.cpu_s()
+            while server.cpu_s() - began < cpu_s:
+                self._send(burst)
+                sends += CONNECTIONS * IN_FLIGHT
+            return (server.cpu_s() - began) / sends * 1e6
+
+    def _send(self, burst: bytes) -> None:
+        for connection in self._connections:
+            connection.send(burst)
+        for connection in self._connections:
+            answered = 0
+            while answered < IN_FLIGHT:
+                headers = connection.receive_headers()
+                answered += len(headers)
+                self._check(headers)
+
+    def close(self) -> None:
+        for connection in self._connections:
             connection.close()
-    return used / sends * 1e6
 
 
 @contextlib.contextmanager
 def brokers(name: str) -> Iterator[dict[str, Running]]:
     """By load; brokers of one name that take turns, each with the topic."""
     kinds = {OPEN: {}, KNOWN: OWN_SECURE}
-    if name != "pyromq":
+    if name != OWN:
         kinds = {OPEN: {}, EVERY: APACHE_SECURE, KNOWN: APACHE_STATEFUL}
     with contextlib.ExitStack() as stack:
         names = stack.enter_context(OwnNameServer())
@@ -147,7 +173,7 @@ def brokers(name: str) -> Iterator[dict[str, Running]]:
             store = Path(tempfile.mkdtemp(prefix="pyromq-bench-"))
             stack.callback(shutil.rmtree, store, ignore_errors=True)
             settings = {**SETTINGS, "flushDiskType": "ASYNC_FLUSH", **more}
-            if name == "pyromq":
+            if name == OWN:
                 settings["storePathRootDir"] = str(store)
                 own = stack.enter_context(OwnBroker(names.address, name=load, settings=settings))
                 server = Running(name, own.port, own.pid)
@@ -168,25 +194,31 @@ def brokers(name: str) -> Iterator[dict[str, Running]]:
             asking.close()
             hold(server, stack)
             found[load] = server
-        if name == "pyromq":
+        if name == OWN:
             found[EVERY] = found[KNOWN]
         yield found
 
 
-def measure(name: str, body: bytes, rounds: int, cpu_s: float) -> Costs:
+def measure(name: str, body: bytes, turns: int, cpu_s: float) -> Costs:
     found: Costs = {load: [] for load in (OPEN, KNOWN, EVERY)}
-    with brokers(name) as servers:
-        for load in found:  # a JVM compiles its hot paths only after some seconds of them
-            cost_us(servers[load], load, body, cpu_s * (1 if name == "pyromq" else 8))
-        for number in range(rounds):
-            loads = [*found][number % 3 :] + [*found][: number % 3]
-            for load in loads:
-                found[load].append(cost_us(servers[load], load, body, cpu_s))
+    with brokers(name) as servers, contextlib.ExitStack() as stack:
+        loads = [Load(each, servers[each], body) for each in found]
+        for load in loads:
+            stack.callback(load.close)
+            load.cost_us(OWN_WARM_UP_S if name == OWN else JVM_WARM_UP_S)
+        for order in orders(loads, turns):
+            for load in order:
+                found[load.name].append(load.cost_us(cpu_s))
     return found
 
 
-def as_table(costs: dict[str, Costs]) -> str:
-    names = list(costs)
+def times_open(starts: Sequence[Costs], load: str) -> list[float]:
+    """What a send of this load costs, divided by an open one of the same turn."""
+    return [each for costs in starts for each in ratios(costs[load], costs[OPEN])]
+
+
+def as_table(found: dict[str, list[Costs]]) -> str:
+    names = list(found)
     heads = [f"{name}, CPU µs a send | × open" for name in names]
     ours = [f"ours ÷ {name}" for name in names[1:]]
     lines = [
@@ -195,11 +227,16 @@ def as_table(costs: dict[str, Costs]) -> str:
     ]
     for load in (OPEN, KNOWN, EVERY):
         cells = [load]
-        for name in names:
-            values = costs[name][load]
-            cells += [short(sorted(values)[len(values) // 2]), spread(ratios(values, costs[name][OPEN]))]
-        cells += [spread(ratios(costs[names[0]][load], costs[name][load])) for name in names[1:]]
+        middles = [statistics.median(cost for costs in found[name] for cost in costs[load]) for name in names]
+        for name, middle in zip(names, middles, strict=True):
+            cells += [short(middle), "1" if load == OPEN else narrow(times_open(found[name], load))]
+        cells += [f"{middles[0] / theirs:.3f}" for theirs in middles[1:]]
         lines.append("| " + " | ".join(cells) + " |")
+    lines.append("")
+    for name, starts in found.items():
+        medians = [f"{statistics.median(times_open([costs], KNOWN)):.3f}" for costs in starts]
+        turns = sum(len(costs[OPEN]) for costs in starts)
+        lines.append(f"{name}: {turns} turns; known × open of each start: {', '.join(medians)}")
     return "\n".join(lines)
 
 
@@ -207,19 +244,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="one short round: does it work at all?")
+    parser.add_argument("--quick", action="store_true", help="a few short turns: does it work at all?")
     parser.add_argument("--servers", default="pyromq,apache-5.3.3")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of the broker in each load")
+    parser.add_argument("--starts", type=int, default=4, help="how often our brokers are started")
+    parser.add_argument("--turns", type=int, default=250, help="of each load after each start")
+    parser.add_argument("--milliseconds", type=float, default=10, help="CPU time of our broker in a turn")
     parser.add_argument("--body", type=int, default=1024)
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args(arguments)
-    rounds, cpu_s = (1, 0.2) if options.quick else (options.rounds, options.seconds)
-    names = available(options.servers.split(","))
-    costs = {name: measure(name, bytes(options.body), rounds, cpu_s) for name in names}
-    print(as_table(costs))
+    starts, turns = (1, 10) if options.quick else (options.starts, options.turns)
+    found: dict[str, list[Costs]] = {}
+    for name in available(options.servers.split(",")):
+        scale, begun = (1, starts) if name == OWN else (APACHE_SCALE, 1)
+        cpu_s = options.milliseconds * scale / 1000
+        found[name] = [measure(name, bytes(options.body), turns, cpu_s) for _ in range(begun)]
+    print(as_table(found))
     if options.json:
-        options.json.write_text(json.dumps(costs, indent=1) + "\n")
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

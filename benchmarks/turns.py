@@ -1,12 +1,14 @@
 """Servers that take turns: all are up, one runs, the others are stopped (SIGSTOP) and cost nothing.
 
 Every server is measured in every round, so each figure of ours can be divided by Apache's of the same round:
-a ratio is the median of these, and its spread the lowest and the highest.
+a ratio is the median of these. With few rounds its spread is the lowest and the highest; with hundreds of
+short ones it is the interval in which the median lies with 95 %.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import statistics
@@ -47,7 +49,7 @@ class Running:
             os.kill(self.pid, signal.SIGSTOP)
 
 
-R = TypeVar("R", bound=Running)
+T = TypeVar("T")
 
 
 def hold(server: Running, stack: contextlib.ExitStack) -> None:
@@ -56,11 +58,11 @@ def hold(server: Running, stack: contextlib.ExitStack) -> None:
     os.kill(server.pid, signal.SIGSTOP)
 
 
-def orders(servers: Sequence[R], rounds: int) -> Iterator[list[R]]:
+def orders(ones: Sequence[T], rounds: int) -> Iterator[list[T]]:
     """Who comes after whom in each round; who begins changes."""
     for number in range(rounds):
-        first = number % len(servers)
-        yield [*servers[first:], *servers[:first]]
+        first = number % len(ones)
+        yield [*ones[first:], *ones[:first]]
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
@@ -78,6 +80,19 @@ def spread(found: Sequence[float]) -> str:
         return "–"
     middle = f"**{statistics.median(found):.2f}**"
     return middle if len(found) == 1 else f"{middle} ({min(found):.2f}–{max(found):.2f})"
+
+
+def interval(found: Sequence[float]) -> tuple[float, float]:
+    """Where the median lies with 95 %, by the ranks of the values: it holds for every distribution."""
+    ordered, middle, reach = sorted(found), len(found) / 2, 0.98 * math.sqrt(len(found))
+    low, high = math.floor(middle - reach) - 1, math.ceil(middle + reach)
+    return ordered[max(0, low)], ordered[min(len(ordered) - 1, high)]
+
+
+def narrow(found: Sequence[float]) -> str:
+    """The median and its interval."""
+    low, high = interval(found)
+    return f"**{statistics.median(found):.3f}** ({low:.3f}–{high:.3f})"
 
 
 def compared(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 from benchmarks.broker import Results, Sample, behind, comparison
 from benchmarks.ratio_plot import BETTER, WORSE, Panel, Row, picture
-from benchmarks.turns import Running, compared, orders, ratios, spread
+from benchmarks.turns import Running, compared, interval, narrow, orders, ratios, spread
 
 PANELS = (Panel("rate", "messages/s", is_more_better=True), Panel("cpu_us", "CPU", is_more_better=False))
 
@@ -21,6 +21,19 @@ def test_ratios_are_taken_round_by_round() -> None:
 )
 def test_a_spread_is_the_lowest_and_the_highest(found: list[float], text: str) -> None:
     assert spread(found) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high"),
+    [(1, 1, 1), (3, 1, 3), (6, 1, 6), (20, 5, 16), (100, 40, 61), (1000, 469, 532)],
+)
+def test_the_interval_of_a_median_is_that_of_its_ranks(count: int, low: int, high: int) -> None:
+    """Of 100 values it is the 40th to the 61st, as tables of the sign test have it."""
+    assert interval([float(number) for number in range(count, 0, -1)]) == (low, high)
+
+
+def test_a_median_is_told_with_its_interval() -> None:
+    assert narrow([1.0, 1.1, 1.25]) == "**1.100** (1.000–1.250)"
 
 
 def test_who_begins_changes_from_round_to_round() -> None:
