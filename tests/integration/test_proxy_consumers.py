@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 from tests.support.front import (
     CODES,
+    MESSAGE_TYPES,
     FrontUser,
     Resource,
     SharedFront,
@@ -162,6 +163,22 @@ async def test_messages_in_order_wait_for_those_before(running: SharedFront, cli
     assert (await client.receive(group, topic, wait_s=0.3, attempt_id="second")).code == "MESSAGE_NOT_FOUND"
     assert await client.ack(group, topic, *first.messages) == ["OK"]
     assert (await client.receive(group, topic, wait_s=15, attempt_id="third")).bodies == [b"2", b"3"]
+
+
+async def test_messages_with_a_higher_priority_come_first(running: SharedFront, client: FrontUser) -> None:
+    topic, group = "PriorityTopic", "PriorityGroup"
+    await running.create_topic(topic, "PRIORITY", queues=4)
+    await running.create_group(group)
+    await client.subscribe(group, topic)
+    for number, priority in enumerate((1, 3, 0, 3, 9)):
+        sent = client.message(topic, b"%d" % priority, message_id=f"01{number:032X}", priority=priority)
+        assert CODES[(await client.send(sent)).status.code] == "OK"
+    received = [(await client.receive(group, topic, batch_size=1)).messages[0] for _ in range(5)]
+    # There are as many priorities as queues: 9 counts as 3.
+    assert [each.body for each in received] == [b"3", b"3", b"9", b"1", b"0"]
+    system = received[0].system_properties
+    assert (system.message_type, system.priority) == (MESSAGE_TYPES["PRIORITY"], 3)
+    assert not received[0].user_properties
 
 
 async def test_a_message_can_be_forwarded_to_the_dead_letters(

@@ -60,6 +60,15 @@ async def test_a_route_leads_back_to_the_front(running: SharedFront, producer: F
     assert f"{address.host}:{address.port}" == running.target
 
 
+async def test_a_route_says_which_messages_its_topic_takes(running: SharedFront, producer: FrontUser) -> None:
+    for kind in ("DELAY", "PRIORITY"):
+        await running.create_topic(f"Route{kind}", kind)
+        answer = await producer.call(
+            "QueryRoute", topic=Resource(name=f"Route{kind}"), endpoints=_endpoints()
+        )
+        assert list(answer.message_queues[0].accept_message_types) == [MESSAGE_TYPES[kind]]
+
+
 async def test_the_assignment_of_a_group_is_one_place_for_each_broker_or_ordered_queue(
     running: SharedFront, producer: FrontUser
 ) -> None:
@@ -235,6 +244,8 @@ async def test_a_broker_asks_for_the_end_of_a_transaction_on_the_stream(
         ({"message_group": "g"}, "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
         ({"deliver_ms": 1}, "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
         ({"message_type": 4}, "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
+        ({"priority": 1}, "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
+        ({"priority": -1}, "BAD_REQUEST"),
         ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, "ILLEGAL_TOPIC"),
         ({"topic": "a b"}, "ILLEGAL_TOPIC"),
         ({"topic": "NoSuchTopic"}, "TOPIC_NOT_FOUND"),

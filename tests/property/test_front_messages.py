@@ -86,6 +86,8 @@ def sends(draw: st.DrawFn) -> Any:
             system.trace_context = draw(_TEXTS)
         elif rare == 4:
             system.delivery_attempt = 3
+        elif rare == 6:
+            system.priority = draw(st.sampled_from([-1, 0, 7]))
         elif rare == 5:
             system.queue_id = 2
             system.body_digest.checksum = "AB"
@@ -287,7 +289,7 @@ _PROPERTIES = st.dictionaries(
         [
             props.TAGS, props.KEYS, props.SHARDING_KEY, props.BORN_HOST, props.DELAY,
             props.TRANSACTION_PREPARED, props.TIMER_DELIVER_MS, props.TRACE_CONTEXT,
-            props.DLQ_ORIGIN_TOPIC, props.WAIT, props.CLUSTER,
+            props.DLQ_ORIGIN_TOPIC, props.WAIT, props.CLUSTER, props.PRIORITY,
             "own", "other", "käse",
         ]
     ),

@@ -62,6 +62,9 @@ def received(stored: StoredMessage, topic: str | None = None) -> Any:
     deliver_ms = properties.get(props.TIMER_DELIVER_MS, "")
     if deliver_ms.isdecimal() and len(deliver_ms) < 15:
         system.delivery_timestamp.FromMilliseconds(int(deliver_ms))
+    priority = properties.get(props.PRIORITY, "")
+    if priority.isdecimal() and len(priority) < 10:
+        system.priority = int(priority)
     if props.POP_CK in properties:
         system.receipt_handle = properties[props.POP_CK]
     if props.DLQ_ORIGIN_TOPIC in properties:
@@ -125,7 +128,13 @@ _HIDDEN = frozenset(
 _NOT_SHOWN = frozenset(name.encode() for name in props.RESERVED_NAMES | _HIDDEN)
 _UNUSUAL = frozenset(
     name.encode()
-    for name in (props.TRACE_CONTEXT, props.TIMER_DELIVER_MS, props.POP_CK, props.DLQ_ORIGIN_TOPIC)
+    for name in (
+        props.TRACE_CONTEXT,
+        props.TIMER_DELIVER_MS,
+        props.PRIORITY,
+        props.POP_CK,
+        props.DLQ_ORIGIN_TOPIC,
+    )
 )
 """Properties that only `received` knows."""
 
@@ -142,7 +151,9 @@ def _type_of(properties: dict[str, str]) -> str:
         return "TRANSACTION"
     if props.TIMER_DELIVER_MS in properties or props.DELAY in properties:
         return "DELAY"
-    return "FIFO" if props.SHARDING_KEY in properties else "NORMAL"
+    if props.SHARDING_KEY in properties:
+        return "FIFO"
+    return "PRIORITY" if props.PRIORITY in properties else "NORMAL"
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from pyromq.proxy.checks import (
 from pyromq.proxy.codes import Code, Rejected
 from pyromq.proxy.messages import enum_values
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import DELAY, FIFO, NORMAL, TRANSACTION
+from pyromq.proxy.topics import DELAY, FIFO, NORMAL, PRIORITY, TRANSACTION
 
 _TRANSACTION = enum_values("MessageType")["TRANSACTION"]
 _GZIP = enum_values("Encoding")["GZIP"]
@@ -112,6 +112,10 @@ def _properties(
                 f"a delivery {deliver_ms - now_ms} ms ahead; at most {settings.max_delay_ms} ms are allowed",
             )
         properties[props.TIMER_DELIVER_MS] = str(deliver_ms)
+    if system.HasField("priority"):
+        if system.priority < 0:
+            raise Rejected(Code.BAD_REQUEST, f"the priority is {system.priority}, expected 0 or more")
+        properties[props.PRIORITY] = str(system.priority)
     if system.trace_context:
         properties[props.TRACE_CONTEXT] = system.trace_context
     properties[props.BORN_HOST] = system.born_host or peer_address.rpartition(":")[0].strip("[]")
@@ -127,4 +131,6 @@ def _type_of(properties: dict[str, str | None]) -> str:
         return TRANSACTION
     if props.TIMER_DELIVER_MS in properties:
         return DELAY
-    return FIFO if props.SHARDING_KEY in properties else NORMAL
+    if props.SHARDING_KEY in properties:
+        return FIFO
+    return PRIORITY if props.PRIORITY in properties else NORMAL

@@ -16,11 +16,12 @@ from pyromq.proxy.codes import Code, Rejected
 
 T = TypeVar("T")
 
-NORMAL, FIFO, DELAY, TRANSACTION, MIXED, UNSPECIFIED = (
+NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, MIXED, UNSPECIFIED = (
     "NORMAL",
     "FIFO",
     "DELAY",
     "TRANSACTION",
+    "PRIORITY",
     "MIXED",
     "UNSPECIFIED",
 )
