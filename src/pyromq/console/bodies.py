@@ -65,9 +65,9 @@ def _hex(body: bytes) -> str:
     return "\n".join(lines)
 
 
-def row_of(broker_name: str, message: StoredMessage, *, with_body: bool) -> dict[str, Any]:
-    """One line of a list of messages."""
-    body = message.body[: _LINE * 4].decode("utf-8", "replace") if with_body else None
+def row_of(broker_name: str, message: StoredMessage, body: bytes | None) -> dict[str, Any]:
+    """One line of a list of messages; `body` is what may be seen of it."""
+    text = None if body is None else body[: _LINE * 4].decode("utf-8", "replace")
     return {
         "topic": message.topic,
         "id": shown_message_id(message),
@@ -79,6 +79,6 @@ def row_of(broker_name: str, message: StoredMessage, *, with_body: bool) -> dict
         "tags": message.get(TAGS),
         "keys": message.get(KEYS),
         "size": len(message.body),
-        "body": None if body is None else body[:_LINE],
-        "is_cut": body is not None and (len(body) > _LINE or len(message.body) > _LINE * 4),
+        "body": None if text is None else text[:_LINE],
+        "is_cut": text is not None and body is not None and (len(text) > _LINE or len(body) > _LINE * 4),
     }

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from pyromq.admin.pipeline_runs import RUNS
 from pyromq.cluster.name_servers import name_server_addresses
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Seconds, SizeBytes
-from pyromq.config.options import setting
+from pyromq.config.options import HIDDEN, setting
 from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError
 from pyromq.remoting.networks import Networks, is_loopback
@@ -52,10 +52,15 @@ class ConsoleSettings(Settings):
     dialled_networks: str = setting("", "Link-local addresses and networks that may be dialled although a name server tells them; others of that kind never are.", local=True)
     timeout_seconds: Seconds = setting(3, "How long a server may take for one request.", check=POSITIVE)
 
+    # Alerts
+    webhook_url: str | None = setting(None, "Where alarms and warnings are posted as JSON, http:// or https://; its field text suits most chats.", secret=True, environment="PYROMQ_CONSOLE_WEBHOOK")
+    webhook_after_seconds: Seconds = setting(30, "A problem is posted when it has stood for this long.", check=NOT_NEGATIVE)
+
     # Users
     home: Path = setting(Path("~/.pyromq/console"), "The directory of the users file and of the audit log.")
     anonymous_role: AnonymousRole = setting("NONE", "What viewers may do without logging in; only on loopback.", local=True)
     read_only: bool = setting(False, "Leave out every operation that changes something.", local=True)
+    masked_fields: str = setting("", "Names of JSON fields in bodies, and of properties, whose values nobody sees, separated by commas; * and ? as in file names.", local=True)
     session_idle_seconds: Seconds = setting(8 * 3600, "A session that was not used for this long ends.", check=POSITIVE)
 
     # Limits
@@ -87,11 +92,16 @@ class ConsoleSettings(Settings):
             raise ConfigError("tlsCertPath", self.tls_cert_path, "to be set together with tlsKeyPath")
         if self.anonymous_role != "NONE" and not self.is_on_loopback:
             raise ConfigError("anonymousRole", self.anonymous_role, f"NONE, because {self.bind_address} is not loopback")
+        if self.webhook_url and not self.webhook_url.startswith(("http://", "https://")):
+            raise ConfigError("webhookUrl", HIDDEN, "an address that begins with http:// or https://")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "to be set together with secretKey")
 
     def checkpoint_directories(self) -> list[Path]:
         return [Path(each.strip()).expanduser() for each in self.checkpoints.split(",") if each.strip()]
+
+    def masked_names(self) -> list[str]:
+        return [each.strip() for each in self.masked_fields.split(",") if each.strip()]
 
     @property
     def is_on_loopback(self) -> bool:

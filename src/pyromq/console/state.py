@@ -2,8 +2,13 @@
 `visit.state`.
 """
 
+import asyncio
+from functools import partial
+
 from pyromq.clock import Clock, SystemClock
+from pyromq.console.alerts import Alerts, poster
 from pyromq.console.clusters import Clusters
+from pyromq.console.masking import Masks
 from pyromq.console.security.attempts import Attempts
 from pyromq.console.security.audit import AuditLog
 from pyromq.console.security.origin import Origins
@@ -30,7 +35,8 @@ class State:
         self.attempts = Attempts(self.clock)
         self.origins = Origins(settings)
         self.static = StaticFiles()
-        self.readers = Readers()
+        self.masks = Masks(settings.masked_names())
+        self.readers = Readers(self.masks)
         self.turns = Slices(self.clock)
         """Pages are made in turns: many that are asked for at once do not hold the loop together."""
         self.stream_turns = Slices(self.clock)
@@ -41,6 +47,11 @@ class State:
             max_bytes=settings.audit_max_bytes,
             backups=settings.audit_backups,
         )
+        self.alerts: Alerts | None = None
+        """If the settings have a webhook."""
+        if settings.webhook_url:
+            self.alerts = Alerts(poster(settings.webhook_url), settings.webhook_after_seconds)
+        self._tasks: list[asyncio.Task[None]] = []
         self.anonymous: Session | None = None
         """The session of everyone who has not logged in, if that is allowed."""
         if settings.anonymous_role != "NONE":
@@ -65,8 +76,15 @@ class State:
 
     async def open(self) -> None:
         await self.clusters.open()
+        if self.alerts is not None:
+            for name, shown in self.clusters.items():
+                shown.watch.on_snapshot(partial(self.alerts.look, name))
+            self._tasks.append(asyncio.create_task(self.alerts.run(), name="console alerts"))
 
     async def close(self) -> None:
         self.is_stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.readers.stop()
         await self.clusters.close()

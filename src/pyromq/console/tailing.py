@@ -16,8 +16,8 @@ from typing import Any
 
 from pyromq.admin import browsing
 from pyromq.admin.cluster import Cluster
-from pyromq.admin.matching import BodyFilter
 from pyromq.console.bodies import row_of
+from pyromq.console.masking import Masks
 from pyromq.errors import PyroError
 from pyromq.filtering.tags import ALL
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -60,11 +60,12 @@ class Batch:
 class Reader:
     """Reads topics from now on, until it is stopped."""
 
-    def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
+    def __init__(self, cluster: Cluster, wanted: Wanted, masks: Masks | None = None) -> None:
         self._cluster = cluster
         self._clock = cluster.clock
         self.wanted = wanted
-        self._only = BodyFilter(wanted.text, wanted.json)
+        self._masks = masks if masks is not None else Masks()
+        self._only = self._masks.filter(wanted.text, wanted.json)
         self._kept: deque[tuple[int, dict[str, Any]]] = deque(maxlen=KEPT_ROWS)
         self.seen = 0
         self.matched = 0
@@ -138,7 +139,8 @@ class Reader:
             found.sort(key=lambda each: each.message.store_timestamp)
         for each in found:
             self.matched += 1
-            self._kept.append((self.matched, row_of(each.broker_name, each.message, with_body=True)))
+            body = self._masks.body(each.message.body)
+            self._kept.append((self.matched, row_of(each.broker_name, each.message, body)))
 
     def since(self, last: int, limit: int) -> Batch:
         """The newest rows after a number; older ones that do not fit are skipped, and counted."""
@@ -151,7 +153,8 @@ class Reader:
 class Readers:
     """All readers; `watching` starts one, or joins the one that is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, masks: Masks | None = None) -> None:
+        self._masks = masks
         self._readers: dict[Wanted, Reader] = {}
 
     def __repr__(self) -> str:
@@ -164,7 +167,7 @@ class Readers:
     def watching(self, cluster: Cluster, wanted: Wanted) -> Iterator[Reader]:
         reader = self._readers.get(wanted)
         if reader is None or reader.is_forgotten():
-            reader = self._readers[wanted] = Reader(cluster, wanted)
+            reader = self._readers[wanted] = Reader(cluster, wanted, self._masks)
             reader.start()
         reader.viewers += 1
         reader.unwatched_since = None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyromq.console.clusters import ShownCluster
     from pyromq.console.state import State
     from pyromq.console.watch.values import Snapshot
+    from pyromq.protocol.record import StoredMessage
 
 COOKIE = "pyromq_console"
 SECURE_COOKIE = "__Host-pyromq_console"
@@ -98,6 +99,10 @@ class Visit:
 
     def may(self, role: Role) -> bool:
         return self.person.role >= role
+
+    def body_of(self, message: "StoredMessage") -> bytes | None:
+        """What the person may see of a body; None without the right to read bodies."""
+        return self.state.masks.body(message.body) if self.person.reads_bodies else None
 
     def require_bodies(self) -> None:
         if not self.person.reads_bodies:

@@ -36,12 +36,12 @@ def _attachment(name: str) -> dict[str, str]:
 
 
 async def body(visit: Visit) -> Response:
-    """Every byte of a body."""
+    """Every byte of a body, but for masked fields."""
     visit.require_bodies()
     message = await at_place(visit)
     await audit_look(visit, message.topic, 1)
     name = f"{message.topic}-{message.queue_id}-{message.queue_offset}.bin"
-    return Response(message.body, headers=_attachment(name), media_type="application/octet-stream")
+    return Response(visit.body_of(message), headers=_attachment(name), media_type="application/octet-stream")
 
 
 async def letters(visit: Visit) -> Response:
@@ -53,7 +53,7 @@ async def letters(visit: Visit) -> Response:
         limits = browsing.Limits(rows=_MAX_LETTERS, seconds=visit.state.settings.scan_seconds)
         look = await browsing.look(visit.cluster, dlq_topic(group), limits=limits)
     await audit_look(visit, dlq_topic(group), len(look.found))
-    as_csv = form == "csv"
+    as_csv, masks = form == "csv", visit.state.masks
 
     async def lines() -> AsyncIterator[bytes]:
         if as_csv:
@@ -70,12 +70,13 @@ async def letters(visit: Visit) -> Response:
                 "tags": message.get(TAGS) or "",
                 "keys": message.get(KEYS) or "",
                 "reconsume_times": message.reconsume_times,
-                "body": message.body.decode("utf-8", "backslashreplace"),
+                "body": masks.body(message.body).decode("utf-8", "backslashreplace"),
             }
             if as_csv:
                 yield (",".join(csv_cell(str(row[name])) for name in _COLUMNS) + "\r\n").encode()
             else:
-                yield msgspec.json.encode(row | {"properties": message.property_map()}) + b"\n"
+                properties = masks.properties(message.property_map())
+                yield msgspec.json.encode(row | {"properties": properties}) + b"\n"
         if look.stop is not browsing.Stop.END:
             note = f"not all: stopped by {look.stop} after {look.seen}"
             yield (

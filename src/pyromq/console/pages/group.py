@@ -123,7 +123,7 @@ async def letters(visit: Visit) -> Data:
     if reads and found.found:
         await audit_look(visit, dlq_topic(name), len(found.found))
     rows = [
-        row_of(each.broker_name, each.message, with_body=reads)
+        row_of(each.broker_name, each.message, visit.body_of(each.message))
         | {
             "origin_topic": dead_letters.origin_topic(each.message),
             "origin_id": dead_letters.origin_id(each.message),

@@ -30,9 +30,8 @@ async def _shown(visit: Visit, message: StoredMessage) -> Data:
     reads = visit.person.reads_bodies
     if reads:
         await audit_look(visit, message.topic, 1)
-    body = (
-        shown_body(message.body, visit.state.settings.max_body_bytes, visit.text("form")) if reads else None
-    )
+    seen, limit = visit.body_of(message), visit.state.settings.max_body_bytes
+    body = None if seen is None else shown_body(seen, limit, visit.text("form"))
     brokers = {view.address: view.name for view in visit.snapshot.brokers}
     (told,) = await visit.cluster.known([traces.of_message(visit.cluster, shown_message_id(message))])
     (fates,) = await visit.cluster.known([tracks.of_message(visit.cluster, message)])
@@ -54,7 +53,7 @@ async def _shown(visit: Visit, message: StoredMessage) -> Data:
         "born_host": str(message.born_host),
         "store_host": str(message.store_host),
         "reconsume_times": message.reconsume_times,
-        "properties": message.property_map(),
+        "properties": visit.state.masks.properties(message.property_map()),
         "body": body,
         "reads_bodies": reads,
         "traces": told or [],

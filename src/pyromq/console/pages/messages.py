@@ -8,7 +8,6 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from pyromq.admin import browsing, messages
-from pyromq.admin.matching import BodyFilter
 from pyromq.console.bodies import row_of
 from pyromq.console.operations.offsets import moment_ms
 from pyromq.console.page import Data
@@ -57,7 +56,7 @@ async def look(visit: Visit, topic: str, rows: int) -> browsing.Look:
         positions=positions_in(topic, form["at"]),
         tags=form["tags"] or ALL,
         sql=form["sql"],
-        only=BodyFilter(form["text"], form["json"]),
+        only=visit.state.masks.filter(form["text"], form["json"]),
         limits=browsing.Limits(rows=rows, seconds=settings.scan_seconds),
     )
 
@@ -83,7 +82,7 @@ async def show(visit: Visit) -> Data:
         result = await look(visit, topic, visit.page_size)
     if reads:
         await audit_look(visit, topic, len(result.found))
-    rows = [row_of(each.broker_name, each.message, with_body=reads) for each in result.found]
+    rows = [row_of(each.broker_name, each.message, visit.body_of(each.message)) for each in result.found]
     go_on = _text(result.positions) if result.stop is not browsing.Stop.END else ""
     return data | {"messages": rows, "seen": result.seen, "stop": str(result.stop), "go_on": go_on}
 
@@ -99,7 +98,7 @@ async def _named(visit: Visit, topic: str, form: dict[str, Any]) -> Data:
     if reads:
         await audit_look(visit, topic, len(found))
     brokers = {view.address: view.name for view in visit.snapshot.brokers}
-    rows = [row_of(brokers.get(str(each.store_host), ""), each, with_body=reads) for each in found]
+    rows = [row_of(brokers.get(str(each.store_host), ""), each, visit.body_of(each)) for each in found]
     return {"messages": rows, "seen": len(found), "stop": stop}
 
 

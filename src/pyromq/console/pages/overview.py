@@ -45,7 +45,14 @@ async def problems(visit: Visit) -> Data:
     page = listed(
         visit, visit.snapshot.problems, _KEYS, name=lambda problem: problem.name, sort="severity", only=only
     )
-    return {"problems": page.rows, "list": page, "severity": severity, "severities": list(Severity)}
+    alerts = visit.state.alerts
+    return {
+        "problems": page.rows,
+        "list": page,
+        "severity": severity,
+        "severities": list(Severity),
+        "webhook_problem": "" if alerts is None else alerts.problem,
+    }
 
 
 async def clusters(visit: Visit) -> Data:

@@ -32,6 +32,9 @@ def metrics(state: State) -> Probe:
 
     async def probe(request: Request) -> Response:
         lines = [f"pyromq_console_sessions {len(state.sessions)}"]
+        if state.alerts is not None:
+            lines.append(f"pyromq_console_alerts_sent_total {state.alerts.sent}")
+            lines.append(f"pyromq_console_alerts_dropped_total {state.alerts.dropped}")
         for name, shown in state.clusters.items():
             snapshot, label = shown.snapshot, f'{{cluster="{name}"}}'
             age_s = max(0, state.clock.now_ms() - snapshot.at_ms) / 1000 if snapshot.at_ms else float("nan")

@@ -1,0 +1,64 @@
+"""Masks: fields of JSON bodies, and properties, whose values nobody sees, wherever they would be shown.
+
+A body that begins like JSON and is none is hidden as a whole: what it holds cannot be told. Filters of the
+console look at what is left; those of the brokers (tags, SQL92) look at properties as they are.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import translate
+from typing import Any
+
+from pyromq.admin.matching import BodyFilter
+from pyromq.config.options import HIDDEN
+
+UNREADABLE = b"(hidden: fields are masked, and this is no valid JSON)"
+
+
+class Masks:
+    """`patterns` are names, with `*` and `?`, of any case; none masks nothing."""
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        wanted = [translate(each) for each in patterns]
+        self._hidden = re.compile("|".join(wanted), re.IGNORECASE) if wanted else None
+
+    def __repr__(self) -> str:
+        return f"<Masks {self._hidden}>"
+
+    def body(self, body: bytes) -> bytes:
+        """The body without the values of masked fields; the same bytes if it has none."""
+        if self._hidden is None or body[:64].lstrip()[:1] not in (b"{", b"["):
+            return body
+        try:
+            found = json.loads(body)
+            masked = self._masked(found)
+        except (ValueError, RecursionError):
+            return UNREADABLE
+        return body if masked == found else json.dumps(masked, ensure_ascii=False).encode()
+
+    def _masked(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: HIDDEN if self._is_hidden(key) else self._masked(each) for key, each in value.items()
+            }
+        return [self._masked(each) for each in value] if isinstance(value, list) else value
+
+    def properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        return {key: HIDDEN if self._is_hidden(key) else value for key, value in properties.items()}
+
+    def _is_hidden(self, name: str) -> bool:
+        return self._hidden is not None and self._hidden.fullmatch(name) is not None
+
+    def filter(self, text: str, json_path: str) -> BodyFilter:
+        """A filter that cannot find out what is masked."""
+        return _MaskedFilter(self, text, json_path)
+
+
+class _MaskedFilter(BodyFilter):
+    def __init__(self, masks: Masks, text: str, json_path: str) -> None:
+        super().__init__(text, json_path)
+        self._masks = masks
+
+    def matches(self, body: bytes) -> bool:
+        return super().matches(self._masks.body(body))
