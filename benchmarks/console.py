@@ -1,6 +1,6 @@
 """The console before a large cluster, with many viewers.
 
-    python -m benchmarks.console [--quick] [--apache] [--json FILE]
+    python -m benchmarks.console [--quick] [--apache] [--browser] [--json FILE]
 
 A hundred brokers with ten thousand topics and two thousand groups answer over real sockets, in a process of
 their own (benchmarks/simulated_cluster.py). The console is another process, which also notes how long its
@@ -247,7 +247,37 @@ def dashboard_requests_per_minute(plan: Plan) -> dict[str, int]:
     }
 
 
-def run(plan: Plan, is_apache: bool) -> dict[str, object]:
+def first_pages(url: str) -> dict[str, dict[str, float]]:
+    """How long Chromium takes for the first page of somebody who was never here: nothing is in its cache."""
+    from playwright.sync_api import sync_playwright
+    from tests.support.chromium import chromium
+
+    found: dict[str, list[float]] = {"to its content, ms": [], "to the end of loading, ms": []}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        for number in range(_OFTEN + 1):
+            context = browser.new_context(viewport={"width": 1280, "height": 800})
+            page = context.new_page()
+            page.goto(f"{url}c/default/", wait_until="load")
+            times = page.evaluate(
+                "() => { const t = performance.getEntriesByType('navigation')[0];"
+                " return [t.domContentLoadedEventEnd, t.loadEventEnd]; }"
+            )
+            context.close()
+            if number:  # the browser itself starts with the first one
+                for of_kind, took_ms in zip(found.values(), times, strict=True):
+                    of_kind.append(took_ms)
+        browser.close()
+    return {
+        name: {
+            "p50": round(statistics.median(times), 1),
+            "p95": round(sorted(times)[int(len(times) * 0.95)], 1),
+        }
+        for name, times in found.items()
+    }
+
+
+def run(plan: Plan, is_apache: bool, with_browser: bool = False) -> dict[str, object]:
     sizes = [f"--{name}={getattr(plan, name)}" for name in ("brokers", "topics", "groups")]
     kind = ["--apache"] if is_apache else []
     with contextlib.ExitStack() as children:
@@ -260,6 +290,7 @@ def run(plan: Plan, is_apache: bool) -> dict[str, object]:
         time.sleep(plan.seconds)
         unviewed, quiet, pause = Counter(cluster.ask()), console.ask(), time.perf_counter()
         alone = {path: _alone(console, quiet["cpu_share"], host, int(port), path) for path in LISTS}
+        in_browser = first_pages(console.first) if with_browser else {}
         console.ask()
         unwatched, middle = Counter(cluster.ask()), time.perf_counter()
         times = asyncio.run(view(plan, host, int(port)))
@@ -275,6 +306,7 @@ def run(plan: Plan, is_apache: bool) -> dict[str, object]:
         "p95 by list, ms": {
             path: round(sorted(each)[int(len(each) * 0.95)], 1) for path, each in sorted(times.items())
         },
+        "first page in Chromium": in_browser,
         "requests a minute without viewers": _a_minute(unviewed - first, pause - began),
         "requests a minute with viewers": _a_minute(watched - unwatched, ended - middle),
         "requests by name, with viewers": dict(watched - unwatched),
@@ -323,6 +355,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--apache", action="store_true", help="the brokers tell only what Apache's tell")
+    parser.add_argument("--browser", action="store_true", help="also open the first page in Chromium")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -331,7 +364,7 @@ def main() -> None:
             measured = Measured(options.serve, Path(home))
             serve(measured, lambda: _say(measured.console.url), collect_at=Console.COLLECT_AT)
         return
-    found = run(QUICK if options.quick else Plan(), options.apache)
+    found = run(QUICK if options.quick else Plan(), options.apache, options.browser)
     text = json.dumps(found, indent=2)
     sys.stdout.write(text + "\n")
     if options.json is not None:

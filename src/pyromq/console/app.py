@@ -137,10 +137,10 @@ def _showing(state: State, page: Page, fragments: Fragments) -> Callable[[Reques
                 raise HTTPException(
                     403, visit.texts("error.role", role=visit.texts(f"role.{page.needs.word}"))
                 )
-            await state.turns.wait_for_turn()
             return await fragments.answer(visit, page, render)
 
         async def render(seen: Visit) -> Response:
+            await state.turns.wait_for_turn()
             data = await page.show(seen)
             if isinstance(data, Response):
                 return data

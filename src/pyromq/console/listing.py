@@ -1,7 +1,6 @@
 """Lists on the server: filtered, sorted and cut into pages here, and each state of a list is a URL."""
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from pyromq.console.visit import Visit
@@ -83,13 +82,8 @@ def listed(
 def _ordered(
     rows: Sequence[T], q: str, key: Key[T], name: Callable[[T], str], *, is_downwards: bool
 ) -> list[T]:
+    """Rows that are equal stay in the order they have, that of their names."""
     found = [row for row in rows if q in name(row).lower()] if q else rows
-    known, unknown = [], []
-    for row in found:
-        value = key(row)
-        if value is None:
-            unknown.append(row)
-        else:
-            known.append((value, name(row), row))
-    known.sort(key=itemgetter(0, 1), reverse=is_downwards)
-    return [row for _, _, row in known] + unknown
+    known = [row for row in found if key(row) is not None]
+    unknown = [row for row in found if key(row) is None] if len(known) < len(found) else []
+    return sorted(known, key=key, reverse=is_downwards) + unknown

@@ -216,7 +216,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A cluster at `at_ms`. `version` grows with each snapshot of a watch."""
+    """A cluster at `at_ms`. `version` grows with each snapshot of a watch. Topics and groups are in the order
+    of their names."""
 
     at_ms: int = 0
     version: int = 0

@@ -462,7 +462,7 @@ class Watch:
         views: dict[str, TopicView] = {}
         now_s, at_s = self._clock.monotonic(), now_ms / 1000
         self._open_topics = {name: until for name, until in self._open_topics.items() if until > now_s}
-        async for name in self._slices.spread(list(joined.topics)):
+        async for name in self._slices.spread(sorted(joined.topics)):
             history = self._histories.get(("topic", name, "in"))
             views[name] = joined.take_topic(name, system, _trend(history))
         await self._slices.wait_for_turn()
@@ -480,7 +480,7 @@ class Watch:
         now_s, at_s = self._clock.monotonic(), now_ms / 1000
         retention_s = _shortest_retention(tellers, now_ms)
         views: dict[str, GroupView] = {}
-        async for name in self._slices.spread(list(joined.groups)):
+        async for name in self._slices.spread(sorted(joined.groups)):
             _, forecast, loss = self._forecasts.get(name, (0.0, None, None))
             view = joined.take_group(
                 name,
