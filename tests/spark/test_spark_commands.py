@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from tests.support.brief_consumer import consume_with
 
 from pyromq import GiveUp, Message, Producer, ReceivedMessage
+from pyromq.admin import pipeline_runs
 from pyromq.apps.pipelines import job
 from pyromq.apps.pyromq import COMMANDS
 
@@ -61,14 +62,21 @@ def test_a_command_that_cannot_be_meant_is_refused(
     assert problem in " ".join(result.output.replace("│", " ").split())
 
 
-def test_what_spark_says_in_pages_is_told_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_spark_says_in_pages_is_told_in_a_line(
+    spark: SparkSession, tmp_path: Path, kept_runs: Path
+) -> None:
     result = run("archive", str(tmp_path / "lake"), "-t", "Orders", "-O", "taggs=a")
     assert result.exit_code == 1
     [line] = result.output.strip().splitlines()
     assert "taggs is not an option of rocketmq" in line
+    (kept,) = pipeline_runs.runs(kept_runs)
+    assert kept.ending == "failed"
+    assert "taggs is not an option of rocketmq" in kept.problem
 
 
-def test_from_topics_to_a_lake_and_back(spark: SparkSession, topics: "Topics", tmp_path: Path) -> None:
+def test_from_topics_to_a_lake_and_back(
+    spark: SparkSession, topics: "Topics", tmp_path: Path, kept_runs: Path
+) -> None:
     lake = str(tmp_path / "lake")
     topics.create("Orders", queues=2)
     topics.create("Again", queues=2)
@@ -78,6 +86,9 @@ def test_from_topics_to_a_lake_and_back(spark: SparkSession, topics: "Topics", t
     archived = done(topics, "archive", lake, "-t", "Orders", "--rows-per-batch", "15")
     assert "20 rows in, 20 out, 2 batches" in archived
     assert "│ Orders │   20 │   0 │" in archived
+    (kept,) = pipeline_runs.runs(kept_runs)
+    assert (kept.job, kept.place, kept.ending) == ("archive", lake, "ended")
+    assert kept.queries["archive"].topics == {"Orders": pipeline_runs.TopicRun(20, 0)}
     topics.send("Orders", 0, b"newest")
     shown = done(topics, "history", lake, "--limit", "1")
     assert "newest" in shown
