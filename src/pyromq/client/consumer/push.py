@@ -111,7 +111,7 @@ class PushConsumer(Consumer[_Parts]):
         else:
             stream = MessageStream(topic, self._check_loop)
             if self._spans is not None:
-                setattr(stream, "next_for", self._spans.receiving_one(stream.next_for))  # noqa: B010
+                stream.observe(self._spans.receiving_one)
             self._handlers.put(topic, stream)
 
         def refused(problem: PyroError) -> None:

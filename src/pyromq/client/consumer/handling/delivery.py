@@ -1,11 +1,13 @@
 """Concurrent delivery: messages go to handlers in no particular order, up to `concurrency` at a time.
 
 A worker task takes messages until none is left. Another worker is started only when the running ones wait for
-something: handlers that never wait need no task of their own.
+something: handlers that never wait need no task of their own. The worker of a plain function has a thread
+take messages for a moment; another thread is started only when those that run take long over each.
 """
 
 import asyncio
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Iterator
@@ -13,7 +15,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from math import ceil
 from operator import attrgetter
 from typing import Any, Protocol, cast
 
@@ -39,7 +40,9 @@ LATE_LEVEL = 3
 """The delay level of messages whose handler ran into its timeout."""
 
 _TURN_S = 0.005
-_MAX_FOR_A_THREAD = 32
+_LOOK_S = 0.001
+_QUICK = 8
+"""While each thread handles so many messages from one look to the next, no other is started."""
 _LOCAL_RETRY_S = 5.0
 _CLEAN_UP_S = 1.0
 """How long an async handler that was cut off may clean up."""
@@ -111,6 +114,21 @@ class Settling:
         counts.handled += work.calls
         counts.handle_ms += (now - work.started) * 1000
         counts.succeeded += len(work.messages)
+
+    @property
+    def settles_at_once(self) -> bool:
+        """Whether no broker must be told of each message that is done."""
+        return self._acknowledge is None
+
+    def done_one(
+        self, held: HeldQueue, message: ReceivedMessage, counts: Counts, started: float, now: float
+    ) -> None:
+        """The same as `done` for one message, if it settles at once."""
+        held.done(message)
+        held.last_done = now
+        counts.handled += 1
+        counts.handle_ms += (now - started) * 1000
+        counts.succeeded += 1
 
     def failed(self, work: Work, problem: BaseException, now: float) -> None:
         """Give back the failed messages; the rest of a batch is done."""
@@ -262,6 +280,9 @@ class ConcurrentDelivery(Delivery):
         """Whose handlers are called right now, without a piece of work for each."""
         self._yielding = 0
         self._is_hiring = False
+        self._taking = threading.Lock()
+        """Held by whoever takes messages from `_waiting`: the loop, and threads."""
+        self._taken_by_threads = 0
 
     def __repr__(self) -> str:
         return f"<ConcurrentDelivery waiting={self._waiting_messages} running={self.running}>"
@@ -293,34 +314,54 @@ class ConcurrentDelivery(Delivery):
             yield Lot(held, list(group), self._handlers.find(topic), self._stats.of(topic).total)
 
     def _offer(self, lot: Lot, stream: MessageStream) -> None:
-        started, tracing = self._clock.monotonic(), self._tracing
-        for message in lot.messages:
-            # A stream has no batches.
-            work = Work(lot.held, [message], stream, lot.counts, started)
-            if tracing is not None:
-                work.trace_id = tracing.begin(work.messages)
-            stream.offer(message, lot.held.closing.is_set, partial(self._settle, work))
+        is_dropped = lot.held.closing.is_set
+        if self._tracing is None:
+            stream.offer_all(
+                lot.messages, is_dropped, partial(self._settle_offered, lot, self._clock.monotonic())
+            )
+            return
+        while lot.waiting:
+            work = self._next(lot)  # a stream has no batches
+            stream.offer(work.messages[0], is_dropped, partial(self._settle, work))
+
+    def _settle_offered(
+        self, lot: Lot, started: float, message: ReceivedMessage, problem: BaseException | None
+    ) -> None:
+        if problem is None and self._settling.settles_at_once:
+            if not lot.held.is_dropped:
+                self._settling.done_one(lot.held, message, lot.counts, started, self._clock.monotonic())
+        else:
+            self._settle(Work(lot.held, [message], lot.handler, lot.counts, started), problem)
 
     # Workers
 
     def _hire(self) -> None:
-        """Start one worker at once, and more in the next turn of the loop if work is still waiting."""
+        """Start one worker at once, and more later if work is still waiting."""
         if self._is_hiring or len(self._workers) >= self._concurrency or not self._waiting_messages:
             return
         self._start_worker()
         self._is_hiring = True
-        self._loop.call_soon(self._hire_more, 1)
+        self._look_again(1)
 
-    def _hire_more(self, count: int) -> None:
+    def _look_again(self, count: int) -> None:
+        """In the next turn of the loop; threads get more time, to show how long they take."""
+        lot = self._head()
+        if lot is not None and isinstance(lot.handler, Handler) and not lot.handler.is_async:
+            self._loop.call_later(_LOOK_S, self._hire_more, count, self._taken_by_threads)
+        else:
+            self._loop.call_soon(self._hire_more, count)
+
+    def _hire_more(self, count: int, taken_before: int | None = None) -> None:
         free = min(self._waiting_messages, self._concurrency - len(self._workers))
         if free <= 0 or self._is_stopped:
             self._is_hiring = False
             return
-        if not self._yielding:
+        taken = 0 if taken_before is None else self._taken_by_threads - taken_before
+        if not self._yielding and taken < _QUICK * len(self._workers):
             for _ in range(min(count, free)):
                 self._start_worker()
             count *= 2
-        self._loop.call_soon(self._hire_more, count)
+        self._look_again(count)
 
     def _start_worker(self) -> None:
         worker = self._loop.create_task(self._work())
@@ -334,13 +375,9 @@ class ConcurrentDelivery(Delivery):
             self._workers.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _work_on(self) -> None:
-        clock, waiting = self._clock, self._waiting
+        clock = self._clock
         turn_ends = clock.monotonic() + _TURN_S
-        while waiting:
-            lot = waiting[0]
-            if not lot.waiting or lot.held.closing.is_set():
-                waiting.popleft()
-                continue
+        while (lot := self._head()) is not None:
             handler = lot.handler
             if type(handler) is not Handler:
                 self._settle(self._next(lot), NoHandler(f"the topic {lot.messages[0].topic} has no handler"))
@@ -357,6 +394,17 @@ class ConcurrentDelivery(Delivery):
                 await asyncio.sleep(0)
                 self._yielding -= 1
                 turn_ends = clock.monotonic() + _TURN_S
+
+    def _head(self) -> Lot | None:
+        """Whose messages come next."""
+        waiting = self._waiting
+        with self._taking:
+            while waiting:
+                lot = waiting[0]
+                if lot.waiting and not lot.held.closing.is_set():
+                    return lot
+                waiting.popleft()
+        return None
 
     def _next(self, lot: Lot) -> Work:
         """The next call of the handler."""
@@ -404,42 +452,54 @@ class ConcurrentDelivery(Delivery):
         self._settle(last, problem)
 
     async def _run_on_thread(self, handler: Handler, lot: Lot) -> None:
-        """Give a thread several messages: switching threads costs more than most handlers."""
-        size = min(ceil(self._waiting_messages / self._concurrency), _MAX_FOR_A_THREAD)
-        chunk: list[Work] = []
-        while len(chunk) < size and lot.waiting:
-            chunk.append(self._next(lot))
-            chunk[-1].started = 0.0
+        """Have a thread take messages for a moment: switching threads costs more than most handlers."""
         outcomes: list[tuple[Work, BaseException | None]] = []
+        # Traces begin on the loop, with one message at a time.
+        only = self._next(lot) if self._tracing is not None else None
         try:
-            running = self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk, outcomes)
+            running = self._loop.run_in_executor(self._threads, self._run_there, handler, outcomes, only)
         except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
             self.halt()
             return
-        self._running.update(chunk)
         try:
             await running
         finally:
-            self._running.difference_update(chunk)
-            # Also when the rest of the chunk is cut off.
-            for work, problem in outcomes:
-                self._settle(work, problem, work.ended)
+            # Also when the last one is cut off.
+            self._settle_all(outcomes)
 
-    def _run_chunk(
-        self, handler: Handler, chunk: list[Work], outcomes: list[tuple[Work, BaseException | None]]
+    def _run_there(
+        self, handler: Handler, outcomes: list[tuple[Work, BaseException | None]], only: Work | None
     ) -> None:
         """Runs on a thread."""
-        for work in chunk:
-            if work.held.closing.is_set() or self._is_stopped:
-                continue
-            work.started = self._clock.monotonic()
+        monotonic = self._clock.monotonic
+        turn_ends = monotonic() + _TURN_S
+        while (work := only or self._taken_by_thread(handler)) is not None:
+            self._running.add(work)
             problem: BaseException | None = None
             try:
                 handler.run_plain(work.messages, self._loop)
             except BaseException as failure:  # sys.exit() on a thread is only a failed handler
                 problem = failure
-            work.ended = self._clock.monotonic()
+            work.ended = monotonic()
+            self._running.discard(work)
             outcomes.append((work, problem))
+            if work.ended > turn_ends or only is not None:
+                return
+
+    def _taken_by_thread(self, handler: Handler) -> Work | None:
+        """The next messages, if this handler is for them."""
+        waiting = self._waiting
+        with self._taking:
+            while waiting and not self._is_stopped:
+                lot = waiting[0]
+                if not lot.waiting or lot.held.closing.is_set():
+                    waiting.popleft()
+                elif lot.handler is not handler:
+                    return None
+                else:
+                    self._taken_by_threads += 1
+                    return self._next(lot)
+        return None
 
     # Afterwards
 
@@ -456,11 +516,26 @@ class ConcurrentDelivery(Delivery):
             log_failure(problem, work.messages)
             self._settling.failed(work, problem, now)
 
+    def _settle_all(self, outcomes: list[tuple[Work, BaseException | None]]) -> None:
+        """Settle calls that have ended; those of one queue that succeeded, together."""
+        together: dict[tuple[int, int], Work] = {}
+        for work, problem in outcomes:
+            if problem is not None or work.is_settled or self._tracing is not None:
+                self._settle(work, problem, work.ended)
+                continue
+            first = together.setdefault((id(work.held), id(work.counts)), work)
+            if first is not work:
+                first.messages += work.messages
+                first.calls += 1
+                first.started -= work.ended - work.started
+        for work in together.values():
+            self._settle(work, None, work.ended)
+
     def give_back_late(self, timeout_s: float) -> int:
         """Give back messages whose handler exceeded the timeout, to free their queue; returns how many."""
         late = [
             work
-            for work in self._running
+            for work in list(self._running)
             if work.started and self._clock.monotonic() - work.started > timeout_s and not work.is_settled
         ]
         for work in late:
@@ -471,7 +546,9 @@ class ConcurrentDelivery(Delivery):
         return len(late)
 
     def unfinished(self) -> Iterable[ReceivedMessage]:
-        works = [work for work in self._running if work.started and not work.ended and not work.is_settled]
+        works = [
+            work for work in list(self._running) if work.started and not work.ended and not work.is_settled
+        ]
         lot = self._run
         current = lot.messages[lot.next - 1 : lot.next] if lot is not None else []
         return current + [message for work in works for message in work.messages]
@@ -481,9 +558,10 @@ class ConcurrentDelivery(Delivery):
 
     def halt(self) -> None:
         self._is_stopped = True
-        for lot in self._waiting:
-            lot.cut()
-        self._waiting.clear()
+        with self._taking:
+            for lot in self._waiting:
+                lot.cut()
+            self._waiting.clear()
 
 
 def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None:

@@ -17,6 +17,12 @@ from pyromq.errors import StateError
 Settle = Callable[[BaseException | None], None]
 """Called once with the error of a message, None if it was handled."""
 
+SettleOne = Callable[[ReceivedMessage, BaseException | None], None]
+"""The same for one of several messages."""
+
+Next = Callable[[Hashable], Awaitable[ReceivedMessage | None]]
+"""Returns the next message for a reader of a stream."""
+
 HandlerFunction = Callable[[ReceivedMessage], object] | Callable[[list[ReceivedMessage]], object]
 """Takes a message, or a list of messages if `batch_size` is set."""
 
@@ -83,12 +89,13 @@ class MessageStream:
         """`check_loop` raises on another loop than the consumer's, where readers would never be woken."""
         self.topic = topic
         self._check_loop = check_loop
-        self._waiting: deque[tuple[ReceivedMessage, Callable[[], bool], Settle]] = deque()
+        self._waiting: deque[tuple[ReceivedMessage, Callable[[], bool], SettleOne]] = deque()
         self._readers: deque[asyncio.Future[None]] = deque()
-        self._taken: dict[Hashable, tuple[ReceivedMessage, Settle]] = {}
+        self._taken: dict[Hashable, tuple[ReceivedMessage, SettleOne]] = {}
         self._all_settled: asyncio.Future[None] | None = None
         self._is_ended = False
         self._problem: BaseException | None = None
+        self._is_observed = False
 
     def __repr__(self) -> str:
         state = "ended" if self._is_ended else f"waiting={len(self._waiting)} taken={len(self._taken)}"
@@ -98,8 +105,15 @@ class MessageStream:
 
     def offer(self, message: ReceivedMessage, is_dropped: Callable[[], bool], settle: Settle) -> None:
         """Put a message in; `settle` is called with its outcome, unless it is dropped before it is taken."""
-        self._waiting.append((message, is_dropped, settle))
-        self._wake_one()
+        self.offer_all([message], is_dropped, lambda _, problem: settle(problem))
+
+    def offer_all(
+        self, messages: list[ReceivedMessage], is_dropped: Callable[[], bool], settle: SettleOne
+    ) -> None:
+        """The same for several messages."""
+        self._waiting.extend([(message, is_dropped, settle) for message in messages])
+        for _ in range(min(len(messages), len(self._readers))):
+            self._wake_one()
 
     async def handle(self, message: ReceivedMessage) -> None:
         """Put a message in and wait until it is done; for ordered consumers."""
@@ -139,9 +153,9 @@ class MessageStream:
         """
         me = reader if reader is not None else asyncio.current_task()
         if me in self._taken:
-            _, settle = self._taken.pop(me)
+            message, settle = self._taken.pop(me)
             if not is_failed:
-                settle(None)
+                settle(message, None)
         for task in list(self._taken):
             if isinstance(task, asyncio.Task):
                 task.add_done_callback(self._reader_ended)
@@ -160,21 +174,39 @@ class MessageStream:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        message = await self.next_for(asyncio.current_task())
+        me = asyncio.current_task()
+        message = None if self._is_observed else self._take(me)
+        if message is None:
+            # Another coroutine would cost more than most messages, so it is only for those who wait.
+            message = await self.next_for(me)
         if message is None:
             raise StopAsyncIteration
         return message
 
+    def observe(self, around: Callable[[Next], Next]) -> None:
+        """Have a function wrapped around `next_for`."""
+        setattr(self, "next_for", around(self.next_for))  # noqa: B010
+        self._is_observed = True
+
+    def _take(self, me: Hashable) -> ReceivedMessage | None:
+        """The next message, if one is there; the reader's last one is done now."""
+        taken = self._taken
+        if me in taken:
+            self._settle(me, None)
+        waiting = self._waiting
+        while waiting:
+            message, is_dropped, settle = waiting.popleft()
+            if not is_dropped():
+                taken[me] = (message, settle)
+                return message
+        return None
+
     async def next_for(self, me: Hashable) -> ReceivedMessage | None:
         """The next message for a reader, whose last one is done now; None after the last."""
-        if me in self._taken:
-            self._settle(me, None)
         while True:
-            while self._waiting:
-                message, is_dropped, settle = self._waiting.popleft()
-                if not is_dropped():
-                    self._taken[me] = (message, settle)
-                    return message
+            message = self._take(me)
+            if message is not None:
+                return message
             if self._is_ended:
                 if self._problem is not None:
                     raise self._problem
@@ -198,9 +230,10 @@ class MessageStream:
         raise StateError(f"only the current message of a reader can be retried, not {message!r}")
 
     def _settle(self, reader: Hashable, problem: BaseException | None) -> None:
-        _, settle = self._taken.pop(reader)
-        settle(problem)
-        self._tell_finisher()
+        message, settle = self._taken.pop(reader)
+        settle(message, problem)
+        if self._all_settled is not None:
+            self._tell_finisher()
 
     def _reader_ended(self, task: "asyncio.Task[Any]") -> None:
         if task in self._taken:

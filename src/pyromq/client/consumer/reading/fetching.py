@@ -4,8 +4,9 @@ An answer has messages, or none that match, or says that the offset is not in th
 Every answer also says which broker to ask next time.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from pyromq.client.consumer.reading.brokers import Brokers, Network
 from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
@@ -34,8 +35,7 @@ _MAX_OPENED_BYTES = 64 * 1024 * 1024
 """When the decompressed bodies of one answer exceed this, the rest waits for the next pull."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pulled:
+class Pulled(msgspec.Struct, frozen=True, gc=False):
     messages: list[ReceivedMessage]
     next_offset: int
     min_offset: int

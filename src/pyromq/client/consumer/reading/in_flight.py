@@ -133,7 +133,8 @@ class InFlight(Generic[M]):
 
     def done(self, message: M) -> None:
         """The message was handled, or given back to its broker."""
-        self.done_all((message,))
+        if self._messages.pop(message.queue_offset, None) is not None:
+            self._let_go(message.body_bytes)
 
     def done_all(self, messages: Iterable[M]) -> None:
         self._let_go(let_go(self._messages, messages))

@@ -22,10 +22,13 @@ class PoppedInFlight(InFlight[ReceivedMessage]):
             self.size_bytes += message.body_bytes
         self.last_pull_ms = self._clock.now_ms()
 
+    def done(self, message: ReceivedMessage) -> None:
+        if self._messages.pop(id(message), None) is not None:
+            self._let_go(message.body_bytes)
+
     def done_all(self, messages: Iterable[ReceivedMessage]) -> None:
         for message in messages:
-            if self._messages.pop(id(message), None) is not None:
-                self._let_go(message.body_bytes)
+            self.done(message)
 
     @property
     def committable(self) -> int:

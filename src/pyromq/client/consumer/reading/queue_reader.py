@@ -136,9 +136,11 @@ class QueueReader:
     async def _read(self) -> None:
         deliver, interval_s = self._reading.deliver, self._reading.interval_s
         while True:
-            await self._resumed.wait()
+            if self.is_paused:
+                await self._resumed.wait()
             held = self.held
-            await held.wait_for_room()
+            if not held.has_room:
+                await held.wait_for_room()
             if not held.may_be_pulled:
                 await asyncio.sleep(_UNLOCKED_PAUSE_S)
                 continue

@@ -123,6 +123,23 @@ async def test_plain_handlers_run_side_by_side_on_threads(bench: Bench) -> None:
     await held.wait_until_empty()
 
 
+async def test_a_plain_handler_that_takes_long_holds_up_no_other_message(bench: Bench) -> None:
+    others = threading.Semaphore(0)
+
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset:
+            others.release()
+            return
+        for _ in range(39):
+            assert others.acquire(timeout=60)
+
+    bench.handle(handle)
+    held = held_queue(*range(40))
+    deliver_all(bench.concurrent(concurrency=2), held)
+    await held.wait_until_empty()
+    assert bench.given_back.levels == []
+
+
 async def test_an_object_whose_call_is_async_and_a_partial_of_one_are_async_handlers(bench: Bench) -> None:
     class Handling:
         async def __call__(self, message: ReceivedMessage) -> None: ...
