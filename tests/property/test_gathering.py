@@ -1,6 +1,8 @@
 """Plain messages in batches: the compiled core writes what the general path writes, or declines."""
 
 import asyncio
+import traceback
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -199,34 +201,116 @@ async def test_only_so_many_are_gathered() -> None:
     assert producer.in_flight.count == 2
 
 
+async def result_of(promise: Any) -> SendResult:
+    await promise
+    value: SendResult = promise.value
+    return value
+
+
+async def begun(producer: Producer, count: int) -> "list[asyncio.Task[SendResult]]":
+    """Tasks that await the results of so many messages in one batch."""
+    promises = [producer.gathering.add(Message("Orders", b"%d" % number)) for number in range(count)]
+    tasks = [asyncio.create_task(result_of(promise)) for promise in promises]
+    await asyncio.sleep(0)
+    return tasks
+
+
+QUEUE = MessageQueue("Orders", "a", 1)
+
+
+def settle(batch: Any) -> None:
+    ids = [f"id-{number}" for number in range(len(batch))]
+    batch.settle(SendResult, ids, SendStatus.SEND_OK, QUEUE, 7, None, None, "moon")
+
+
 @compiled
 async def test_who_gives_up_is_left_out_and_the_others_get_their_results() -> None:
     producer = Producer()
-    futures = [producer.gathering.add(Message("Orders", b"%d" % number)) for number in range(4)]
-    futures[1].cancel()
+    tasks = await begun(producer, 4)
     (batch,) = producer.batches
     keys = batch.keys
+    tasks[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[1]
     batch.drop_cancelled()
     assert [entry.body for entry in decode_batch(batch.body)] == [b"0", b"2", b"3"]
     assert len(batch) == 3
-    futures[3].cancel()
-    queue = MessageQueue("Orders", "a", 1)
-    batch.settle(SendResult, ["i", "j", "k"], SendStatus.SEND_OK, queue, 7, None, None, "moon")
-    assert [await futures[0], await futures[2]] == [
-        SendResult(SendStatus.SEND_OK, keys[0], "i", queue, 7, None, None, "moon"),
-        SendResult(SendStatus.SEND_OK, keys[2], "j", queue, 8, None, None, "moon"),
+    tasks[3].cancel()
+    settle(batch)
+    assert [await tasks[0], await tasks[2]] == [
+        SendResult(SendStatus.SEND_OK, keys[0], "id-0", QUEUE, 7, None, None, "moon"),
+        SendResult(SendStatus.SEND_OK, keys[2], "id-1", QUEUE, 8, None, None, "moon"),
     ]
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[3]
     assert len(batch) == 0, "it keeps no messages"
+
+
+@compiled
+async def test_who_is_cancelled_after_the_answer_came_is_cancelled() -> None:
+    producer = Producer()
+    (task,) = await begun(producer, 1)
+    settle(producer.batches[0])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@compiled
+async def test_tasks_go_on_in_their_own_contexts() -> None:
+    producer = Producer()
+    name: ContextVar[int] = ContextVar("name")
+
+    async def send(number: int) -> int:
+        name.set(number)
+        await producer.gathering.add(Message("Orders", b"x"))
+        assert asyncio.current_task() in tasks
+        return name.get()
+
+    tasks = [asyncio.create_task(send(number)) for number in range(100)]
+    await asyncio.sleep(0)
+    settle(producer.batches[0])
+    assert await asyncio.gather(*tasks) == list(range(100))
+
+
+@compiled
+async def test_a_task_that_raises_keeps_nobody_waiting() -> None:
+    producer = Producer()
+
+    async def send() -> None:
+        await producer.gathering.add(Message("Orders", b"x"))
+        raise ValueError("after the answer")
+
+    failing = asyncio.create_task(send())
+    await asyncio.sleep(0)
+    tasks = await begun(producer, 3)
+    settle(producer.batches[0])
+    assert len(await asyncio.gather(*tasks)) == 3
+    with pytest.raises(ValueError, match="after the answer"):
+        await failing
 
 
 @compiled
 async def test_a_failure_is_everyones() -> None:
     producer = Producer()
-    futures = [producer.gathering.add(Message("Orders", b"x")) for _ in range(3)]
-    futures[0].cancel()
+    tasks = await begun(producer, 3)
+    tasks[0].cancel()
     problem = ValueError("no")
     producer.batches[0].fail(problem)
-    assert await asyncio.gather(*futures[1:], return_exceptions=True) == [problem] * 2
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(outcomes[0], asyncio.CancelledError)
+    assert outcomes[1:] == [problem] * 2
+    frames = [frame.name for frame in traceback.extract_tb(problem.__traceback__)]
+    assert frames.count("result_of") <= 1, "none adds to the traceback of the others"
+
+
+@compiled
+async def test_a_batch_that_is_cancelled_cancels_its_messages() -> None:
+    producer = Producer()
+    tasks = await begun(producer, 2)
+    producer.batches[0].cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 2
 
 
 @compiled

@@ -1,16 +1,22 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.protocol.message_id import UniqueKeys
+
+class Promise:
+    @property
+    def value(self) -> SendResult: ...
+    def __await__(self) -> Generator[Any, Any]: ...
+    def cancel(self, msg: object = None) -> bool: ...
 
 class PlainBatch:
     topic: str
     born_ms: int
     messages: list[Message]
     keys: list[str]
-    futures: list[asyncio.Future[SendResult]]
     size_bytes: int
     timer: asyncio.Handle | None
     is_closed: bool
@@ -49,4 +55,4 @@ class Gathering:
         body_limit: int,
         max_bytes: int,
     ) -> None: ...
-    def add(self, message: Message) -> asyncio.Future[SendResult] | None: ...
+    def add(self, message: Message) -> Promise | None: ...

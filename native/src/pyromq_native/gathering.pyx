@@ -1,12 +1,15 @@
 # cython: boundscheck=False, wraparound=False
 """Plain messages of a producer, gathered into batches: each is encoded at once, behind the one before it.
 
-A message costs its bytes in the request, its id, and the future of its result. Unusual messages are declined,
+A message costs its bytes in the request, its id, and a promise of its result. Unusual messages are declined,
 and the general path takes them.
 """
 
-from asyncio import InvalidStateError
+from asyncio import CancelledError
 from asyncio.events import _get_running_loop
+from contextvars import Context
+
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
@@ -20,12 +23,17 @@ cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 max_char)
     void *PyUnicode_DATA(object text)
 
+    unsigned long PyThread_get_thread_ident()
+    int PyContext_Enter(object context) except -1
+    int PyContext_Exit(object context) except -1
+
 cdef extern from "time.h" nogil:
     ctypedef int clockid_t
     cdef struct timespec:
         int64_t tv_sec
         long tv_nsec
     int CLOCK_REALTIME
+    int CLOCK_MONOTONIC
     int clock_gettime(clockid_t clock, timespec *now)
 
 cdef enum:
@@ -38,6 +46,13 @@ cdef enum:
     COUNTER_CHARS = 4
     MAX_FILLING = 4096
     FIRST_BYTES = 4096
+    WOKEN_AT_ONCE = 32
+    TURN_US = 4000
+
+cdef enum:
+    PENDING = 0
+    TOLD = 1
+    CANCELLED = 2
 
 cdef const char *HEX = b"0123456789ABCDEF"
 
@@ -54,6 +69,96 @@ cdef inline uint8_t *put_pair(
     return at + 1
 
 
+cdef inline int64_t _now_us() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec * 1000000 + now.tv_nsec // 1000
+
+
+@cython.no_gc
+@cython.freelist(512)
+cdef class Promise:
+    """The result of one message, to be awaited by one task at once; then `value` has it.
+
+    To a task it is a future. But all of a batch are told together, in one callback of the loop.
+    """
+
+    cdef public bint _asyncio_future_blocking
+    cdef readonly object value
+    cdef PlainBatch _batch
+    cdef object _key, _callback, _context
+    cdef Py_ssize_t _index
+    cdef int _state
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.done():
+            self._asyncio_future_blocking = True
+            return self
+        self.result()
+        raise StopIteration
+
+    def get_loop(self):
+        return self._batch._loop
+
+    cpdef bint done(self):
+        return self._state != PENDING or self._batch._is_settled
+
+    def cancelled(self):
+        return self._state == CANCELLED
+
+    def result(self):
+        if self._state == CANCELLED:
+            raise CancelledError()
+        if self.value is None:
+            self.value = self._batch._result_of(self._index, self._key)
+        return self.value
+
+    def add_done_callback(self, callback, *, context=None):
+        if self._callback is not None:
+            raise RuntimeError("a promise is awaited by one task")
+        if self.done():
+            self._batch._loop.call_soon(callback, self, context=context)
+        else:
+            self._callback = callback
+            self._context = context
+
+    def cancel(self, msg=None):
+        if self.done():
+            return False
+        self._state = CANCELLED
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._batch._loop.call_soon(callback, self, context=self._context)
+        self._context = None
+        return True
+
+    cdef int _tell(self) except -1:
+        """Wake the task that awaits it, in the task's context."""
+        callback, self._callback = self._callback, None
+        context, self._context = self._context, None
+        if self._state != PENDING:
+            return 0
+        self._state = TOLD
+        if callback is None:
+            return 0
+        try:
+            PyContext_Enter(context)
+        except (RuntimeError, TypeError):  # a context of the caller's own, or none
+            self._batch._loop.call_soon(callback, self, context=context)
+            return 0
+        try:
+            callback(self)
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+
 cdef class PlainBatch:
     """A batch that is being filled, and then sent."""
 
@@ -62,11 +167,16 @@ cdef class PlainBatch:
     cdef readonly int64_t born_ms
     cdef readonly list messages
     cdef readonly list keys
-    cdef readonly list futures
     cdef readonly Py_ssize_t size_bytes
     cdef public object timer
     cdef public bint is_closed
     """Whether it takes no more messages."""
+    cdef list _promises
+    cdef Py_ssize_t _told
+    cdef bint _is_settled
+    cdef object _loop, _nowhere, _problem, _traceback, _result, _status, _queue, _transaction_id, _recall, _region
+    cdef list _offset_ids
+    cdef int64_t _offset
     cdef uint8_t *_data
     cdef Py_ssize_t _room
 
@@ -76,12 +186,15 @@ cdef class PlainBatch:
     def __dealloc__(self):
         PyMem_Free(self._data)
 
-    def __init__(self, topic, int64_t born_ms):
+    def __init__(self, loop, nowhere, topic, int64_t born_ms):
+        """`nowhere`: a context that no task has, from which tasks can be woken in theirs."""
+        self._loop = loop
+        self._nowhere = nowhere
         self.topic = topic
         self.born_ms = born_ms
         self.messages = []
         self.keys = []
-        self.futures = []
+        self._promises = []
 
     def __len__(self):
         return len(self.messages)
@@ -98,6 +211,16 @@ cdef class PlainBatch:
             self._data = <uint8_t *>moved
         return self._data + self.size_bytes
 
+    cdef Promise _promise(self, message, key):
+        cdef Promise promise = Promise.__new__(Promise)
+        promise._batch = self
+        promise._key = key
+        promise._index = len(self._promises)
+        self.messages.append(message)
+        self.keys.append(key)
+        self._promises.append(promise)
+        return promise
+
     @property
     def body(self):
         """The body of the request."""
@@ -105,72 +228,105 @@ cdef class PlainBatch:
 
     def drop_cancelled(self):
         """Leave out messages whose caller was cancelled meanwhile."""
-        cdef list done = [future.done() for future in self.futures]
-        if True not in done:
+        cdef Py_ssize_t index, size
+        cdef Py_ssize_t read_at = 0
+        cdef Py_ssize_t write_at = 0
+        cdef Promise promise
+        cdef list messages = []
+        cdef list keys = []
+        cdef list promises = []
+        for promise in self._promises:
+            if promise._state != PENDING:
+                break
+        else:
             return
-        cdef Py_ssize_t index, read_at = 0, write_at = 0, size
-        cdef list kept = [[], [], []]
-        for index in range(len(done)):
+        for index in range(len(self._promises)):
+            promise = self._promises[index]
             size = get_uint32(self._data + read_at)
-            if not done[index]:
-                memmove(self._data + write_at, self._data + read_at, <size_t>size)
+            if promise._state == PENDING:
+                if write_at != read_at:
+                    memmove(self._data + write_at, self._data + read_at, <size_t>size)
                 write_at += size
-                kept[0].append(self.messages[index])
-                kept[1].append(self.keys[index])
-                kept[2].append(self.futures[index])
+                promise._index = len(promises)
+                promises.append(promise)
+                messages.append(self.messages[index])
+                keys.append(self.keys[index])
             read_at += size
         self.size_bytes = write_at
-        self.messages, self.keys, self.futures = kept
+        self.messages, self.keys, self._promises = messages, keys, promises
 
     def settle(self, result, list offset_ids not None, status, queue, int64_t offset, transaction_id, recall, region):
         """Everything is stored: `result` makes the SendResult of each message."""
-        cdef Py_ssize_t index
-        for index in range(len(self.futures)):
-            made = result(
-                status,
-                self.keys[index],
-                offset_ids[index],
-                queue,
-                offset + index,
-                transaction_id,
-                recall,
-                region,
-            )
-            try:
-                self.futures[index].set_result(made)
-            except InvalidStateError:
-                pass  # its caller was cancelled
-        self._forget()
+        self._result, self._offset_ids, self._status = result, offset_ids, status
+        self._queue, self._offset = queue, offset
+        self._transaction_id, self._recall, self._region = transaction_id, recall, region
+        self._settle()
 
     def fail(self, problem):
         """The batch was not stored."""
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(problem)
-        self._forget()
+        self._problem = problem
+        self._traceback = problem.__traceback__
+        self._settle()
 
     def cancel(self):
-        for future in self.futures:
-            future.cancel()
-        self._forget()
+        cdef Promise promise
+        for promise in self._promises:
+            promise.cancel()
+        self._settle()
 
-    cdef _forget(self):
-        """`Gathering` may remember the batch until the next one of its kind."""
-        self.messages, self.keys, self.futures = [], [], []
+    cdef _settle(self):
+        self._is_settled = True
+        # `Gathering` may remember the batch until the next one of its kind.
+        self.messages, self.keys = [], []
         PyMem_Free(self._data)
         self._data = NULL
         self._room = self.size_bytes = 0
+        self._loop.call_soon(self._tell, context=self._nowhere)
+
+    def _tell(self):
+        """Wake the tasks that await the results, for as long as one callback may take."""
+        cdef list promises = self._promises
+        cdef int64_t turn_ends = _now_us() + TURN_US
+        cdef Promise promise
+        try:
+            while self._told < len(promises):
+                promise = promises[self._told]
+                self._told += 1
+                promise._tell()
+                if not self._told % WOKEN_AT_ONCE and _now_us() > turn_ends:
+                    break
+        finally:
+            if self._told < len(promises):
+                self._loop.call_soon(self._tell, context=self._nowhere)
+            else:
+                self._promises = []
+
+    cdef object _result_of(self, Py_ssize_t index, key):
+        if self._problem is not None:
+            # They share it: without this, each adds its own frames to one traceback.
+            raise self._problem.with_traceback(self._traceback)
+        return self._result(
+            self._status,
+            key,
+            self._offset_ids[index],
+            self._queue,
+            self._offset + index,
+            self._transaction_id,
+            self._recall,
+            self._region,
+        )
 
 
 cdef class Gathering:
     cdef PlainMessages _plain
     cdef InFlightCounts _in_flight
     cdef dict _topics, _filling
-    cdef object _loop, _new_future, _check_loop, _find_topic, _unique_keys, _now_ms, _begin, _flush
+    cdef object _loop, _nowhere, _check_loop, _find_topic, _unique_keys, _now_ms, _begin, _flush
     cdef bytes _suffix, _start
     cdef Py_ssize_t _body_limit, _max_bytes
     cdef int64_t _moment_ms
     cdef uint32_t _counter, _counters_left
+    cdef unsigned long _thread
 
     def __init__(
         self,
@@ -203,7 +359,8 @@ cdef class Gathering:
         self._now_ms = now_ms
         self._check_loop = check_loop
         self._loop = _get_running_loop()
-        self._new_future = self._loop.create_future
+        self._nowhere = Context()
+        self._thread = PyThread_get_thread_ident()
         self._begin = begin
         self._flush = flush
         self._suffix = suffix.encode()
@@ -241,8 +398,8 @@ cdef class Gathering:
         return key
 
     def add(self, message):
-        """The future result; None if the general path must take the message, or too much is in flight."""
-        if _get_running_loop() is not self._loop:
+        """The promise of a result; None if the general path must take the message, or too much is in flight."""
+        if PyThread_get_thread_ident() != self._thread:
             self._check_loop()
         cdef Plain plain
         if not self._plain.read(message, self._body_limit, &plain):
@@ -286,21 +443,21 @@ cdef class Gathering:
             at = put_pair(at, b"TAGS", 4, plain.tags.at, plain.tags.size)
         at = put_pair(at, b"UNIQ_KEY", 8, <const char *>PyUnicode_DATA(key), key_size)
         memcpy(at, PyBytes_AS_STRING(self._suffix), <size_t>suffix_size)
-        future = self._new_future()
+        cdef Promise promise = batch._promise(message, key)
         batch.size_bytes += size
-        batch.messages.append(message)
-        batch.keys.append(key)
-        batch.futures.append(future)
         if batch.size_bytes >= self._max_bytes:
             self._flush(batch)
-        return future
+        return promise
 
     cdef PlainBatch _next_batch(self, place, PlainBatch full, topic, int64_t now_ms):
+        # Here, not for each message: this look costs a system call.
+        if _get_running_loop() is not self._loop:
+            self._check_loop()
         if full is not None and not full.is_closed:
             self._flush(full)
         if len(self._filling) >= MAX_FILLING:
             self._filling.clear()  # they are sent when their time has come
-        cdef PlainBatch batch = PlainBatch(topic, now_ms)
+        cdef PlainBatch batch = PlainBatch(self._loop, self._nowhere, topic, now_ms)
         self._filling[place] = batch
         self._begin(batch)
         return batch

@@ -4,9 +4,8 @@ A plain message has no unusual properties and needs no queue of its own. Others 
 path, in batches of their own; without the compiled core, all are.
 """
 
-import asyncio
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pyromq.client.batching import Accumulator
 from pyromq.client.in_flight_limit import InFlightLimit
@@ -16,9 +15,12 @@ from pyromq.client.values import Message, SendResult
 from pyromq.clock import SystemClock
 from pyromq.compiled import twin
 
+if TYPE_CHECKING:
+    from pyromq_native.gathering import Promise
+
 _native = twin("gathering")
 
-Gather: TypeAlias = Callable[[Message], asyncio.Future[SendResult] | None]
+Gather: TypeAlias = "Callable[[Message], Promise | None]"
 
 
 class Parts(Protocol):
@@ -36,7 +38,7 @@ class Parts(Protocol):
     def accumulator(self) -> Accumulator[SendResult] | None: ...
 
 
-def gathering(parts: Parts, max_bytes: int) -> Gather | None:
+def gathering(parts: Parts, max_bytes: int) -> "Gather | None":
     """None for producers that do not batch, and without the compiled core."""
     session, accumulator = parts.session, parts.accumulator
     if _native is None or accumulator is None:

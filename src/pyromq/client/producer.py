@@ -219,8 +219,9 @@ class Producer:
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         if queue is None and selector is None and sharding_key is None:
             if timeout_s is None:
-                if parts.gather is not None and (gathered := parts.gather(message)) is not None:
-                    return await gathered
+                if parts.gather is not None and (promise := parts.gather(message)) is not None:
+                    await promise
+                    return promise.value
                 if parts.quick is not None and (begun := parts.quick.begin(message)) is not None:
                     return await parts.quick.finish(begun)
             return await parts.send(parts.prepare(message), None, timeout_s)
