@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyromq.filtering.tags import parse_tags
+from pyromq.spark import by_offsets
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.columns import read_columns
 from pyromq.spark.fetch import Chunk, Fetch, report_loss
@@ -47,6 +48,9 @@ def read_span(
     cluster: Cluster, options: ReadOptions, schema: StructType, span: Span
 ) -> Iterator[pa.RecordBatch]:
     rows = _Rows(options, schema, span)
+    if rows.are_offsets and by_offsets.is_whole(cluster, span):
+        yield from by_offsets.batches(span, rows.schema, rows.constants, MAX_ROWS)
+        return
     for chunk in Fetch(cluster, span, options):
         batch = rows.batch(chunk)
         for first in range(0, batch.num_rows, MAX_ROWS):
@@ -59,27 +63,28 @@ class _Rows:
     def __init__(self, options: ReadOptions, schema: StructType, span: Span) -> None:
         self._options = options
         self._span = span
-        self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._constants = {
+        self.schema = to_arrow_schema(schema, timezone="UTC")
+        self.constants = {
             "topic": pa.scalar(span.queue.topic),
             "brokerName": pa.scalar(span.queue.broker),
             "queueId": pa.scalar(span.queue.queue_id, pa.int32()),
         }
         self._tags = parse_tags(options.tags)
-        self._names = self._schema.names
+        self._names = self.schema.names
         if not self._tags.wants_all and "tags" not in self._names:
             self._names = [*self._names, "tags"]
+        self.are_offsets = by_offsets.COLUMNS.issuperset(self._names) and not options.is_filtered
         self._convert = None
-        if "value" in self._schema.names:
-            self._convert = conversion(options, self._schema.field("value").type)
+        if "value" in self.schema.names:
+            self._convert = conversion(options, self.schema.field("value").type)
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
         end = min(chunk.end, self._span.end)
-        count, columns = read_columns(chunk.bodies, self._names, self._constants, chunk.start, end)
+        count, columns = read_columns(chunk.bodies, self._names, self.constants, chunk.start, end)
         if count < end - chunk.start and not self._options.is_filtered:
             self._report_gaps(chunk, end)
         batch = pa.RecordBatch.from_arrays(
-            [self._fitted(columns[field.name], field) for field in self._schema], schema=self._schema
+            [self._fitted(columns[field.name], field) for field in self.schema], schema=self.schema
         )
         if self._tags.wants_all:
             return batch
