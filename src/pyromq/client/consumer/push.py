@@ -195,7 +195,16 @@ class PushConsumer(Consumer[_Parts]):
 
         def open_reader(queue: MessageQueue, _: int, owner: Owner, reading: Reading) -> QueueReader:
             limit, invisible_s = settings.pull_batch_size, settings.invisible_s
-            return PopReader(queue, owner, reading, popping, limit, invisible_s, outcomes.abandon)
+            return PopReader(
+                queue,
+                owner,
+                reading,
+                popping,
+                limit,
+                invisible_s,
+                outcomes.abandon,
+                in_order=settings.ordered,
+            )
 
         return QueueWork(
             deliver=deliver,
@@ -205,6 +214,7 @@ class PushConsumer(Consumer[_Parts]):
             interval_s=settings.pull_interval_s,
             consume=handling.handle_now,
             pops=True,
+            pops_by_queue=settings.ordered,
             open=open_reader,
         )
 
@@ -224,7 +234,7 @@ class PushConsumer(Consumer[_Parts]):
             background.every(settings.invisible_s / _RENEWALS_PER_TIME, renew, "renewal")
         else:
             background.every(settings.commit_interval_s, membership.assigned.commit, "commit")
-        if settings.ordered and not settings.broadcast:
+        if settings.ordered and popped is None and not settings.broadcast:
             background.every(RENEWAL_S, membership.assigned.renew_locks, "locks")
         if isinstance(delivery, ConcurrentDelivery):
             late, timeout_s = delivery.give_back_late, settings.handler_timeout_s

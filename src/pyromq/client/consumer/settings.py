@@ -102,9 +102,8 @@ class PushSettings(ConsumerSettings):
     def verify_together(self) -> None:
         if self.mode == "pull":
             return
-        if self.ordered or self.broadcast:
-            name = "ordered" if self.ordered else "broadcast"
-            raise ConfigError(name, True, 'False with mode="pop"')
+        if self.broadcast:
+            raise ConfigError("broadcast", True, 'False with mode="pop"')
         if isinstance(self.start_from, datetime):
             raise ConfigError("start_from", self.start_from, '"first" or "last" with mode="pop"')
         if self.pull_batch_size > MAX_POPPED_AT_ONCE:

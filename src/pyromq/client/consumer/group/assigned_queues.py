@@ -36,7 +36,7 @@ class QueueWork:
     the offset that may be committed, None if there is none. `commits`, `interval_s`: see `Reading`. `consume`
     handles a message for an operator; None where the application polls. `reads_retries`: the group's retry
     topic is subscribed to, too, as soon as any topic is. `pops`: brokers divide the queues, and know where
-    the group is; `open` makes the reader of a queue.
+    the group is; `pops_by_queue`: each queue by itself. `open` makes the reader of a queue.
     """
 
     deliver: Callable[[QueueReader, list[ReceivedMessage]], None]
@@ -49,6 +49,7 @@ class QueueWork:
     consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None
     reads_retries: bool = False
     pops: bool = False
+    pops_by_queue: bool = False
     open: Callable[[MessageQueue, int, Owner, Reading], QueueReader] = QueueReader
 
 

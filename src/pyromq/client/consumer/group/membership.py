@@ -102,6 +102,7 @@ class Membership:
             self._divided_topics,
             self.assigned.hold,
             pops=work.pops,
+            by_queue=work.pops_by_queue,
             interval_s=settings.rebalance_interval_s,
             troubles=reading.troubles,
         )

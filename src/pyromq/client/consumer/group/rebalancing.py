@@ -42,7 +42,8 @@ Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
 
 
 class Rebalancing:
-    """`rule` is None where every member reads all queues. `pops`: brokers divide the queues.
+    """`rule` is None where every member reads all queues. `pops`: brokers divide the queues. `by_queue`: what
+    a broker calls any queue is each of them.
 
     `by_hand`: the queues of each topic that the application assigned; no rule is applied then.
     """
@@ -57,6 +58,7 @@ class Rebalancing:
         apply: Apply,
         *,
         pops: bool = False,
+        by_queue: bool = False,
         interval_s: float = INTERVAL_S,
         troubles: Troubles | None = None,
     ) -> None:
@@ -65,6 +67,7 @@ class Rebalancing:
         self._client_id = client_id
         self._rule = rule
         self._pops = pops
+        self._by_queue = by_queue
         self.by_hand: Mapping[str, set[MessageQueue]] | None = None
         self._topics = topics
         self._apply = apply
@@ -173,9 +176,21 @@ class Rebalancing:
         answer = await self._ask(route, QueryAssignment(body=asked))
         assigned = answer.body.message_queue_assignments
         if any(each.mode is MessageRequestMode.POP for each in assigned):
-            return {each.message_queue for each in assigned if each.message_queue is not None}
-        brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
-        return {MessageQueue(topic=topic, broker_name=name, queue_id=ANY_QUEUE) for name in brokers}
+            found = {each.message_queue for each in assigned if each.message_queue is not None}
+        else:
+            brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
+            found = {MessageQueue(topic=topic, broker_name=name, queue_id=ANY_QUEUE) for name in brokers}
+        return self._each_of(found, route) if self._by_queue else found
+
+    def _each_of(self, found: set[MessageQueue], route: Route) -> set[MessageQueue]:
+        """Every queue of the brokers of which any queue was assigned, instead of that."""
+        any_of = {queue.broker_name for queue in found if queue.queue_id == ANY_QUEUE}
+        each = {queue for queue in found if queue.queue_id != ANY_QUEUE}
+        for queue in route.subscribe_queues:
+            name = route.broker_of(queue)
+            if name in any_of:
+                each.add(MessageQueue(topic=route.topic, broker_name=name, queue_id=queue.queue_id))
+        return each
 
     async def _members(self, route: Route) -> list[str]:
         answer = await self._ask(route, GetConsumerIds(consumer_group=self._group))

@@ -104,12 +104,25 @@ class Settling:
         return f"<Settling unfinished={len(self._tasks)}>"
 
     def done(self, work: Work, now: float) -> None:
-        held, counts = work.held, work.counts
+        held = work.held
         if self._acknowledge is None:
             held.done_all(work.messages)
         else:
             for message in work.messages:
                 self._succeeded(held, message)
+        self._count(work, now)
+
+    async def finish(self, work: Work, now: float) -> None:
+        """The same; returns when brokers know it."""
+        acknowledge = self._acknowledge
+        if acknowledge is None:
+            self.done(work, now)
+            return
+        self._count(work, now)
+        await asyncio.gather(*(self._end(acknowledge, work.held, each) for each in work.messages))
+
+    def _count(self, work: Work, now: float) -> None:
+        held, counts = work.held, work.counts
         held.last_done = now
         counts.handled += work.calls
         counts.handle_ms += (now - work.started) * 1000

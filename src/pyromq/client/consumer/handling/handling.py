@@ -105,6 +105,8 @@ class Handling:
                 if is_shared:
                     await retries.send_again(message, is_dead=True)
                     dead_letters.tell(message, reason)
+                if self.popped is not None:
+                    await self.popped.acknowledge(message)
 
             self.delivery = OrderedDelivery(
                 parts, put_aside=put_aside, max_times=settings.max_retries, suspend_s=settings.suspend_s

@@ -105,7 +105,7 @@ class OrderedDelivery(Delivery):
             if held.is_dropped:
                 return
             now = self._clock.monotonic()
-            self._settling.done(work, now)
+            await self._settling.finish(work, now)
             if self._tracing is not None:
                 self._tracing.end(trace_id, messages, problem, now - started)
             if problem is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from uuid import uuid4
 
 from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
@@ -36,7 +37,8 @@ class PoppedInFlight(InFlight[ReceivedMessage]):
 
 
 class PopReader(QueueReader):
-    """`limit` and `invisible_s` are those of each pop. `abandon` gets messages that arrive after the stop."""
+    """`limit` and `invisible_s` are those of each pop. `abandon` gets messages that arrive after the stop.
+    With `in_order` the messages of the queue come in order, and `limit` of them at most are held."""
 
     def __init__(
         self,
@@ -47,6 +49,8 @@ class PopReader(QueueReader):
         limit: int,
         invisible_s: float,
         abandon: Callable[[list[PoppedMessage]], None],
+        *,
+        in_order: bool = False,
     ) -> None:
         super().__init__(queue, 0, owner, reading)
         self.held = PoppedInFlight(queue, 0, reading.thresholds, reading.clock)
@@ -55,12 +59,14 @@ class PopReader(QueueReader):
         self._invisible_s = invisible_s
         self._abandon = abandon
         self._asked: asyncio.Task[list[PoppedMessage]] | None = None
+        self._in_order = in_order
+        self._attempt_id: str | None = None
 
     async def _read(self) -> None:
         held, reading = self.held, self._reading
         while True:
             await self._resumed.wait()
-            await held.wait_for_room()
+            await (held.wait_until_empty() if self._in_order else held.wait_for_room())
             try:
                 self._asked = asyncio.create_task(self._pop(), name=f"pop {self.queue}")
                 messages = await asyncio.shield(self._asked)
@@ -95,9 +101,18 @@ class PopReader(QueueReader):
     async def _pop(self) -> list[PoppedMessage]:
         started = self._clock.monotonic()
         queue = self.queue
+        if self._in_order and self._attempt_id is None:
+            self._attempt_id = uuid4().hex
         messages = await self._popping.pop(
-            queue.broker_name, self.subscription, self._limit, self._invisible_s, _WAIT_S, queue.queue_id
+            queue.broker_name,
+            self.subscription,
+            self._limit,
+            self._invisible_s,
+            _WAIT_S,
+            queue.queue_id,
+            self._attempt_id,
         )
+        self._attempt_id = None  # the answer has arrived
         self._pull_s = self._clock.monotonic() - started
         total = self._reading.stats.of(self.subscription.topic).total
         total.pulls += 1

@@ -11,6 +11,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.pop_receipt import (
     PopReceipt,
+    decode_order_counts,
     decode_start_offsets,
 )
 from pyromq.protocol.popped import ack_request, change_request, changed_receipt, receipt_of
@@ -56,7 +57,10 @@ class Popping:
         invisible_s: float,
         wait_s: float,
         queue_id: int = ANY_QUEUE,
+        attempt_id: str | None = None,
     ) -> list[PoppedMessage]:
+        """With an attempt id in order: nobody gets later messages of a queue until these are acknowledged.
+        The same id again gets the same messages, if their answer was lost."""
         request = PopMessage(
             consumer_group=self._group,
             topic=subscription.topic,
@@ -68,6 +72,8 @@ class Popping:
             init_mode=self._init_mode,
             exp_type=subscription.expression_type,
             exp=subscription.expression,
+            order=attempt_id is not None,
+            attempt_id=attempt_id,
             target_broker_name=broker_name,
         )
         answer = await self._session.call(self._address(broker_name), request, wait_s + self._timeout_s)
@@ -86,10 +92,15 @@ class Popping:
         self, broker_name: str, subscription: Subscription, answer: PopMessageAnswer
     ) -> list[PoppedMessage]:
         starts = decode_start_offsets(answer.start_offset_info or "")
+        counts = decode_order_counts(answer.order_count_info or "")
         shown = self._session.unwrap(subscription.topic)
         found = []
         for record in decode_records(answer.body):
             receipt = receipt_of(record, broker_name, answer, starts)
+            if receipt.is_ordered:
+                key = (receipt.retry_mark, record.queue_id)
+                count = counts.get((*key, record.queue_offset), counts.get((*key, None), 0))
+                record.reconsume_times = max(record.reconsume_times, count)
             queue = MessageQueue(topic=subscription.topic, broker_name=broker_name, queue_id=record.queue_id)
             (opened,) = open_message(record)
             found.append(PoppedMessage(opened, queue, shown, receipt))
