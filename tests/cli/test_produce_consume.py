@@ -438,6 +438,29 @@ def test_waiting_for_the_next_message_ends_though_the_signal_woke_nobody() -> No
     assert ended.value.exit_code == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_fails_because_of_a_signal_is_not_told(number: signal.Signals) -> None:
+    """A signal for the whole group also ends the processes that `finally` blocks need."""
+
+    def clean_up() -> None:
+        try:
+            raise ConnectionRefusedError("the helper is gone")
+        except ConnectionRefusedError as problem:
+            raise RuntimeError("cannot clean up") from problem
+
+    def work() -> None:
+        try:
+            signal.raise_signal(number)
+        finally:
+            clean_up()
+
+    with pytest.raises(click.exceptions.Exit) as ended, exit_on_signals():
+        work()
+    assert ended.value.exit_code == 128 + number
+    with pytest.raises(RuntimeError, match="cannot clean up"), exit_on_signals():
+        clean_up()
+
+
 @pytest.mark.parametrize("command", ["produce", "consume"])
 def test_a_terminal_shows_how_fast_it_goes(shell: Shell, topic: str, tmp_path: Path, command: str) -> None:
     lines = b"".join(b"%d\n" % number for number in range(1500))

@@ -17,8 +17,11 @@ _SIGNAL_EXIT_BASE = 128
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Inside, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that `finally` blocks run."""
-    number = signal.SIGINT
+    """Inside, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that `finally` blocks run.
+
+    What fails in them is not told: a signal for the whole group also ends the processes that they need.
+    """
+    number: signal.Signals | None = None
 
     def terminate(received: int, frame: FrameType | None) -> None:
         nonlocal number
@@ -28,13 +31,24 @@ def exit_on_signals() -> Iterator[None]:
     former = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
-    except KeyboardInterrupt:
+    except BaseException as problem:
+        if number is None and _follows_interrupt(problem):
+            number = signal.SIGINT
+        if number is None and isinstance(problem, BrokenPipeError):
+            _discard_stdout()
+            number = signal.SIGPIPE
+        if number is None:
+            raise
         raise click.exceptions.Exit(_SIGNAL_EXIT_BASE + number) from None
-    except BrokenPipeError:
-        _discard_stdout()
-        raise click.exceptions.Exit(_SIGNAL_EXIT_BASE + signal.SIGPIPE) from None
     finally:
         signal.signal(signal.SIGTERM, former)
+
+
+def _follows_interrupt(problem: BaseException | None) -> bool:
+    """Whether Ctrl-C is the reason, or the reason of the reason."""
+    while problem is not None and not isinstance(problem, KeyboardInterrupt):
+        problem = problem.__cause__ or problem.__context__
+    return problem is not None
 
 
 def _discard_stdout() -> None:
