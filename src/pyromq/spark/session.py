@@ -5,6 +5,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,15 @@ TUNED: Mapping[str, str] = {
     # A driver that dies while it writes its first offsets leaves a temporary file. Spark would refuse every
     # later start from that checkpoint.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+
+
+_LONGEST_PLACE_OF_SOCKETS = 60
+"""Of 104 bytes on some systems; Spark adds a name of 42."""
 
 
 def session(
@@ -50,7 +54,7 @@ def session(
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    for name, value in {**TUNED, **named}.items():
+    for name, value in {**TUNED, **_sockets(), **named}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     if metrics is not None:
@@ -58,6 +62,12 @@ def session(
 
         serve_lag(spark, *parse_address(metrics))
     return spark
+
+
+def _sockets() -> dict[str, str]:
+    """Unix sockets to the workers, unless their names would be too long for the system."""
+    has_room = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PLACE_OF_SOCKETS
+    return {"spark.python.unix.domain.socket.enabled": str(has_room).lower()}
 
 
 def prepare_environment() -> None:

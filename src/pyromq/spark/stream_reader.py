@@ -1,5 +1,7 @@
 """Streaming reads: Spark's face of `Progress` on the driver, and of spans on the executors."""
 
+import io
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +63,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
+        if isinstance(sys.exception(), EOFError):
+            # Spark has hung up, as it does at the end of every query. Its worker answers even so, in vain,
+            # and would print a traceback for each attempt.
+            sys.stderr = io.StringIO()
 
 
 class RefusedStreamReader(DataSourceStreamReader):

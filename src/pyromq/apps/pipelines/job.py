@@ -69,10 +69,11 @@ class Job:
         """A new session, or the active one of this process."""
         if find_spec("pyspark") is None or find_spec("pyarrow") is None:
             raise click.ClickException("pipelines run on Spark: pip install 'pyromq[spark]'")
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
-        from pyromq.spark.pipelines.quiet import quiet_session
+        from pyromq.spark.pipelines.quiet import java_has_ended, quiet_session
 
         running = SparkSession.getActiveSession()
         with exit_on_signals():
@@ -87,6 +88,10 @@ class Job:
                         spark.stop()
             except PySparkException as problem:
                 raise click.ClickException(short(str(problem))) from problem
+            except (Py4JError, ConnectionError):
+                if not java_has_ended():
+                    raise
+                raise click.ClickException("Spark's Java process has ended: it was killed") from None
 
     @contextmanager
     def reported(self, name: str, place: str | None, *, is_live: bool = True) -> "Iterator[Show]":

@@ -1,7 +1,10 @@
 """A session for programs that people watch: Spark says nothing unless something fails."""
 
 import atexit
+import logging
 import os
+import signal
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from functools import cache
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_REAPED_S = 5.0
+"""The connections of a killed process are closed before the process is gone."""
 _LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -25,15 +30,23 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 # Spark would say so if its own level for Python programs were another one.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
-# Their failures reach the program as exceptions as well.
-logger.queries.name = org.apache.spark.sql.execution.streaming
+# Their failures reach the program as exceptions as well. When it is stopped, every task fails.
+logger.queries.name = org.apache.spark.sql.execution
 logger.queries.level = off
 logger.tasks.name = org.apache.spark.scheduler
 logger.tasks.level = off
 logger.executors.name = org.apache.spark.executor
 logger.executors.level = off
-logger.commands.name = org.apache.spark.sql.execution.datasources
-logger.commands.level = off
+logger.blocks.name = org.apache.spark.storage
+logger.blocks.level = off
+logger.workers.name = org.apache.spark.api.python
+logger.workers.level = off
+logger.steps.name = org.apache.spark.util
+logger.steps.level = off
+logger.files.name = org.apache.hadoop
+logger.files.level = off
+logger.parquet.name = org.apache.parquet
+logger.parquet.level = off
 """
 
 
@@ -48,13 +61,40 @@ def quiet_session(
     chosen = {"spark.sql.shuffle.partitions": "4"} | dict(settings or {})
     flags = f"-Dlog4j2.configurationFile={_logging_file().as_uri()} {chosen.get(_JAVA_OPTIONS, '')}"
     named = {name.replace(".", "__"): value for name, value in (chosen | {_JAVA_OPTIONS: flags}).items()}
+    _hide_lost_calls()
     spark = session(app, master=master, memory=memory, metrics=metrics, **named)
+    # Spark's own handler calls the JVM, in the middle of another call, which neither survives.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # The last words of Python workers are not for people, and their errors are raised anyway.
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     java = jvm.java
     java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
     return spark
+
+
+def _hide_lost_calls() -> None:
+    """Calls to a JVM that is interrupted or gone raise; a traceback in the log for each is too much."""
+    root = logging.getLogger()
+    if not root.handlers:
+        ours = logging.StreamHandler()
+        ours.setLevel(logging.WARNING)
+        ours.addFilter(lambda record: record.name not in ("root", "py4j") and record.name[:5] != "py4j.")
+        root.addHandler(ours)
+
+
+def java_has_ended() -> bool:
+    """Whether Spark's JVM is gone that this process has started."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(_REAPED_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 @cache
