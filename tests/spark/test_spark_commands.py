@@ -62,6 +62,19 @@ def test_a_command_that_cannot_be_meant_is_refused(
     assert problem in " ".join(result.output.replace("│", " ").split())
 
 
+def test_a_time_that_is_none_is_named_with_its_option(
+    spark: SparkSession, topics: "Topics", tmp_path: Path
+) -> None:
+    topics.create("Orders", queues=1)
+    arguments = ("history", str(tmp_path / "lake"), "-t", "Orders")
+    for option in ("since", "until"):
+        result = run(*arguments, f"--{option}", "yesterday-ish", namesrv=topics.running.namesrv)
+        assert result.exit_code == 1
+        [line] = result.output.strip().splitlines()
+        assert f"{option}=yesterday-ish: expected a time like 2030-12-31T23:59" in line
+    assert "History" in done(topics, *arguments, "--since", "2024-1-2")
+
+
 def test_what_spark_says_in_pages_is_told_in_a_line(
     spark: SparkSession, tmp_path: Path, kept_runs: Path
 ) -> None:

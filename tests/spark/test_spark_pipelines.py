@@ -21,7 +21,7 @@ from pyromq.spark.pipelines.archive import archive
 from pyromq.spark.pipelines.display import picture, reported
 from pyromq.spark.pipelines.history import history
 from pyromq.spark.pipelines.lake import archived, condition, keep_batch
-from pyromq.spark.pipelines.replay import Journal, pace, replay
+from pyromq.spark.pipelines.replay import Journal, in_words, pace, replay
 from pyromq.spark.pipelines.tallies import Tally, TopicTally
 
 if TYPE_CHECKING:
@@ -150,15 +150,14 @@ def test_a_replay_sends_what_was_chosen_oldest_first_and_goes_on(
     archive(spark, topics.options("Orders"), lake)
     target = topics.options() | {"topic": "Again"}
     shown: list[int] = []
+    where = condition("tags IN ('a', 'b')", topics=("Orders",), since="2020-01-01", until="2222-01-01T10:00")
     # A run that had sent the first batch when it was interrupted.
-    Journal(spark, checkpoint).finish(0)
+    Journal(spark, checkpoint, in_words(lake, target, where, keeps_queues=True)).finish(0)
     tally = replay(
         spark,
         lake,
         target,
-        where=condition(
-            "tags IN ('a', 'b')", topics=("Orders",), since="2020-01-01", until="2222-01-01T10:00"
-        ),
+        where=where,
         rows_per_s=1000,
         keeps_queues=True,
         checkpoint=checkpoint,
@@ -170,7 +169,14 @@ def test_a_replay_sends_what_was_chosen_oldest_first_and_goes_on(
     )
     assert [int(row.value) for row in again] == list(range(50, 150))
     assert {(row.tags, row.queueId) for row in again} == {("b", 1)}
-    assert replay(spark, lake, target, checkpoint=checkpoint).rows_out == 0
+    again_with: dict[str, Any] = {"where": where, "keeps_queues": True, "checkpoint": checkpoint}
+    assert replay(spark, lake, target, **again_with).rows_out == 0
+    # Another replay would find that everything has been sent.
+    for other in ({"where": "true"}, {"keeps_queues": False}):
+        with pytest.raises(ConfigError, match=r"checkpoint=.*: expected a new directory for messages of"):
+            replay(spark, lake, target, **again_with | other)
+    with pytest.raises(ConfigError, match=r"this one is for .* to Again and the queues they had"):
+        replay(spark, lake, topics.options() | {"topic": "Elsewhere"}, **again_with)
     assert len({row.msgId for row in again}) == 100
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
 from pyromq.errors import ConfigError
 from pyromq.spark.queues import Queue, flatten
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 PARTITIONS = ("topic", "day", "batch")
 
@@ -91,14 +92,21 @@ def condition(
     since: str | None = None,
     until: str | None = None,
 ) -> str:
-    """A selection from a lake, as SQL."""
+    """A selection from a lake, as SQL; raises ConfigError if Spark does not understand a time."""
     parts = [f"({where})"]
     if topics:
         parts.append(f"topic IN ({', '.join(map(_quoted, topics))})")
-    for moment, compares in ((since, ">="), (until, "<")):
+    for name, moment, compares in (("since", since, ">="), ("until", until, "<")):
         if moment is not None:
+            _check_moment(name, moment)
             parts.append(f"timestamp {compares} timestamp({_quoted(moment)})")
     return " AND ".join(parts)
+
+
+def _check_moment(name: str, text: str) -> None:
+    understood = SparkSession.active().sql("SELECT try_cast(:text AS timestamp)", {"text": text}).collect()
+    if understood[0][0] is None:
+        raise ConfigError(name, text, "a time like 2030-12-31T23:59")
 
 
 def _quoted(text: str) -> str:

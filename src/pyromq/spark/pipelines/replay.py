@@ -11,8 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as fn
 
 from pyromq.clock import Clock, SystemClock
+from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.lake import read_lake
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen
 
@@ -24,6 +26,7 @@ ORDER = ("timestamp", "topic", "brokerName", "queueId", "offset")
 WRITTEN = ("value", "key", "tags", "properties", "topic")
 
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_JOURNAL = "batch int, replay string, what string"
 _STEPS_PER_S = 5
 """How often a second a limited replay sends something."""
 
@@ -44,7 +47,8 @@ def replay(
     `keeps_queues`: to the queue with the number it had; the topic must have that many.
     """
     chosen = read_lake(spark, lake).where(where)
-    journal = Journal(spark, checkpoint) if checkpoint is not None else None
+    what = in_words(lake, options, where, keeps_queues=keeps_queues)
+    journal = Journal(spark, checkpoint, what) if checkpoint is not None else None
     done = journal.last_batch if journal is not None else -1
     name = journal.name if journal is not None else uuid.uuid4().hex
     sizes = chosen.where(f"batch > {done}").groupBy("batch").count().orderBy("batch").collect()
@@ -63,6 +67,15 @@ def replay(
         show({"replay": tally})
     show({"replay": tally})
     return tally
+
+
+def in_words(
+    lake: str, options: Mapping[str, str], where: str = "true", *, keeps_queues: bool = False
+) -> str:
+    """What a replay sends, and whereto: it is continued only by one of which the same is said."""
+    target = dict(options).get("topic", "the topics they came from")
+    queues = " and the queues they had" if keeps_queues else ""
+    return f"messages of {lake.rstrip('/')} where {where}, to {target}{queues}"
 
 
 def _send(frame: "DataFrame", options: Mapping[str, str], rows_per_s: int | None) -> None:
@@ -97,17 +110,22 @@ def pace(
 
 
 class Journal:
-    """Which batches have been sent: a little table, on any file system that Spark can write to."""
+    """Which batches of what have been sent: a little table, on any file system that Spark can write to."""
 
-    def __init__(self, spark: "SparkSession", path: str) -> None:
+    def __init__(self, spark: "SparkSession", path: str, what: str) -> None:
+        """Raises ConfigError if the table is about something else than `what`."""
         self._spark = spark
         self._path = path
+        self._what = what
         try:
-            rows = spark.read.parquet(path).orderBy("batch").collect()
+            rows = spark.read.schema(_JOURNAL).parquet(path).orderBy("batch").collect()
         except AnalysisException:
             rows = []
         self.last_batch: int = rows[-1].batch if rows else -1
         self.name: str = rows[-1].replay if rows else uuid.uuid4().hex
+        # Earlier releases did not write what it was.
+        if (begun := rows[-1].what if rows else None) not in (None, what):
+            raise ConfigError("checkpoint", path, f"a new directory for {what}; this one is for {begun}")
         if not rows:
             self.finish(-1)
 
@@ -115,6 +133,9 @@ class Journal:
         return f"<Journal {self._path} last_batch={self.last_batch}>"
 
     def finish(self, batch: int) -> None:
-        row = self._spark.range(1).selectExpr(f"{batch} as batch", f"'{self.name}' as replay")
+        values = {"batch": fn.lit(batch), "replay": fn.lit(self.name), "what": fn.lit(self._what)}
+        row = self._spark.range(1, numPartitions=1).select(
+            *[each.alias(name) for name, each in values.items()]
+        )
         row.write.mode("append").parquet(self._path)
         self.last_batch = batch
