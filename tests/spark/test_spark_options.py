@@ -79,6 +79,7 @@ READ: list[tuple[bool, dict[str, str], str, Any]] = [
     (False, {"timeZone": "Europe/Berlin", "valueFormat": "json"}, "time_zone", "Europe/Berlin"),
     (False, {"kafka.group.id": "lake"}, "pull_group", "lake"),
     (False, {"kafka.group.id": "lake", "consumerGroup": "lake"}, "pull_group", "lake"),
+    (False, {"dropDuplicatesWithin": "1000"}, "drop_duplicates_within", 1000),
     (False, {"pullMessages": "32"}, "pull_messages", 32),
     (False, {"pullsInFlight": "2"}, "pulls_in_flight", 2),
 ]
@@ -157,6 +158,7 @@ WRITE: list[tuple[dict[str, str], str, Any]] = [
     ({}, "queue_by", "key"),
     ({"queueBy": "none"}, "queue_by", "none"),
     ({"mode": "transactional", "journal": "/data/journal"}, "journal", "/data/journal"),
+    ({"mode": "transactional", "journal": "/data/journal", "batchId": "7"}, "batch_id", 7),
     ({"idPrefix": "run-1"}, "id_prefix", "run-1"),
     ({"otel": "true"}, "otel", True),
     ({"traceparent": TRACEPARENT}, "traceparent", TRACEPARENT),
@@ -168,6 +170,14 @@ WRITE: list[tuple[dict[str, str], str, Any]] = [
 def test_write_options(given: dict[str, str], attribute: str, expected: Any) -> None:
     options: WriteOptions = write_options({"namesrv": "a:1"} | given)
     assert getattr(options, attribute) == expected
+
+
+@pytest.mark.parametrize("missing", ["mode", "journal"])
+def test_the_number_of_a_batch_needs_a_journal(missing: str) -> None:
+    given = {"namesrv": "a:1", "mode": "transactional", "journal": "/data/journal", "batchId": "7"}
+    del given[missing]
+    with pytest.raises(ConfigError, match="batchId=7: expected mode=transactional and journal with it"):
+        write_options(given)
 
 
 def test_a_prefix_makes_a_group_of_its_own_for_each_query() -> None:

@@ -1,6 +1,7 @@
 """A transactional sink: rows are visible when their batch is decided, once, wherever the driver dies."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,14 @@ from pyromq.spark.batch_journal import DIRECTORY, BatchJournal, Half
 from pyromq.spark.ending import Ending
 from pyromq.spark.options import WriteOptions, write_options
 from pyromq.spark.queues import Queue
-from pyromq.spark.transactional import TransactionalStreamWriter, commit, prepare, roll_back
+from pyromq.spark.transactional import (
+    Prepared,
+    TransactionalBatchWriter,
+    TransactionalStreamWriter,
+    commit,
+    prepare,
+    roll_back,
+)
 from pyromq.testing import cluster
 
 
@@ -116,3 +124,20 @@ def test_a_journal_reads_what_it_wrote(tmp_path: Path) -> None:
         journal.end(batch)
     assert not journal.is_decided(3)
     assert journal.is_decided(109)
+
+
+def test_a_numbered_batch_write_is_written_once_however_often_it_is_repeated(
+    options: WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbered = replace(options, journal=str(tmp_path), batch_id=3)
+    prepared = TransactionalBatchWriter(numbered).write(rows(0))
+    assert isinstance(prepared, Prepared)
+    journal = BatchJournal(str(tmp_path))
+    die_while_committing(prepared, options, journal, after=ROWS // 3, batch=3, monkeypatch=monkeypatch)
+    for _ in range(2):
+        writer = TransactionalBatchWriter(numbered)
+        writer.commit([writer.write(rows(0))])
+    assert numbers(options) == dict.fromkeys(range(ROWS), 1)
+    following = TransactionalBatchWriter(replace(numbered, batch_id=4))
+    following.commit([following.write(rows(1))])
+    assert numbers(options) == dict.fromkeys(range(2 * ROWS), 1)

@@ -57,6 +57,7 @@ def die_while_committing(
     journal: BatchJournal,
     *,
     after: int,
+    batch: int = 0,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The batch is decided, and so many of its messages are committed."""
@@ -69,4 +70,4 @@ def die_while_committing(
     with monkeypatch.context() as patched:
         patched.setattr(Ending, "commit", die)
         with pytest.raises(Died):
-            commit(prepared.halves, options, journal, 0)
+            commit(prepared.halves, options, journal, batch)

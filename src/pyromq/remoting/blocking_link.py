@@ -154,20 +154,38 @@ class Link:
             raise ConnectionLost(f"{self.address}: {problem}") from problem
 
     def receive(self) -> tuple[Frame, memoryview]:
+        """The next answer. Servers also send requests, which are passed over."""
         while True:
-            prefix = self._read(_PREFIX.size)
-            length, form_and_header = _PREFIX.unpack(prefix)
-            header_length, form = form_and_header & 0xFFFFFF, form_and_header >> 24
-            if not 4 <= length <= MAX_FRAME_BYTES or header_length > length - 4 or form > HeaderForm.BINARY:
-                raise RemoteProtocolError(f"{self.address} sent bytes that are not a frame")
-            content = self._read(length - 4)
-            header = bytes(content[:header_length])
-            is_json = form == HeaderForm.JSON
-            frame = decode_json_header(header) if is_json else decode_binary_header(header)
-            # Servers also send requests; this link ignores them.
+            frame, body = self._receive_frame()
             if frame.is_response:
                 self.waiting -= 1
-                return frame, content[header_length:]
+                return frame, body
+
+    def receive_request(self, timeout_s: float) -> Frame | None:
+        """The next frame if the server asks something in it; None if nothing begins to come for that long."""
+        is_buffered = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
+        if not is_buffered:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            if not poll.poll(timeout_s * 1000):
+                return None
+        frame, body = self._receive_frame()
+        if frame.is_response:
+            return None
+        frame.body = bytes(body)
+        return frame
+
+    def _receive_frame(self) -> tuple[Frame, memoryview]:
+        prefix = self._read(_PREFIX.size)
+        length, form_and_header = _PREFIX.unpack(prefix)
+        header_length, form = form_and_header & 0xFFFFFF, form_and_header >> 24
+        if not 4 <= length <= MAX_FRAME_BYTES or header_length > length - 4 or form > HeaderForm.BINARY:
+            raise RemoteProtocolError(f"{self.address} sent bytes that are not a frame")
+        content = self._read(length - 4)
+        header = bytes(content[:header_length])
+        is_json = form == HeaderForm.JSON
+        frame = decode_json_header(header) if is_json else decode_binary_header(header)
+        return frame, content[header_length:]
 
     def _read(self, size_bytes: int) -> memoryview:
         whole = self._options.allocate(size_bytes)

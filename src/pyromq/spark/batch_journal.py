@@ -6,6 +6,7 @@ when all are. A batch without either was not committed, and none of its messages
 """
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -44,6 +45,24 @@ class BatchJournal:
 
     def __repr__(self) -> str:
         return f"<BatchJournal {self._directory}>"
+
+    @property
+    def short_name(self) -> str:
+        """The same for all processes that use this journal."""
+        return hashlib.blake2b(self._directory.encode(), digest_size=6).hexdigest()
+
+    def decided_ms(self, batch: int) -> int | None:
+        """When a batch was decided that has not been ended; None for any other."""
+        info = self._files.get_file_info(f"{self._directory}/{batch}")
+        if info.type == fs.FileType.NotFound or self._exists(f"{batch}{_ENDED}"):
+            return None
+        return int(info.mtime_ns // 1_000_000)
+
+    def last_decided(self) -> int:
+        """The number of the last batch that is decided; -1 if there is none."""
+        names = fs.FileSelector(self._directory, allow_not_found=True)
+        batches = (info.base_name.removesuffix(_ENDED) for info in self._files.get_file_info(names))
+        return max((int(batch) for batch in batches if batch.isdecimal()), default=-1)
 
     def is_decided(self, batch: int) -> bool:
         return self._exists(f"{batch}{_ENDED}") or self._exists(str(batch))

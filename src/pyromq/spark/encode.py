@@ -33,6 +33,11 @@ from pyromq.spark.schema import ALL_COLUMNS
 
 _native = twin("rows_to_entries")
 
+SPARK_BATCH: Final = "SPARK_BATCH"
+"""A property of half messages: the short name of a batch journal, a colon, and the number of the batch."""
+
+_NOT_FROM_MAPS: Final = RESERVED_NAMES | {SPARK_BATCH}
+
 COLUMNS: Final = {
     "value": ("binary", "string"),
     "key": ("string", "binary"),
@@ -185,7 +190,7 @@ class OutgoingMessages:
         columns = self._batch.schema.names
         has_keys = "key" in columns or "keys" in columns
         kept = {name for name, is_given in ((KEYS, has_keys), (TAGS, "tags" in columns)) if not is_given}
-        return RESERVED_NAMES - kept
+        return _NOT_FROM_MAPS - kept
 
     @cached_property
     def properties(self) -> pa.BinaryArray:

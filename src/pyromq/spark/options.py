@@ -144,6 +144,7 @@ class ReadOptions(_EitherWay):
     max_records_per_partition: Count | None = setting(None, "The maximum number of messages of a partition.", check=POSITIVE)
     tags: str | None = setting(None, "Tags to read, like `a || b`; brokers apply the filter. Not together with `sqlFilter`.")
     sql: Sql | None = setting(None, "An SQL92 expression over the properties; brokers apply the filter.", key="sqlFilter")
+    drop_duplicates_within: Count | None = setting(None, "Leave out a message if one of this many messages before it in its queue has the same id: for topics that are written at least once. Each task reads that many messages before its own once more, and the ids of as many are in memory. Repeats that went to another queue stay; `dropDuplicatesWithinWatermark` finds these, with state.", check=POSITIVE)
     group: Group | None = setting(None, f"The group that brokers see reading; `{PULL_GROUP}` by default.", key="consumerGroup", alias="kafka.group.id")
     group_id_prefix: Group | None = setting(None, "Each query reads as a new group with this prefix instead; brokers remember every group they have seen.")
     commit_offsets: bool = setting(False, "The progress of the query is copied to `consumerGroup`, so that tools show its lag. No consumer may share the group.", only=STREAMS)
@@ -227,12 +228,16 @@ class WriteOptions(_EitherWay):
     mode: Literal["atLeastOnce", "transactional"] = setting("atLeastOnce", "`transactional` sends half messages and commits them with the micro-batch: a stream writes each row exactly once. It needs more requests, and no row may be delayed.")
     queue_by: Literal["key", "none"] = setting("key", "What chooses the queue of a row that has neither `queueId` nor `shardingKey`. `key`: rows of one key go to one queue, in their order; rows without a key, and all rows with `none`, are spread evenly.")
     journal: str | None = setting(None, "Where a transactional stream keeps which batches are committed; by default, in the directory of the option `checkpointLocation`.")
+    batch_id: Count | None = setting(None, "For a transactional write in `foreachBatch`, together with `journal`: the number of the batch. It is written once, however often Spark repeats it.", check=NOT_NEGATIVE)
     batch_bytes: Size = setting(1024 * 1024, "The maximum size of one send request.", check=POSITIVE)
     sends_in_flight: Count = setting(4, "How many send requests a task has in flight.", check=POSITIVE)
     group: Group = setting("pyromq-spark", "The producer group.", key="producerGroup")
     id_prefix: str | None = setting(None, "Message ids begin with this text instead of the query's id. In `foreachBatch`, give it with the number of the batch: ids then repeat if the batch does.")
 
     # fmt: on
+    def verify_together(self) -> None:
+        if self.batch_id is not None and (self.journal is None or self.mode != "transactional"):
+            raise ConfigError("batchId", self.batch_id, "mode=transactional and journal with it")
 
 
 def _keys(*options: type[Options]) -> dict[str, Setting]:

@@ -18,6 +18,7 @@ from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import SpanPartition
 from pyromq.spark.queues import Span
+from pyromq.spark.repeats import COLUMNS, Repeats, repeats_before
 from pyromq.spark.settling import settle_in
 from pyromq.spark.values import conversion
 
@@ -47,7 +48,10 @@ def read_partition(
 def read_span(
     cluster: Cluster, options: ReadOptions, schema: StructType, span: Span
 ) -> Iterator[pa.RecordBatch]:
-    rows = _Rows(options, schema, span)
+    repeats = None
+    if options.drop_duplicates_within is not None:
+        repeats = repeats_before(cluster, options, span, options.drop_duplicates_within)
+    rows = _Rows(options, schema, span, repeats)
     if rows.are_offsets and by_offsets.is_whole(cluster, span):
         yield from by_offsets.batches(span, rows.schema, rows.constants, MAX_ROWS)
         return
@@ -60,8 +64,11 @@ def read_span(
 class _Rows:
     """Turns chunks of one span into batches of one schema."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, span: Span) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, span: Span, repeats: Repeats | None = None
+    ) -> None:
         self._options = options
+        self._repeats = repeats
         self._span = span
         self.schema = to_arrow_schema(schema, timezone="UTC")
         self.constants = {
@@ -73,6 +80,8 @@ class _Rows:
         self._names = self.schema.names
         if not self._tags.wants_all and "tags" not in self._names:
             self._names = [*self._names, "tags"]
+        if repeats is not None:
+            self._names = [*self._names, *(name for name in COLUMNS if name not in self._names)]
         self.are_offsets = by_offsets.COLUMNS.issuperset(self._names) and not options.is_filtered
         self._convert = None
         if "value" in self.schema.names:
@@ -86,11 +95,14 @@ class _Rows:
         batch = pa.RecordBatch.from_arrays(
             [self._fitted(columns[field.name], field) for field in self.schema], schema=self.schema
         )
-        if self._tags.wants_all:
-            return batch
-        # Brokers compare hashes of tags, which may collide.
-        wanted = pa.array(sorted(self._tags.tags), pa.string())
-        return batch.filter(pc.is_in(columns["tags"], value_set=wanted))
+        is_wanted = None
+        if not self._tags.wants_all:
+            # Brokers compare hashes of tags, which may collide.
+            is_wanted = pc.is_in(columns["tags"], value_set=pa.array(sorted(self._tags.tags), pa.string()))
+        if self._repeats is not None:
+            is_first = pa.array(self._repeats.first_ones(columns["msgId"], columns["offset"]), pa.bool_())
+            is_wanted = is_first if is_wanted is None else pc.and_(is_first, is_wanted)
+        return batch if is_wanted is None else batch.filter(is_wanted)
 
     def _report_gaps(self, chunk: Chunk, end: int) -> None:
         """Name the messages that an answer should have and has not."""

@@ -4,6 +4,7 @@ The batch journal decides. A batch that Spark repeats after it was decided is no
 decided is sent with new ids, and what its earlier attempts sent is never committed.
 """
 
+import contextlib
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -16,16 +17,17 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyromq.errors import BadMessage, ConfigError
+from pyromq.errors import BadMessage, ConfigError, PyroError
 from pyromq.protocol import properties as props
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.sending import SendMessageAnswer
 from pyromq.spark.batch_journal import BatchJournal, Half
+from pyromq.spark.checks import checks_of_this_process
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.destinations import Destinations
-from pyromq.spark.encode import Ids, OutgoingMessages
+from pyromq.spark.encode import SPARK_BATCH, Ids, OutgoingMessages
 from pyromq.spark.ending import Ending
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
@@ -65,18 +67,25 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
 
 
 class TransactionalBatchWriter(DataSourceArrowWriter):
-    """All rows become visible when all tasks are done. A driver that dies in between leaves some uncommitted:
-    only a stream has a checkpoint that remembers."""
+    """All rows become visible when all tasks are done. A driver that dies in between leaves some uncommitted,
+    unless the write is a numbered batch of a stream, whose journal remembers."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Prepared(send_halves(iterator, self._options))
+        options = self._options
+        if options.batch_id is None or options.journal is None:
+            return Prepared(send_halves(iterator, options))
+        return prepare(iterator, options, BatchJournal(options.journal), options.batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        settle_in()
-        _ending(self._options).commit(_halves(messages))
+        options = self._options
+        if options.batch_id is None or options.journal is None:
+            settle_in()
+            _ending(options).commit(_halves(messages))
+            return
+        commit(_halves(messages), options, BatchJournal(options.journal), options.batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         roll_back(_halves(messages), self._options)
@@ -90,13 +99,18 @@ def prepare(
         for _ in batches:  # what computes the rows must still see their end
             pass
         return Prepared([])
-    return Prepared(send_halves(batches, options))
+    return Prepared(send_halves(batches, options, f"{journal.short_name}:{batch}"))
 
 
 def commit(halves: list[Half], options: WriteOptions, journal: BatchJournal, batch: int) -> None:
     """On return the batch is committed. After a crash it goes on where the last attempt was."""
     settle_in()
-    ending = _ending(options)
+    cluster = Cluster(options.access, links_of_this_worker(options.access))
+    ending = Ending(cluster, options.group)
+    with contextlib.suppress(PyroError):  # a broker that is away asks nothing
+        queues = {half.queue.broker: half.queue for half in halves}
+        brokers = {cluster.address(queue) for queue in queues.values()}
+        checks_of_this_process(options.access, options.group).serve(journal, brokers)
     if journal.is_decided(batch):
         # The driver died behind the decision; tasks of this attempt that came before it lost.
         ending.roll_back(halves)
@@ -112,24 +126,28 @@ def roll_back(halves: list[Half], options: WriteOptions) -> None:
     _ending(options).roll_back(halves)
 
 
-def send_halves(batches: Iterable[pa.RecordBatch], options: WriteOptions) -> list[Half]:
-    """On return a half message of each row is stored; an attempt that fails rolls its messages back."""
+def send_halves(
+    batches: Iterable[pa.RecordBatch], options: WriteOptions, batch: str | None = None
+) -> list[Half]:
+    """On return a half message of each row is stored; an attempt that fails rolls its messages back. `batch`
+    tells whoever answers for the batch which one it is."""
     settle_in()
     attempt = uuid.uuid4().hex
     halves: list[Half] = []
 
-    def stored(batch: SendBatch, answer: SendMessageAnswer) -> None:
-        assert batch.place is not None
-        assert batch.properties is not None
-        key = get_property(batch.properties, props.UNIQ_KEY) or ""
+    def stored(sent: SendBatch, answer: SendMessageAnswer) -> None:
+        assert sent.place is not None
+        assert sent.properties is not None
+        key = get_property(sent.properties, props.UNIQ_KEY) or ""
         log_offset = decode_offset_message_id(answer.msg_id).log_offset
-        halves.append(Half(batch.place, key, answer.queue_offset, log_offset))
+        halves.append(Half(sent.place, key, answer.queue_offset, log_offset))
 
     cluster = Cluster(options.access, links_of_this_worker(options.access))
     sender = Sender(cluster, options, first=hash(attempt), in_flight=_IN_FLIGHT, on_stored=stored)
     try:
         with traced(options, sender) as traceparent:
-            _send(batches, sender, options, Ids(attempt), traceparent)
+            mark = f"{SPARK_BATCH}\x01{batch}\x02" if batch is not None else ""
+            _send(batches, sender, options, Ids(attempt), traceparent, mark)
             sender.flush()
     except BaseException:
         Ending(cluster, options.group).roll_back(halves)
@@ -146,9 +164,10 @@ def _send(
     options: WriteOptions,
     ids: Ids,
     traceparent: str | None,
+    mark: str,
 ) -> None:
     destinations = Destinations(options.topic, sender.queues, keys_choose=options.queue_by == "key")
-    is_half = f"{props.TRANSACTION_PREPARED}\x01true\x02{props.PRODUCER_GROUP}\x01{options.group}\x02"
+    is_half = f"{props.TRANSACTION_PREPARED}\x01true\x02{props.PRODUCER_GROUP}\x01{options.group}\x02{mark}"
     for batch in batches:
         if not batch.num_rows:
             continue

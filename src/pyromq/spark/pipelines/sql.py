@@ -11,7 +11,7 @@ from pyspark.sql import functions as fn
 
 from pyromq.errors import ConfigError
 from pyromq.spark.encode import COLUMNS
-from pyromq.spark.options import for_readers, for_writers
+from pyromq.spark.options import for_readers, for_writers, write_options
 from pyromq.spark.pipelines.sql_script import Insert, Plain, Select, Statement, View, parse
 from pyromq.spark.pipelines.tables import show_frame
 from pyromq.spark.pipelines.tallies import OUT, Show, Tally, unseen, watch_all
@@ -162,7 +162,8 @@ def _started(plan: Plan, checkpoint: str, trigger: Mapping[str, Any]) -> "Stream
     if sink.format == CONSOLE:
         writer = writer.foreachBatch(partial(_print_batch, title=sink.name))
     elif (sink.format, mode) == (ROCKETMQ, "update"):
-        writer = writer.foreachBatch(partial(_send_batch, options=sink.sinks_options))
+        send = partial(_send_batch, options=sink.sinks_options, checkpoint=checkpoint)
+        writer = writer.foreachBatch(send)
     else:
         writer = writer.format(sink.format).options(**sink.sinks_options)
     return writer.trigger(**trigger).start() if trigger else writer.start()
@@ -173,10 +174,12 @@ def _print_batch(frame: "DataFrame", batch: int, title: str, limit: int = 20) ->
         show_frame(frame, f"{title}, batch {batch}", limit)
 
 
-def _send_batch(frame: "DataFrame", batch: int, options: Mapping[str, str]) -> None:
+def _send_batch(frame: "DataFrame", batch: int, options: Mapping[str, str], checkpoint: str) -> None:
     """For the mode update, which Spark does not offer to sinks in Python; with ids like any stream's."""
     query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     given = {"idPrefix": f"{query}:{batch}"} | dict(options)
+    if write_options(given).mode == "transactional":
+        given = {"journal": checkpoint} | given | {"batchId": str(batch)}
     frame.write.format(ROCKETMQ).options(**given).mode("append").save()
 
 
