@@ -1,0 +1,78 @@
+"""The part of `make chaos` about Spark: drivers die at any moment, and every row is where it was promised.
+
+    python -m tests.spark_kills [--kills N] [--minutes M] [--seed S] [--kinds archive,topic] [--each K]
+
+A round kills one pipeline `--each` times, at moments that follow from its seed, then runs it to its end and
+counts. The next round has the next pipeline and the next seed. A failure ends the campaign.
+"""
+
+import argparse
+import secrets
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from tests.spark_kills.jobs import KINDS
+from tests.spark_kills.programs import Pipeline
+from tests.spark_kills.rounds import run_round
+from tests.spark_kills.topics import topics_of
+from tests.support.fuzzing import ANY_SEED, explore, say
+from tests.support.scratch import IN_MEMORY
+
+from pyromq.testing import cluster
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="spark_kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--each", type=int, default=5, help="how often a round kills")
+    chosen = parser.parse_args(arguments)
+    kinds = chosen.kinds.split(",")
+    total: Counter[str] = Counter()
+    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
+
+    with (
+        tempfile.TemporaryDirectory(dir=IN_MEMORY, ignore_cleanup_errors=True) as scratch,
+        cluster() as running,
+        topics_of(running.namesrv, running.broker_address) as topics,
+    ):
+        Pipeline.loaded_classes = Path(scratch, "classes.jsa")
+        run_round("archive", topics, running.namesrv, Path(scratch, "first", "job"), Random(0), kills=0)
+
+        def one_round(seed: int) -> int:
+            kind = kinds[seed % len(kinds)]
+            again = f"--minutes 0 --each {chosen.each} --kinds {kind} --seed {seed}"
+            directory = Path(scratch, str(seed), "job")
+            try:
+                done = run_round(kind, topics, running.namesrv, directory, Random(seed), chosen.each)
+            except AssertionError as problem:
+                say(f"spark kills: FAILED: {kind}: {problem}\nTo see it again:")
+                say(f"python -m tests.spark_kills {again}")
+                return 1
+            total.update(done)
+            say(f"spark kills: {kind} seed {seed}: {_told(done)}")
+            return 0
+
+        ended, seed = explore(
+            first_seed, chosen.minutes, one_round, is_enough=lambda: _killed(total) >= chosen.kills
+        )
+    say(f"spark kills: seeds {first_seed} to {seed}: {_killed(total)} kills: {_told(total)}")
+    return ended
+
+
+def _killed(done: Counter[str]) -> int:
+    return done.total() - done["ended before"]
+
+
+def _told(done: Counter[str]) -> str:
+    return ", ".join(f"{count} × {what}" for what, count in done.most_common())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,286 @@
+"""The pipelines that are killed: what each has to do, where kills hurt most, and what must be there then."""
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar, Final
+
+import pyarrow.parquet as pq
+from tests.spark_kills.programs import Pipeline
+from tests.spark_kills.topics import Topics
+
+from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC
+
+ROWS: Final = 60
+"""How many messages each run finds that are new."""
+_BATCH: Final = ROWS // 2
+
+_CHECKPOINT: Final = (
+    "*/metadata",
+    "*/offsets/.*.tmp",
+    "*/offsets/[0-9]*",
+    "*/commits/.*.tmp",
+    "*/commits/[0-9]*",
+)
+_LAKE: Final = ("*.spark-staging*", "*/topic=*", *_CHECKPOINT)
+_DECISION: Final = ("*/rocketmq-commits/*.unfinished", "*/rocketmq-commits/[0-9]*", *_CHECKPOINT)
+_STREAM: Final = (
+    "CREATE TEMPORARY VIEW rows USING rocketmq OPTIONS"
+    " (subscribe '{}', startingOffsets 'earliest', maxOffsetsPerTrigger '{}');"
+)
+
+
+class Job(ABC):
+    """Numbers from a topic, somewhere else."""
+
+    places: ClassVar[tuple[str, ...]]
+    """Changes of its files at which a kill is worth trying."""
+
+    def __init__(self, topics: Topics, namesrv: str, directory: Path, name: str) -> None:
+        self.topics = topics
+        self.namesrv = namesrv
+        self.directory = directory
+        self.source, self.target = f"In-{name}", f"Out-{name}"
+        self.total = 0
+        topics.create(self.source)
+        topics.create(self.target)
+        self.pipeline = self.command()
+
+    def more(self) -> None:
+        self.topics.fill(self.source, map(str, range(self.total, self.total + ROWS)))
+        self.total += ROWS
+
+    @abstractmethod
+    def command(self) -> Pipeline: ...
+
+    @abstractmethod
+    def check(self) -> None:
+        """After a run that nobody disturbed."""
+
+    def run(self, *arguments: str) -> Pipeline:
+        return Pipeline(self.namesrv, self.directory, *arguments)
+
+    def sql(self, query: str, *arguments: str) -> Pipeline:
+        script = self.directory.with_name(f"{self.directory.name}.sql")
+        script.write_text(_STREAM.format(self.source, _BATCH) + query)
+        checkpoint = str(self.directory / "checkpoint")
+        return self.run("sql", str(script), "--once", "--checkpoint", checkpoint, *arguments)
+
+    def check_once(self, found: list[str]) -> None:
+        twice = {body: count for body, count in Counter(found).items() if count > 1}
+        missing = {str(number) for number in range(self.total)} - set(found)
+        assert not twice, f"more than once: {twice}"
+        assert not missing, f"missing: {sorted(missing)}"
+
+    def check_with_ids(self) -> None:
+        """At least once; what is there twice has its id twice."""
+        found = self.topics.ids(self.target)
+        self.check_once([body for body, _ in found])
+
+
+class Archive(Job):
+    places = _LAKE
+
+    def command(self) -> Pipeline:
+        lake = str(self.directory / "lake")
+        return self.run("archive", lake, "-t", self.source, "--rows-per-batch", str(_BATCH))
+
+    def check(self) -> None:
+        self.check_once(_parquet(self.directory / "lake"))
+
+
+class Files(Job):
+    """Spark's own sink for files."""
+
+    places = ("*/_spark_metadata/*", "*.parquet", *_CHECKPOINT)
+
+    def command(self) -> Pipeline:
+        out = str(self.directory / "out")
+        return self.sql("SELECT cast(value AS string) AS value FROM rows", "--sink", f"parquet={out}")
+
+    def check(self) -> None:
+        found: list[str] = []
+        for path in _committed(self.directory / "out"):
+            found += map(str, pq.read_table(path, partitioning=None).column("value").to_pylist())
+        self.check_once(found)
+
+
+class Topic(Job):
+    places = _CHECKPOINT
+
+    def command(self) -> Pipeline:
+        return self.sql("SELECT value FROM rows", "--sink", f"topic={self.target}")
+
+    def check(self) -> None:
+        self.check_with_ids()
+
+
+class TransactionalTopic(Job):
+    places = _DECISION
+
+    def command(self) -> Pipeline:
+        sink = ("--sink", f"topic={self.target}", "--sink-option", "mode=transactional")
+        return self.sql("SELECT value FROM rows", *sink)
+
+    def check(self) -> None:
+        self.check_once(self.topics.bodies(self.target))
+
+
+class State(Job):
+    """Sums by group, in transactions: each batch tells of the groups that changed, once."""
+
+    places = ("*/state/*.delta", *_DECISION)
+    GROUPS: ClassVar[int] = 5
+
+    def command(self) -> Pipeline:
+        options = f"topic '{self.target}', outputMode 'update', mode 'transactional'"
+        return self.sql(
+            f"CREATE TEMPORARY VIEW sums USING rocketmq OPTIONS ({options});"
+            f"INSERT INTO sums SELECT n % {self.GROUPS} AS key_of, count(*) AS many, sum(n) AS total FROM"
+            " (SELECT cast(cast(value AS string) AS int) AS n FROM rows) GROUP BY 1"
+        )
+
+    def check(self) -> None:
+        told: dict[int, list[tuple[int, int]]] = {}
+        for body in self.topics.bodies(self.target):
+            row = json.loads(body)
+            told.setdefault(row["key_of"], []).append((row["many"], row["total"]))
+        for group in range(self.GROUPS):
+            numbers = range(group, self.total, self.GROUPS)
+            assert max(told[group]) == (len(numbers), sum(numbers)), (group, told[group])
+            assert len(set(told[group])) == len(told[group]), f"told twice: {group} {sorted(told[group])}"
+
+
+class Replay(Job):
+    """A lake that somebody has archived before, to a topic."""
+
+    places = ("*/_temporary*", "*_SUCCESS", "*.parquet")
+    BATCHES: ClassVar[int] = 4
+
+    def command(self) -> Pipeline:
+        self.lake = self.directory.with_name(f"{self.directory.name}-lake")
+        archive = ("archive", str(self.lake), "-t", self.source, "--rows-per-batch", str(_BATCH))
+        self._archive = Pipeline(self.namesrv, self.lake, *archive)
+        checkpoint = str(self.directory / "checkpoint")
+        return self.run("replay", str(self.lake), "--to", self.target, "--checkpoint", checkpoint)
+
+    def more(self) -> None:
+        if not self.total:  # Spark need not start for a few rows each time
+            for _ in range(self.BATCHES):
+                super().more()
+            end = self._archive.run()
+            assert end.code == 0, end.said
+
+    def check(self) -> None:
+        self.check_with_ids()
+
+
+class Redrive(Job):
+    """Dead letters to the topic they came from."""
+
+    places = _CHECKPOINT
+
+    def __init__(self, topics: Topics, namesrv: str, directory: Path, name: str) -> None:
+        self.group = f"g-{name}"
+        topics.create(DLQ_PREFIX + self.group)
+        super().__init__(topics, namesrv, directory, name)
+
+    def command(self) -> Pipeline:
+        checkpoint = ("--redrive", "origin", "--checkpoint", str(self.directory / "checkpoint"))
+        return self.run("dlq", "-g", self.group, *checkpoint, "-O", f"maxOffsetsPerTrigger={_BATCH}")
+
+    def more(self) -> None:
+        bodies = map(str, range(self.total, self.total + ROWS))
+        self.topics.fill(DLQ_PREFIX + self.group, bodies, f"DLQ_ORIGIN_TOPIC\x01{self.target}\x02")
+        self.total += ROWS
+
+    def check(self) -> None:
+        self.check_with_ids()
+
+
+class RedriveToGroup(Redrive):
+    """Dead letters to their own group, which gets them again a second later."""
+
+    def command(self) -> Pipeline:
+        checkpoint = ("--redrive", "group", "--checkpoint", str(self.directory / "checkpoint"))
+        return self.run("dlq", "-g", self.group, *checkpoint, "-O", f"maxOffsetsPerTrigger={_BATCH}")
+
+    def check(self) -> None:
+        self.check_once(sorted(set(self.topics.bodies_soon(RETRY_PREFIX + self.group, self.total))))
+
+
+class Trace(Job):
+    """Traces to a lake, and the figures from there."""
+
+    places = _LAKE
+
+    def command(self) -> Pipeline:
+        self.topics.create(TRACE_TOPIC)
+        return self.run("trace", "--lake", str(self.directory / "lake"), "-t", self.source)
+
+    def more(self) -> None:
+        self.topics.fill(self.source, map(_traced, range(self.total, self.total + ROWS)))
+        self.total += ROWS
+
+    def check(self) -> None:
+        self.check_once([body.split("\x01")[5] for body in _parquet(self.directory / "lake")])
+
+
+KINDS: Final[dict[str, type[Job]]] = {
+    "archive": Archive,
+    "files": Files,
+    "topic": Topic,
+    "transactional": TransactionalTopic,
+    "state": State,
+    "replay": Replay,
+    "redrive": Redrive,
+    "redrive-group": RedriveToGroup,
+    "trace": Trace,
+}
+
+
+def _traced(number: int) -> str:
+    """What a producer and a consumer tell of one message."""
+    sent = [
+        "Pub",
+        "1000",
+        "region",
+        "tills",
+        "Payments",
+        str(number),
+        "",
+        "",
+        "host",
+        "3",
+        "5",
+        "0",
+        "id",
+        "true",
+    ]
+    begun = ["SubBefore", "1010", "region", "payers", f"r{number}", str(number), "0", ""]
+    ended = ["SubAfter", f"r{number}", str(number), "7", "true", "", "0"]
+    return "".join("\x01".join(record) + "\x02" for record in (sent, begun, ended))
+
+
+def _parquet(lake: Path) -> list[str]:
+    """All values, as every reader of Parquet sees them."""
+    found: list[str] = []
+    for path in lake.glob("topic=*/day=*/batch=*/*.parquet"):
+        found += [
+            value.decode() for value in pq.read_table(path, partitioning=None).column("value").to_pylist()
+        ]
+    return found
+
+
+def _committed(out: Path) -> list[str]:
+    """The files that Spark's sink calls its own: from the last compact list on, one list for each batch."""
+    lists = {path.name: path for path in (out / "_spark_metadata").iterdir() if path.name[0].isdigit()}
+    compact = max((int(name.split(".")[0]) for name in lists if name.endswith(".compact")), default=-1)
+    chosen = [lists[f"{compact}.compact"]] if compact >= 0 else []
+    chosen += [path for name, path in lists.items() if name.isdecimal() and int(name) > compact]
+    return [
+        json.loads(line)["path"].removeprefix("file://")
+        for path in chosen
+        for line in path.read_text().splitlines()[1:]
+    ]

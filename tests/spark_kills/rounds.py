@@ -1,0 +1,48 @@
+"""A round: one pipeline is killed again and again, with new messages each time; its totals are right then."""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+from tests.spark_kills.jobs import KINDS
+from tests.spark_kills.programs import HOWS, How, Moment, check_death
+from tests.spark_kills.topics import Topics
+
+_EVENTS = 60
+"""About so many changes of files are in a run."""
+_LATER_S = 0.05
+
+
+def run_round(
+    kind: str, topics: Topics, namesrv: str, directory: Path, chance: Random, kills: int
+) -> Counter[str]:
+    """How often it was killed in which way; AssertionError if a run or the totals are wrong."""
+    job = KINDS[kind](topics, namesrv, directory, f"{kind}-{chance.randrange(1 << 32):08x}")
+    done: Counter[str] = Counter()
+    for _ in range(kills):
+        job.more()
+        moment, how = _moment(job.places, chance), _how(chance)
+        end = job.pipeline.run(moment, how)
+        try:
+            check_death(end, how)
+        except AssertionError as problem:
+            raise AssertionError(f"{moment} {how}: {problem}") from None
+        done[how if end.was_killed else "ended before"] += 1
+    job.more()
+    end = job.pipeline.run()
+    assert end.code == 0, end.said
+    assert not end.said, end.said
+    job.check()
+    return done
+
+
+def _moment(places: tuple[str, ...], chance: Random) -> Moment:
+    then_s = chance.choice((0.0, 0.0, chance.uniform(0, _LATER_S)))
+    if chance.random() < 0.5:
+        return Moment("*", chance.randint(1, _EVENTS), then_s)
+    return Moment(chance.choice(places), chance.randint(1, 2), then_s)
+
+
+def _how(chance: Random) -> How:
+    """Mostly the worst."""
+    return "kill all" if chance.random() < 0.5 else chance.choice(HOWS)
