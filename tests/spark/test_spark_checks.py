@@ -92,6 +92,21 @@ def test_rows_of_an_attempt_that_was_lost_are_rolled_back(
     assert numbers(options) == dict.fromkeys(range(ROWS), 1)
 
 
+def test_a_batch_that_is_decided_while_its_journal_is_read_has_not_lost(tmp_path: Path) -> None:
+    class Deciding(BatchJournal):
+        def decided_ms(self, batch: int) -> int | None:
+            found = super().decided_ms(batch)
+            self.decide(batch, [Half(Queue("T", "b", 1), "won", 5, 6)])
+            return found
+
+        def last_decided(self) -> int:
+            found = super().last_decided()
+            self.decide(0, [Half(Queue("T", "b", 1), "won", 5, 6)])
+            return found
+
+    assert verdict(Deciding(str(tmp_path)), 0, "won", 0) is None
+
+
 def test_the_journal_decides(tmp_path: Path) -> None:
     journal = BatchJournal(str(tmp_path))
     assert verdict(journal, 3, "lost", MUCH_LATER_MS) is None

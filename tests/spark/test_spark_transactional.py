@@ -1,11 +1,15 @@
 """A transactional sink: rows are visible when their batch is decided, once, wherever the driver dies."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 from tests.support.transactional_rows import ROWS, die_while_committing, numbers, rows, visible
 
 from pyromq.errors import BadMessage, ConfigError
@@ -107,6 +111,34 @@ def test_a_task_that_fails_rolls_back_what_it_sent(
 def test_a_journal_has_a_place(options: WriteOptions) -> None:
     with pytest.raises(ConfigError, match="checkpointLocation"):
         TransactionalStreamWriter(options, None)
+
+
+def test_a_decision_is_whole_or_not_there_on_any_file_system(tmp_path: Path) -> None:
+    class Torn:
+        """A file system, like HDFS, on which a killed writer leaves a part of its file."""
+
+        def __init__(self, files: fs.FileSystem) -> None:
+            self._files = files
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._files, name)
+
+        @contextmanager
+        def open_output_stream(self, path: str) -> Iterator[BytesIO]:
+            content = BytesIO()
+            yield content
+            with self._files.open_output_stream(path) as stream:
+                stream.write(content.getvalue()[:100])
+            raise InterruptedError
+
+    journal = BatchJournal(str(tmp_path))
+    journal._files = Torn(fs.LocalFileSystem())
+    with pytest.raises(InterruptedError):
+        journal.decide(0, [Half(Queue("T", "b", 1), "key", 5, 6)])
+    assert not journal.is_decided(0)
+    journal._files = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
+    journal.decide(0, [Half(Queue("T", "b", 1), "key", 5, 6)])
+    assert len(BatchJournal(str(tmp_path)).unended(0)) == 1
 
 
 def test_a_journal_reads_what_it_wrote(tmp_path: Path) -> None:

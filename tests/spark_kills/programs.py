@@ -76,7 +76,7 @@ class Pipeline:
             *("--master", "local[1]", "--memory", "500m", "--conf", "spark.sql.shuffle.partitions=1"),
         ]
         self._java_options = _QUICK.format(scratch)
-        places = {"SPARK_LOCAL_DIRS": str(scratch), "TMPDIR": str(scratch)}
+        places = dict.fromkeys(("SPARK_LOCAL_DIRS", "TMPDIR", "PYROMQ_PIPELINE_RUNS"), str(scratch))
         self._environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"} | places
 
     def run(self, moment: Moment | None = None, how: How = "kill all") -> End:

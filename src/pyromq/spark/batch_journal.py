@@ -76,8 +76,13 @@ class BatchJournal:
         """The half messages of a decided batch whose commits may not have reached the brokers."""
         if self._exists(f"{batch}{_ENDED}"):
             return []
-        with self._files.open_input_stream(f"{self._directory}/{batch}") as stream:
-            return _decode(stream.read())
+        try:
+            with self._files.open_input_stream(f"{self._directory}/{batch}") as stream:
+                return _decode(stream.read())
+        except FileNotFoundError:
+            if self._exists(f"{batch}{_ENDED}"):
+                return []  # a moment ago
+            raise
 
     def end(self, batch: int) -> None:
         """All half messages of a decided batch are committed."""
@@ -96,8 +101,9 @@ class BatchJournal:
     def _write(self, name: str, content: bytes) -> None:
         path = f"{self._directory}/{name}"
         if not isinstance(self._files, fs.LocalFileSystem):
-            with self._files.open_output_stream(path) as stream:
+            with self._files.open_output_stream(path + _UNFINISHED) as stream:
                 stream.write(content)
+            self._files.move(path + _UNFINISHED, path)
             return
         with open(path + _UNFINISHED, "wb") as file:
             file.write(content)

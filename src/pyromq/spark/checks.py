@@ -132,12 +132,13 @@ def checks_of_this_process(access: Access, group: str) -> Checks:
 
 def verdict(journal: BatchJournal, batch: int, unique_key: str, now_ms: int) -> int | None:
     """How the transaction of a half message ended; None if it is open, or its driver is about to tell."""
+    # First of all: a batch that is decided while we look has not lost.
+    if journal.last_decided() < batch:
+        return None
     decided_ms = journal.decided_ms(batch)
-    if decided_ms is not None:
-        if unique_key not in {half.unique_key for half in journal.unended(batch)}:
-            return SysFlag.TRANSACTION_ROLLBACK  # of an attempt that lost
-        # java: a broker that is told twice stores the message twice, so the driver goes first.
-        return SysFlag.TRANSACTION_COMMIT if now_ms - decided_ms > _STALE_MS else None
-    # All that an ended batch decided is committed, and Spark never returns to an earlier batch.
-    is_over = journal.last_decided() >= batch
-    return SysFlag.TRANSACTION_ROLLBACK if is_over else None
+    if decided_ms is None or unique_key not in {half.unique_key for half in journal.unended(batch)}:
+        # Of an attempt that lost: all that an ended batch decided is committed, and Spark never returns to an
+        # earlier batch.
+        return SysFlag.TRANSACTION_ROLLBACK
+    # java: a broker that is told twice stores the message twice, so the driver goes first.
+    return SysFlag.TRANSACTION_COMMIT if now_ms - decided_ms > _STALE_MS else None
