@@ -43,6 +43,7 @@ class Job(ABC):
         self.directory = directory
         self.source, self.target = f"In-{name}", f"Out-{name}"
         self.total = 0
+        directory.mkdir(parents=True)
         topics.create(self.source)
         topics.create(self.target)
         self.pipeline = self.command()
