@@ -6,9 +6,11 @@
 - `sync`: a SYNC_MASTER with `inSyncReplicas=2` and one replica of its kind. The pairs take turns, load by
   load, round by round (benchmarks/turns.py). CPU time is that of master and replica together.
 - `stream`: a master sends its log to a peer that only reads; beside it, a plain socket that sends as much.
-- `catch up`: an empty replica copies a log of one file, until it has reported all of it.
+- `catch up`: an empty replica copies a log of one file, until it has reported all of it. Beside it the bound:
+  a bare program copies the same file over a socket, into the mapping of a fresh file or with plain writes. It
+  checks nothing and builds no queues.
 
-CPU time of the last two is the master's.
+CPU time of a stream is the master's.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import mmap
 import os
 import shutil
 import signal
@@ -133,23 +136,69 @@ def plain_socket(mib: int) -> float:
         listening.close()
 
 
-def acknowledged(address: str) -> int:
-    """How far the first replica of a master has the log; -1 without one."""
-    with contextlib.closing(Link(address, LinkOptions())) as link:
-        links = link.call(GetHaStatus()).body.ha_connection_info
-    return links[0].slave_ack_offset if links else -1
+def bare_copy(source: Path, target: Path, mib: int, *, is_mapped: bool) -> dict[str, float]:
+    """The bound of a catch-up: the file over the loopback into a fresh one, and nothing else."""
+    size_bytes = mib * MIB
+    listening = socket.create_server(("127.0.0.1", 0))
+    sender_cpu_s = 0.0
+
+    def send() -> None:
+        nonlocal sender_cpu_s
+        with source.open("rb") as file, listening.accept()[0] as accepted:
+            sent = 0
+            while sent < size_bytes:
+                sent += os.sendfile(accepted.fileno(), file.fileno(), sent, min(MIB, size_bytes - sent))
+        sender_cpu_s = time.thread_time()
+
+    descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    os.posix_fallocate(descriptor, 0, size_bytes)
+    os.fsync(descriptor)
+    mapping = mmap.mmap(descriptor, size_bytes)
+    thread = threading.Thread(target=send)
+    thread.start()
+    buffer = memoryview(bytearray(512 * 1024))
+    with socket.create_connection(listening.getsockname()) as peer, listening:
+        began, used, received = time.perf_counter(), time.thread_time(), 0
+        while piece := peer.recv_into(buffer):
+            if is_mapped:
+                mapping[received : received + piece] = buffer[:piece]
+            else:
+                os.pwrite(descriptor, buffer[:piece], received)
+            received += piece
+        seconds, cpu = time.perf_counter() - began, time.thread_time() - used
+    thread.join()
+    mapping.close()
+    os.close(descriptor)
+    target.unlink()
+    return catch_up_figures(mib, seconds, sender_cpu_s, cpu)
 
 
-def catch_up(kind: str, names: str, work: Path, address: str, end: int, pid: int) -> tuple[float, float]:
-    """Seconds from the first byte to the last, of a replica and of the master's CPU."""
+def catch_up_figures(mib: int, seconds: float, master_cpu_s: float, replica_cpu_s: float) -> dict[str, float]:
+    return {
+        "catch up MiB/s": mib / seconds,
+        "master CPU ms/MiB": master_cpu_s * 1000 / mib,
+        "replica CPU ms/MiB": replica_cpu_s * 1000 / mib,
+    }
+
+
+def catch_up(kind: str, names: str, work: Path, address: str, mib: int, pid: int) -> dict[str, float]:
+    """From the first byte to the last that the master knows to be acknowledged."""
     shutil.rmtree(work / "replica", ignore_errors=True)
-    began = used = 0.0
-    with broker(kind, names, work / "replica", brokerId="1", brokerRole="SLAVE"):
-        while (reached := acknowledged(address)) < end:
+    began, used, own_used = time.perf_counter(), 0.0, 0.0
+    with (
+        broker(kind, names, work / "replica", brokerId="1", brokerRole="SLAVE") as (_, _, replica),
+        contextlib.closing(Link(address, LinkOptions())) as link,
+    ):
+        while True:
+            links = link.call(GetHaStatus()).body.ha_connection_info
+            reached = links[0].slave_ack_offset if links else -1
+            if reached >= mib * MIB:
+                break
             if reached <= 0:
-                began, used = time.perf_counter(), cpu_s(pid)
+                began, used, own_used = time.perf_counter(), cpu_s(pid), cpu_s(replica)
             time.sleep(0.005)
-        return time.perf_counter() - began, cpu_s(pid) - used
+        seconds = time.perf_counter() - began
+        return catch_up_figures(mib, seconds, cpu_s(pid) - used, cpu_s(replica) - own_used)
 
 
 def streams(kind: str, mib: int, work: Path) -> dict[str, float]:
@@ -164,10 +213,21 @@ def streams(kind: str, mib: int, work: Path) -> dict[str, float]:
             figures["stream MiB/s"] = mib / seconds
             figures["stream CPU ms/MiB"] = (cpu_s(pid) - used) * 1000 / mib
             if kind != "apache-4.9.7":  # it does not tell how far its replica is
-                seconds, cpu = catch_up(kind, names.address, work, address, end, pid)
-                figures["catch up MiB/s"] = mib / seconds
-                figures["catch up CPU ms/MiB"] = cpu * 1000 / mib
+                figures |= catch_up(kind, names.address, work, address, mib, pid)
     return figures
+
+
+def bounds(mib: int, work: Path) -> dict[str, dict[str, float]]:
+    """The plain programs that the brokers are compared with."""
+    source = work / "source"
+    with source.open("wb") as file:
+        for _ in range(mib):
+            file.write(b"x" * MIB)
+    found = {"plain socket": {"stream MiB/s": mib / plain_socket(mib)}}
+    for name, is_mapped in (("bare copy, mapped", True), ("bare copy, written", False)):
+        found[name] = bare_copy(source, work / "target", mib, is_mapped=is_mapped)
+    source.unlink()
+    return found
 
 
 # --------------------------------------------------------------------------------------- synchronous sends
@@ -304,7 +364,8 @@ def main() -> None:
         if options.only != "streams":
             sends = synchronous(kinds, rounds, options.quick, Path(work))
         for number in range(0 if options.only == "sync" else min(rounds, 3)):
-            logs.setdefault("plain socket", []).append({"stream MiB/s": mib / plain_socket(mib)})
+            for name, figures in bounds(mib, Path(work)).items():
+                logs.setdefault(name, []).append(figures)
             for kind in kinds:
                 logs.setdefault(kind, []).append(streams(kind, mib, Path(work, f"streams{number}")))
     for other in kinds[1:] if sends else ():
