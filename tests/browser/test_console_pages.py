@@ -4,11 +4,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.support.access import ROOT, SECURE
 from tests.support.chromium import axe
 from tests.support.console_cluster import GROUP, ORDERS, RUN
 from tests.support.console_thread import ConsoleThread, console_thread
 
+from pyromq.admin import access
+from pyromq.admin.cluster import Cluster
 from pyromq.console.all_pages import PAGES
+from pyromq.protocol.bodies.access import UserInfo
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -60,10 +64,54 @@ def test_every_page_can_be_used_by_everybody(
     for path in addresses(console):
         page.goto(console.url + path, wait_until="load")
         assert page.evaluate("document.documentElement.lang") == lang
-        violations = page.evaluate(RULES)["violations"]
-        found = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in violations]
-        assert found == [], path
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+        check(page, path)
         if path == "/nowhere":
             # The browser itself reports a page that is not there.
             page.troubles[:] = [text for text in page.troubles if "404" not in text]
+
+
+def check(page: Any, what: str) -> None:
+    """Everybody can use the page as it is now, and nothing sticks out at its side."""
+    violations = page.evaluate(RULES)["violations"]
+    found = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in violations]
+    assert found == [], what
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, what
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]:
+    """A console before brokers with access control, with one user more."""
+    keys = {"access_key": ROOT.access_key, "secret_key": ROOT.secret_key}
+    with console_thread(tmp_path_factory.mktemp("secure"), SECURE, anonymous_role="ADMIN", **keys) as running:
+        running.call(grant_to_ada(running.cluster.namesrv))
+        yield running
+
+
+async def grant_to_ada(namesrv: str) -> None:
+    async with Cluster(namesrv, credentials=ROOT) as cluster:
+        addresses = [member.address for member in await cluster.masters()]
+        await access.create_user(cluster, addresses, "ada", UserInfo(password="the password of ada"))
+        await access.update_acl(cluster, addresses, "User:ada", access.acl(["Topic:o*"], ["Pub"], "Allow"))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_users_and_policies_and_open_menus_can_be_used_by_everybody(
+    secure: ConsoleThread, open_page: Callable[..., Any], scheme: str, width: int
+) -> None:
+    page = open_page(secure.url, color_scheme=scheme, viewport={"width": width, "height": 844})
+    page.add_init_script(axe())
+    for lang in ("en", "zh"):
+        page.goto(f"{secure.url}/c/default/access?lang={lang}", wait_until="load")
+        assert page.get_by_role("rowheader", name="ada").count() == 2
+        check(page, "access")
+        page.locator(".choices summary").click()
+        page.locator(".choices .menu[open] a").first.wait_for()
+        check(page, "the menu of colours")
+        query = "user=ada&action=Pub&resource=Topic:orders"
+        page.goto(f"{secure.url}/c/default/access/check?{query}", wait_until="load")
+        assert page.locator("td .good").count() == 2
+        check(page, "access/check")
+        page.goto(f"{secure.url}/c/default/do/access.user.create", wait_until="load")
+        assert page.get_attribute("#f-password", "type") == "password"
+        check(page, "a form with a password")

@@ -62,7 +62,7 @@ def test_settings_are_printed_without_secrets(monkeypatch: pytest.MonkeyPatch) -
     assert "secretKey=******\n" in done.stdout
 
 
-@pytest.mark.parametrize("more", [(), ("--brokers", "2")], ids=["one broker", "processes"])
+@pytest.mark.parametrize("more", [(), ("--replicas", "2")], ids=["one broker", "replicas"])
 def test_a_standalone_cluster_has_its_console_beside_it(tmp_path: Path, more: tuple[str, ...]) -> None:
     words = ("standalone", "--namesrv-port", "0", "--broker-port", "0", "--grpc-port", "-1", "--console", "0")
     program = subprocess.Popen(

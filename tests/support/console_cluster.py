@@ -86,7 +86,16 @@ def keep_run(home: Path, namesrv: str) -> Path:
     topics = {ORDERS: TopicRun(SENT, 1), HOSTILE: TopicRun()}
     queries = {"archive": QueryRun(SENT, SENT, None, 2, 30.5, 2.0, "2026-01-01T00:00:00Z", topics)}
     run = PipelineRun(
-        RUN, "archive", namesrv, "host-a", 7, 1_700_000_000_000, 1_700_000_009_000, "lake/", queries=queries
+        RUN,
+        "archive",
+        namesrv,
+        "host-a",
+        7,
+        1_700_000_000_000,
+        1_700_000_009_000,
+        "lake/",
+        GROUP,
+        queries=queries,
     )
     pipeline_runs.keep(directory, run)
     return directory

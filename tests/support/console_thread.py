@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from pyromq.console.security.roles import Role
 from pyromq.console.security.users import Users
 from pyromq.console.server import Console
 from pyromq.console.settings import ConsoleSettings
+from pyromq.security.signature import Credentials
 from pyromq.standalone import Standalone
 from pyromq.testing.clusters import aio_cluster
 
@@ -21,8 +22,8 @@ T = TypeVar("T")
 
 
 class ConsoleThread:
-    def __init__(self, home: Path, settings: dict[str, Any]) -> None:
-        self._home, self._settings = home, settings
+    def __init__(self, home: Path, broker: Mapping[str, Any], settings: dict[str, Any]) -> None:
+        self._home, self._broker, self._settings = home, broker, settings
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="console", daemon=True)
         self._open = AsyncExitStack()
@@ -33,8 +34,10 @@ class ConsoleThread:
         self.call(self._start())
 
     async def _start(self) -> None:
-        self.cluster: Standalone = await self._open.enter_async_context(aio_cluster(brokers=2))
-        async with Cluster(self.cluster.namesrv) as cluster:
+        self.cluster: Standalone = await self._open.enter_async_context(
+            aio_cluster(brokers=2, **self._broker)
+        )
+        async with Cluster(self.cluster.namesrv, credentials=self._credentials()) as cluster:
             self.message_id = await fill(cluster)
         users = Users(self._home / "users.json")
         for role in Role:
@@ -45,6 +48,9 @@ class ConsoleThread:
         await self.console.start()
         self._open.push_async_callback(self.console.stop)
         await self.console.state.clusters["default"].watch.look()
+
+    def _credentials(self) -> Credentials | None:
+        return ConsoleSettings(**self._settings).credentials()
 
     @property
     def url(self) -> str:
@@ -62,8 +68,11 @@ class ConsoleThread:
 
 
 @contextmanager
-def console_thread(home: Path, **settings: Any) -> Iterator[ConsoleThread]:
-    running = ConsoleThread(home, settings)
+def console_thread(
+    home: Path, broker: Mapping[str, Any] | None = None, **settings: Any
+) -> Iterator[ConsoleThread]:
+    """`broker` are settings of the brokers, the others those of the console."""
+    running = ConsoleThread(home, broker or {}, settings)
     running.start()
     try:
         yield running

@@ -73,7 +73,16 @@ def keep_runs(directory: Path, namesrv: str) -> None:
         query = QueryRun(rows, rows, None, minutes * 6, rows / 900, minutes * 60.0, None, reads)
         started_ms = now_ms - minutes * 60_000
         run = PipelineRun(
-            f"{job}-1", job, namesrv, "host-a", 7, started_ms, now_ms, "lake/", ending, queries={job: query}
+            f"{job}-1",
+            job,
+            namesrv,
+            "host-a",
+            7,
+            started_ms,
+            now_ms,
+            "lake/",
+            ending=ending,
+            queries={job: query},
         )
         pipeline_runs.keep(directory, run)
 

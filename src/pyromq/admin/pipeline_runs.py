@@ -58,6 +58,8 @@ class PipelineRun(msgspec.Struct, frozen=True, rename="camel"):
     at_ms: Int64
     """When it last told of itself."""
     place: str = ""
+    group: str = ""
+    """The group that its progress is copied to, if it is."""
     ending: Ending = ""
     problem: str = ""
     queries: dict[str, QueryRun] = {}

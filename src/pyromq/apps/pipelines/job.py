@@ -99,7 +99,7 @@ class Job:
         from pyromq.spark.pipelines.display import reported
 
         with (
-            kept_run(self.runs, name, place or "", self.options["namesrv"], short) as run,
+            kept_run(self.runs, name, place or "", self.options, short) as run,
             reported(is_live=is_live) as show,
         ):
 

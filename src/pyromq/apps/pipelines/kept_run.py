@@ -28,19 +28,20 @@ _MAX_PROBLEM: Final = 500
 class KeptRun:
     """A sign of life also while a batch takes long: its own thread writes it."""
 
-    def __init__(self, directory: Path, job: str, place: str, namesrv: str) -> None:
+    def __init__(self, directory: Path, job: str, place: str, options: Mapping[str, str]) -> None:
         self._directory = directory
         self._clock = SystemClock()
         now_ms = self._clock.now_ms()
         self._run = PipelineRun(
             id=f"{job}-{now_ms}-{os.getpid()}",
             job=job,
-            namesrv=namesrv,
+            namesrv=options["namesrv"],
             host=socket.gethostname(),
             pid=os.getpid(),
             started_ms=now_ms,
             at_ms=now_ms,
             place=pipeline_runs.without_secrets(place),
+            group=_reported_group(options),
         )
         self._is_told = False
         self._ended = threading.Event()
@@ -85,6 +86,14 @@ class KeptRun:
             click.echo(f"warning: the console will not see this run: {problem}", err=True)
 
 
+def _reported_group(options: Mapping[str, str]) -> str:
+    """The group of the option `commitOffsets`."""
+    given = {name.lower(): value for name, value in options.items()}
+    if given.get("commitoffsets", "").lower() != "true":
+        return ""
+    return given.get("consumergroup", given.get("kafka.group.id", ""))
+
+
 def _query(tally: "Tally") -> QueryRun:
     return QueryRun(
         rows_in=tally.rows_in,
@@ -100,13 +109,13 @@ def _query(tally: "Tally") -> QueryRun:
 
 @contextmanager
 def kept_run(
-    directory: Path | None, job: str, place: str, namesrv: str, described: Callable[[str], str]
+    directory: Path | None, job: str, place: str, options: Mapping[str, str], described: Callable[[str], str]
 ) -> "Iterator[KeptRun | None]":
     """Keep the file of a run while the block runs; none without a directory."""
     if directory is None:
         yield None
         return
-    run = KeptRun(directory, job, place, namesrv)
+    run = KeptRun(directory, job, place, options)
     run.start()
     try:
         yield run

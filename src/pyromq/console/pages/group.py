@@ -1,6 +1,7 @@
 """One group. Each tab is a page of its own and asks only for what it shows."""
 
 import asyncio
+from shlex import join
 
 from pyromq.admin import browsing, connections, dead_letters, diagnosis, groups, progress
 from pyromq.admin.failures import NotFound
@@ -8,6 +9,7 @@ from pyromq.console.bodies import row_of
 from pyromq.console.charts import chart, span_of
 from pyromq.console.operations.offsets import UNDO_HOURS
 from pyromq.console.page import Data
+from pyromq.console.pages import pipelines
 from pyromq.console.pages.messages import audit_look, look
 from pyromq.console.visit import Visit
 from pyromq.protocol.names import dlq_topic
@@ -26,7 +28,8 @@ async def show(visit: Visit) -> Data:
     if name not in visit.snapshot.groups and not visit.snapshot.is_first:
         await groups.configs_of(visit.cluster, name)
     pictured = chart(visit, span_of(visit), ("group", name, "lag"))
-    return _known(visit) | {"chart": pictured, "span": visit.text("span", "1h")}
+    runs = await pipelines.those(visit, lambda run: run.group == name)
+    return _known(visit) | {"chart": pictured, "span": visit.text("span", "1h"), "runs": runs}
 
 
 async def queues(visit: Visit) -> Data:
@@ -106,6 +109,7 @@ async def letters(visit: Visit) -> Data:
     """Dead letters, the newest first."""
     name = visit.path["group"]
     assert visit.session is not None
+    assert visit.shown is not None
     reads = visit.person.reads_bodies
     data = _known(visit) | {
         "letters": [],
@@ -114,6 +118,7 @@ async def letters(visit: Visit) -> Data:
         "why": "",
         "reads_bodies": reads,
         "go_on": "",
+        "command": join(["pyromq", "pipeline", "dlq", "-g", name, "-n", visit.shown.namesrv]),
     }
     try:
         with visit.session.one_more("scans", visit.state.settings.max_scans):

@@ -1,6 +1,7 @@
 """Runs of `pyromq pipeline`, as they tell of themselves in files; there is no Spark here."""
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -54,8 +55,8 @@ def _row(run: PipelineRun, now_ms: int) -> Data:
     }
 
 
-async def of_topic(visit: Visit, topic: str) -> list[Data]:
-    """The runs that read a topic of this cluster."""
+async def those(visit: Visit, is_wanted: Callable[[PipelineRun], bool]) -> list[Data]:
+    """Some of the runs of this cluster."""
     assert visit.shown is not None
     servers = visit.shown.cluster.name_servers
-    return [_row(run, visit.now_ms) for run in await known(visit) if run.reads(topic) and run.is_at(servers)]
+    return [_row(run, visit.now_ms) for run in await known(visit) if run.is_at(servers) and is_wanted(run)]

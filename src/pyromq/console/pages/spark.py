@@ -31,7 +31,7 @@ async def show(visit: Visit) -> Data:
         "topic": topic,
         "view": visit.snapshot.topics.get(topic),
         "queries": queries,
-        "runs": await pipelines.of_topic(visit, topic),
+        "runs": await pipelines.those(visit, lambda run: run.reads(topic)),
         "directories": len(directories),
         "commands": commands(visit.shown.namesrv, topic),
     }

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
+import msgspec
+
 Readings = Sequence[tuple[float, float]]
 """Times in seconds, and values."""
 
@@ -32,8 +34,7 @@ class Slope:
         return self.fit < POOR_FIT
 
 
-@dataclass(frozen=True, slots=True)
-class LagForecast:
+class LagForecast(msgspec.Struct, frozen=True, gc=False):
     """`caught_up_ms` is the time at which a shrinking lag ends, None if it does not shrink."""
 
     per_s: float
@@ -45,8 +46,7 @@ class LagForecast:
         return self.per_s > 0
 
 
-@dataclass(frozen=True, slots=True)
-class LossClock:
+class LossClock(msgspec.Struct, frozen=True, gc=False):
     """Retention deletes the group's oldest unread message at `at_ms`, if nothing changes."""
 
     at_ms: int

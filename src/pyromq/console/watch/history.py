@@ -9,6 +9,8 @@ from array import array
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
+import msgspec
+
 K = TypeVar("K", bound=Hashable)
 
 STEP_S: Final = 5
@@ -19,16 +21,19 @@ DAY_STEPS: Final = 86_400 // MINUTE_S
 UNTOLD: Final = math.nan
 
 
-class Ring:
+# There are thousands of these: the garbage collector does not have to look at them.
+
+
+class Ring(msgspec.Struct, gc=False):
     """Values at a fixed step; a step that nobody wrote has no value (NaN)."""
 
-    __slots__ = ("_last_step", "_size", "_step_s", "_values")
+    _step_s: int
+    _size: int
+    _last_step: int | None = None
+    _values: "array[float]" = array("f")
 
-    def __init__(self, step_s: int, size: int) -> None:
-        self._step_s = step_s
-        self._size = size
-        self._values = array("f", [UNTOLD]) * size
-        self._last_step: int | None = None
+    def __post_init__(self) -> None:
+        self._values = array("f", [UNTOLD]) * self._size
 
     def put(self, at_s: float, value: float) -> None:
         """Write the value of a step; a later one of the same step replaces it, an older one is dropped."""
@@ -70,17 +75,14 @@ class Ring:
         return [(float(time_s), value) for time_s, value in zip(times, told, strict=True) if value == value]
 
 
-class History:
+class History(msgspec.Struct, gc=False):
     """One figure over an hour and a day; a minute has the mean of its steps."""
 
-    __slots__ = ("_count", "_minute", "_sum", "day", "hour")
-
-    def __init__(self) -> None:
-        self.hour = Ring(STEP_S, HOUR_STEPS)
-        self.day = Ring(MINUTE_S, DAY_STEPS)
-        self._minute = -1
-        self._sum = 0.0
-        self._count = 0
+    hour: Ring = msgspec.field(default_factory=lambda: Ring(STEP_S, HOUR_STEPS))
+    day: Ring = msgspec.field(default_factory=lambda: Ring(MINUTE_S, DAY_STEPS))
+    _minute: int = -1
+    _sum: float = 0.0
+    _count: int = 0
 
     def put(self, at_s: float, value: float) -> None:
         self.hour.put(at_s, value)
