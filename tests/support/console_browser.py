@@ -50,8 +50,8 @@ class Browser:
     async def get(self, path: str, accept: str = "text/html", **headers: str) -> Page:
         return await self._ask("GET", path, b"", {"accept": accept, **headers})
 
-    async def get_json(self, path: str) -> Page:
-        return await self.get(path, accept=JSON)
+    async def get_json(self, path: str, **headers: str) -> Page:
+        return await self.get(path, accept=JSON, **headers)
 
     async def post(
         self, path: str, form: Mapping[str, Any], accept: str = "text/html", **headers: str

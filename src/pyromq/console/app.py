@@ -61,9 +61,9 @@ def _visit(state: State, request: Request) -> Visit:
     state.follow_users()
     origin = state.origins.of(request)
     cookies = request.cookies
-    session = (
-        state.sessions.find(cookies.get(SECURE_COOKIE if origin.is_secure else COOKIE)) or state.anonymous
-    )
+    cookie = cookies.get(SECURE_COOKIE if origin.is_secure else COOKIE)
+    # A proxy that logs people in knows better than an old cookie.
+    session = state.named(origin.user) or state.sessions.find(cookie) or state.anonymous
     asked, theme = request.query_params.get("lang"), request.query_params.get("theme")
     language = chosen_language(asked, cookies.get("lang"), request.headers.get("accept-language", ""))
     kept = {}

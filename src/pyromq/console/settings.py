@@ -59,6 +59,7 @@ class ConsoleSettings(Settings):
     # Users
     home: Path = setting(Path("~/.pyromq/console"), "The directory of the users file and of the audit log.")
     anonymous_role: AnonymousRole = setting("NONE", "What viewers may do without logging in; only on loopback.", local=True)
+    user_header: str = setting("", "The header in which trustedProxies name whom they have logged in, such as X-Forwarded-User; roles are those of the users file.", local=True)
     read_only: bool = setting(False, "Leave out every operation that changes something.", local=True)
     masked_fields: str = setting("", "Names of JSON fields in bodies, and of properties, whose values nobody sees, separated by commas; * and ? as in file names.", local=True)
     session_idle_seconds: Seconds = setting(8 * 3600, "A session that was not used for this long ends.", check=POSITIVE)
@@ -92,6 +93,8 @@ class ConsoleSettings(Settings):
             raise ConfigError("tlsCertPath", self.tls_cert_path, "to be set together with tlsKeyPath")
         if self.anonymous_role != "NONE" and not self.is_on_loopback:
             raise ConfigError("anonymousRole", self.anonymous_role, f"NONE, because {self.bind_address} is not loopback")
+        if self.user_header and not self.trusted_proxies:
+            raise ConfigError("userHeader", self.user_header, "to be set together with trustedProxies")
         if self.webhook_url and not self.webhook_url.startswith(("http://", "https://")):
             raise ConfigError("webhookUrl", HIDDEN, "an address that begins with http:// or https://")
         if bool(self.access_key) != bool(self.secret_key):

@@ -52,6 +52,7 @@ class State:
         if settings.webhook_url:
             self.alerts = Alerts(poster(settings.webhook_url), settings.webhook_after_seconds)
         self._tasks: list[asyncio.Task[None]] = []
+        self._named: dict[str, Session] = {}
         self.anonymous: Session | None = None
         """The session of everyone who has not logged in, if that is allowed."""
         if settings.anonymous_role != "NONE":
@@ -61,6 +62,16 @@ class State:
 
     def __repr__(self) -> str:
         return f"<State {self.clusters!r} {self.users!r}>"
+
+    def named(self, name: str) -> Session | None:
+        """The session of whom a trusted proxy has logged in; None without a name, or for a stranger."""
+        person = self.users.person(name) if name else None
+        if person is None:
+            return None
+        session = self._named.get(name)
+        if session is None or session.person != person:
+            session = self._named[name] = Session(person, self.clock.monotonic())
+        return session
 
     def follow_users(self) -> None:
         """Have changes of the users file count within a second: who was changed must log in again."""

@@ -399,3 +399,24 @@ async def test_a_broker_that_left_is_still_named(tmp_path: Path) -> None:
         text = (await browser.get(f"/c/default/{below}")).text
         assert "<strong>broker-q/0</strong> (10.0.0.9:10911)" in text
     assert "is not registered any more" in (await browser.get("/c/default/problems")).text
+
+
+async def test_a_proxy_that_logs_people_in_names_them_and_the_users_file_says_what_they_may(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    state = state_in(tmp_path, clock, trusted_proxies="127.0.0.1", user_header="X-User")
+    browser = Browser(make_app(state))
+    assert (await browser.get("/me")).status == 303
+    assert (await browser.get("/me", x_user="stranger")).status == 303
+    assert (await browser.get_json("/me", x_user="operator")).json["role"] == "operator"
+    token = (await browser.get("/me", x_user="viewer")).token
+    form = {"csrf": token, "step": "preview", "topic": "t"}
+    assert (await browser.post("/c/default/do/topics.put", form, x_user="viewer")).status == 403
+    forged = {**form, "csrf": "x"}
+    assert "too old" in (await browser.post("/c/default/do/topics.put", forged, x_user="admin")).text
+    Users(tmp_path / "users.json").load().remove("viewer")
+    clock.advance(2)
+    assert (await browser.get("/me", x_user="viewer")).status == 303
+    elsewhere = Browser(make_app(state), client="192.0.2.7", host="127.0.0.1:8088")
+    assert (await elsewhere.get("/me", x_user="admin")).status in (303, 421)

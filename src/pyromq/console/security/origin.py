@@ -26,6 +26,8 @@ class Origin:
     scheme: str
     host: str
     client: str
+    user: str = ""
+    """Whom a trusted proxy says it has logged in."""
 
     @property
     def name(self) -> str:
@@ -45,6 +47,7 @@ class Origin:
 class Origins:
     def __init__(self, settings: ConsoleSettings) -> None:
         self._proxies = settings.proxies()
+        self._user_header = settings.user_header
         self._names = settings.host_names() | ({settings.bind_address} - {"0.0.0.0", "::"})
         self._any_loopback = settings.is_on_loopback or settings.bind_address in ("0.0.0.0", "::")
 
@@ -55,13 +58,16 @@ class Origins:
         """Forwarded headers count only from trusted peers, and of several values the last, which that peer
         added."""
         peer = connection.client.host if connection.client is not None else ""
-        scheme, host, client = connection.url.scheme, connection.headers.get("host", ""), peer
+        scheme, host, client, user = connection.url.scheme, connection.headers.get("host", ""), peer, ""
         if peer in self._proxies:
             headers = connection.headers
             scheme = _last(headers.get("x-forwarded-proto")) or scheme
             host = _last(headers.get("x-forwarded-host")) or host
             client = _last(headers.get("x-forwarded-for")) or client
-        return Origin(scheme, host, client)
+            named = headers.getlist(self._user_header) if self._user_header else []
+            # Of two names one is the browser's own: nobody is believed.
+            user = named[0].strip() if len(named) == 1 else ""
+        return Origin(scheme, host, client, user)
 
     def is_ours(self, origin: Origin) -> bool:
         """Whether the host is one of ours: a foreign name that resolves to us is an attack (DNS

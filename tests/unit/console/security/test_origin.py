@@ -5,6 +5,7 @@ from starlette.requests import HTTPConnection
 
 from pyromq.console.security.origin import Origins, has_token, why_forged
 from pyromq.console.settings import ConsoleSettings
+from pyromq.errors import ConfigError
 
 
 def connection(client: str = "127.0.0.1", scheme: str = "http", **headers: str) -> HTTPConnection:
@@ -48,6 +49,18 @@ def test_other_names_are_listed() -> None:
     for host in ("mq.example", "OTHER.example:443", "10.0.0.5:8088"):
         assert known.is_ours(known.of(connection("10.0.0.9", host=host)))
     assert not known.is_ours(known.of(connection("10.0.0.9", host="localhost")))
+
+
+def test_a_user_is_believed_of_trusted_proxies_alone_and_of_one_header_alone() -> None:
+    known = origins(trusted_proxies="10.0.0.0/8", user_header="X-User")
+    assert known.of(connection("10.0.0.9", x_user=" ada ")).user == "ada"
+    assert known.of(connection("192.0.2.7", x_user="ada")).user == ""
+    assert origins(trusted_proxies="10.0.0.0/8").of(connection("10.0.0.9", x_user="ada")).user == ""
+    twice = connection("10.0.0.9", x_user="ada")
+    twice.scope["headers"].append((b"x-user", b"admin"))
+    assert known.of(twice).user == ""
+    with pytest.raises(ConfigError, match="trustedProxies"):
+        origins(user_header="X-User")
 
 
 def test_forwarded_headers_count_only_from_trusted_proxies() -> None:
