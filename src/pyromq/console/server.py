@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import ClassVar
 
+import anyio
 import uvicorn
 
 from pyromq.console.app import make_app
@@ -62,6 +63,8 @@ class Console:
 
     async def start(self) -> None:
         compile_all()
+        async with anyio.create_task_group():
+            pass  # the first stream would have to load what this needs
         settings = self.settings
         listener = listening_socket(settings.bind_address, settings.listen_port)
         self._port = listener.getsockname()[1]
