@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop browser pictures bench docs site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop lakehouse browser pictures bench docs site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -61,6 +61,9 @@ interpreted: setup ## the tests of what has compiled twins, without them
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central; Go for the tests of its client)
 	$(BIN)/python -m tests.support.apache_releases
 	$(BIN)/python -m tests.support.interop_runs $(TESTS)
+
+lakehouse: setup ## our Delta and Iceberg tables in the hands of Spark's own connectors (needs PyPI and Maven Central)
+	$(BIN)/python -m tests.support.lakehouse
 
 # `make test` without a browser has the rest of the console's tests.
 browser: setup ## the web console in a real browser (Debian's Chromium; apt installs it where it may)

@@ -108,6 +108,11 @@ def test_from_topics_to_a_lake_and_back(
     assert "there are more" in shown
     counted = done(topics, "history", lake, "--sql", "SELECT count(*) AS many FROM history")
     assert "│ 21   │" in counted
+    assert "plain Parquet cannot be compacted" in run("compact", lake).output
+    table = str(tmp_path / "table")
+    done(topics, "archive", table, "-t", "Orders", "--format", "delta", "--rows-per-batch", "15")
+    assert "files became 1" in done(topics, "compact", table)
+    assert "│ 21   │" in done(topics, "history", table, "--sql", "SELECT count(*) AS many FROM history")
     for form in ("csv", "json", "parquet"):
         out = str(tmp_path / f"out.{form}")
         assert f"20 rows in {out}" in done(topics, "history", lake, "--where", "offset < 10", "--out", out)

@@ -23,6 +23,13 @@ from pyromq.apps.pipelines.job import (
 @click.option("--follow", is_flag=True, help="Wait for new messages, until Ctrl-C.")
 @EVERY
 @click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "delta", "iceberg"]),
+    help="The format of a new lake; the next run takes that of the lake.",
+    show_default="parquet",
+)
+@click.option(
     "--rows-per-batch",
     type=click.IntRange(min=1),
     default=1_000_000,
@@ -36,9 +43,10 @@ def archive(
     start: str,
     follow: bool,
     every: str,
+    form: str | None,
     rows_per_batch: int,
 ) -> None:
-    """Copy topics to DIR as Parquet, by topic and day; the next run continues.
+    """Copy topics to DIR, by topic and day, as Parquet, Delta or Iceberg; the next run continues.
 
     Each message is archived exactly once, also after a crash: DIR holds the checkpoint as well.
     """
@@ -48,4 +56,5 @@ def archive(
         from pyromq.spark.pipelines.archive import archive as run
 
         with job.reported("archive", lake) as show:
-            run(spark, defaults | chosen | job.options, lake, trigger=trigger(follow, every), show=show)
+            options = defaults | chosen | job.options
+            run(spark, options, lake, form=form, trigger=trigger(follow, every), show=show)

@@ -8,7 +8,12 @@ pipeline = LazyGroup(
     "pipeline",
     "Spark jobs over topics. They need `pip install 'pyromq[spark]'`.",
     {
-        "archive": LazyCommand(f"{_HERE}.archive", "archive", "Archive topics as Parquet, exactly once."),
+        "archive": LazyCommand(
+            f"{_HERE}.archive", "archive", "Archive topics exactly once, as Parquet, Delta or Iceberg."
+        ),
+        "compact": LazyCommand(
+            f"{_HERE}.compact", "compact", "Join the small files of an archive that is a table."
+        ),
         "dlq": LazyCommand(
             f"{_HERE}.dlq", "dlq", "Show dead letters with their reasons, or send them again."
         ),

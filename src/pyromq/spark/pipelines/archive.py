@@ -1,10 +1,11 @@
-"""Topics into a lake: Parquet by topic and day, each message once however often the job is run or killed."""
+"""Topics into a lake, by topic and day, each message once however often the job is run or killed."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyromq.spark.pipelines import lake as lakes
+from pyromq.spark.pipelines.grown_schema import grown
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
 
 if TYPE_CHECKING:
@@ -21,16 +22,22 @@ def archive(
     options: Mapping[str, str],
     lake: str,
     *,
+    form: str | None = None,
     trigger: Mapping[str, Any] | None = None,
     show: Show = unseen,
 ) -> Tally:
-    """Copy new messages once, or keep running with a `trigger` like {"processingTime": "1 hour"}."""
-    lakes.refuse_strays(spark, lake)
+    """Copy new messages once, or keep running with a `trigger` like {"processingTime": "1 hour"}.
+
+    `form` is one of `lake.FORMATS`; without it, the format that the lake has, or plain Parquet.
+    """
+    form = lakes.checked_form(spark, lake, form)
     given = {"startingOffsets": "earliest"} | dict(options)
     if not any(name.lower() in _SIZES for name in given):
         given["maxOffsetsPerTrigger"] = str(ROWS_PER_BATCH)
     stream = spark.readStream.format("rocketmq").options(**given).load()
-    writer = stream.writeStream.foreachBatch(partial(lakes.keep_batch, lake=lake))
+    if (reach := lakes.archived(spark, lake)) is not None:
+        grown(lakes.lake_schema(spark, lake, reach), stream.schema)  # says so if their types contradict
+    writer = stream.writeStream.foreachBatch(partial(lakes.keep_batch, lake=lake, form=form))
     writer = writer.option("checkpointLocation", lakes.checkpoint_of(lake))
     query = writer.trigger(**(trigger or {"availableNow": True})).start()
     return watch("archive", query, show)

@@ -14,7 +14,8 @@ from pyromq.errors import ConfigError
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.option_kinds import EARLIEST
 from pyromq.spark.options import ReadOptions, Selection, read_options
-from pyromq.spark.pipelines.lake import Archived, archived, finished
+from pyromq.spark.pipelines.grown_schema import grown
+from pyromq.spark.pipelines.lake import Archived, archived, finished, lake_schema
 from pyromq.spark.queues import nest
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ _DECIDED_HERE = (
     "startingoffsets",
     "startingtimestamp",
     "startingoffsetsbytimestamp",
-    "valueformat",
     "tags",
     "sqlfilter",
 )
@@ -34,6 +34,7 @@ def history(spark: "SparkSession", options: Mapping[str, str], lake: str) -> "Da
     """All messages of the topics that `options` select; of all topics of the lake if they select none.
 
     It is a snapshot: of the lake as it is now, and of the topics as they are at the frame's first action.
+    It has the columns that the options ask for, also where older batches do not have them.
     """
     for name, value in options.items():
         if name.lower() in _DECIDED_HERE:
@@ -52,7 +53,8 @@ def history(spark: "SparkSession", options: Mapping[str, str], lake: str) -> "Da
     tail = spark.read.format("rocketmq").options(**given, startingOffsets=start).load()
     if reach.batch < 0:
         return tail
-    past = finished(spark, lake, reach).where(_is_selected(chosen.selection, reach))
+    grown(lake_schema(spark, lake, reach), tail.schema)  # says so if their types contradict
+    past = finished(spark, lake, reach, tail.schema).where(_is_selected(chosen.selection, reach))
     return past.select(*tail.columns).unionByName(tail)
 
 

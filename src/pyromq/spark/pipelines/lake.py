@@ -1,23 +1,82 @@
-"""A lake: Parquet by topic, day and batch, with the journal of the query that writes it inside.
+"""A lake: archived messages in Parquet files, with the journal of the query that writes them inside.
 
-A batch is replaced as a whole when it is written again, so every reader sees each message once, whatever
-died while it was being written. A batch that the journal calls finished never changes again.
+A plain lake has a directory by topic, day and batch. A batch is replaced as a whole when it is written again,
+so every reader sees each message once, whatever died while it was being written. A Delta or Iceberg table has
+the number of its last batch in its own metadata, and a batch is entered once.
 """
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from pyromq.errors import ConfigError
+from pyromq.spark.pipelines.grown_schema import plain
 from pyromq.spark.queues import Queue, flatten
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from pyromq.spark.pipelines.lake_files import DataFile
 
 PARTITIONS = ("topic", "day", "batch")
+PLAIN, DELTA, ICEBERG = FORMATS = ("parquet", "delta", "iceberg")
+_METADATA = {DELTA: "_delta_log", ICEBERG: "metadata"}
+"""The directory in a lake that makes it a table."""
+
+
+class LakeTable(Protocol):
+    """One version of a table; `enter` makes the next."""
+
+    @property
+    def batch(self) -> int: ...
+    def enter(self, files: "list[DataFile]", schema: "StructType", batch: int) -> None: ...
+    def schema(self) -> "StructType": ...
+    def read(self, spark: "SparkSession", schema: "StructType") -> "DataFrame": ...
+    def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]: ...
+
+
+def checkpoint_of(lake: str) -> str:
+    """The checkpoint lies in the lake: one without the other would double or lose messages."""
+    return f"{lake.rstrip('/')}/_checkpoint"
+
+
+def form_of(spark: "SparkSession", lake: str) -> str:
+    """The format that a lake has; `PLAIN` also if nothing is there."""
+    return next((form for form, inside in _METADATA.items() if _names(spark, f"{lake}/{inside}")), PLAIN)
+
+
+def table_at(lake: str, form: str) -> LakeTable:
+    try:
+        if form == DELTA:
+            from pyromq.spark.pipelines.delta_lake import DeltaLake
+
+            return DeltaLake(lake)
+        from pyromq.spark.pipelines.iceberg_lake import IcebergLake
+
+        return IcebergLake(lake)
+    except ImportError as problem:
+        raise ConfigError("format", form, f"pip install 'pyromq[lakehouse]' ({problem})") from None
+
+
+def keep_batch(frame: "DataFrame", batch: int, lake: str, form: str = PLAIN) -> None:
+    """Write one batch of messages, in place of what an earlier attempt may have left of it."""
+    from pyromq.spark.pipelines.lake_files import DAY, with_times_in_micros, write_files
+
+    days = frame.selectExpr("*", f"{DAY} as day", f"{batch} as batch")
+    if form == PLAIN:
+        writer = with_times_in_micros(days).write.mode("overwrite")
+        writer.option("partitionOverwriteMode", "dynamic").partitionBy(*PARTITIONS).parquet(lake)
+        return
+    table = table_at(lake, form)
+    if table.batch >= batch:
+        return  # Only the journal of the query does not know it yet.
+    files = write_files(days, lake, f"data/batch-{batch}")
+    if files:
+        table.enter(files, plain(days.schema), batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +85,25 @@ class Archived:
 
     batch: int
     positions: dict[Queue, int]
-
-
-def checkpoint_of(lake: str) -> str:
-    """The checkpoint lies in the lake: one without the other would double or lose messages."""
-    return f"{lake.rstrip('/')}/_checkpoint"
-
-
-def keep_batch(frame: "DataFrame", batch: int, lake: str) -> None:
-    """Write one batch of messages, in place of what an earlier attempt may have left of it."""
-    days = frame.selectExpr("*", "to_date(timestamp) as day", f"{batch} as batch")
-    writer = days.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.partitionBy(*PARTITIONS).parquet(lake)
+    table: LakeTable | None = None
 
 
 def archived(spark: "SparkSession", lake: str) -> Archived | None:
     """The finished part; None if there is none."""
     journal = checkpoint_of(lake)
-    batches = _names(spark, f"{journal}/commits")
-    if not batches:
+    form = form_of(spark, lake)
+    table = None if form == PLAIN else table_at(lake, form)
+    if table is not None:
+        last = table.batch
+    else:
+        last = max(map(int, _names(spark, f"{journal}/commits")), default=-1)
+    if last < 0:
         return None
-    last = max(map(int, batches))
     text = spark.read.text(f"{journal}/offsets/{last}", wholetext=True).first()
     assert text is not None
     # A line with the format, one with settings, then one for each source; there is only one.
     offset = json.loads(text.value.split("\n")[2])
-    return Archived(last, flatten(offset["q"]))
+    return Archived(last, flatten(offset["q"]), table)
 
 
 def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":
@@ -62,19 +114,46 @@ def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":
     return finished(spark, lake, reach)
 
 
-def finished(spark: "SparkSession", lake: str, reach: Archived) -> "DataFrame":
-    return spark.read.parquet(lake).where(f"batch <= {reach.batch}")
+def finished(
+    spark: "SparkSession", lake: str, reach: Archived, schema: "StructType | None" = None
+) -> "DataFrame":
+    """The finished batches; fields of `schema` that some of them lack are null there."""
+    if reach.table is not None:
+        return reach.table.read(spark, schema if schema is not None else reach.table.schema())
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    return reader.parquet(lake).where(f"batch <= {reach.batch}")
 
 
-def refuse_strays(spark: "SparkSession", lake: str) -> None:
-    """Files without a journal would be taken for batches of this query, and be replaced."""
-    if _names(spark, f"{checkpoint_of(lake)}/offsets"):
-        return
+def lake_schema(spark: "SparkSession", lake: str, reach: Archived) -> "StructType":
+    if reach.table is not None:
+        return reach.table.schema()
+    frame = spark.read.parquet(lake)
+    return frame.drop(*PARTITIONS).schema  # the types of these are only guessed
+
+
+def checked_form(spark: "SparkSession", lake: str, form: str | None) -> str:
+    """The format to write: the one that the lake has. Refuses to write among files of others.
+
+    Files without a journal would be taken for batches of this query, and be replaced.
+    """
+    there = form_of(spark, lake)
+    if not _names(spark, f"{checkpoint_of(lake)}/offsets"):
+        if there != PLAIN or _has_plain_files(spark, lake):
+            raise ConfigError("lake", lake, "an empty directory, or a lake with its _checkpoint")
+        return form or PLAIN
+    # A table whose first batch has not been entered is not to be seen yet.
+    is_made = there != PLAIN or bool(_names(spark, f"{lake}/topic=*"))
+    if is_made and form not in (None, there):
+        raise ConfigError("format", form, f"{there}, the format that {lake} has")
+    return there if is_made else form or PLAIN
+
+
+def _has_plain_files(spark: "SparkSession", lake: str) -> bool:
     try:
         spark.read.parquet(lake)
     except AnalysisException:
-        return  # nothing is there
-    raise ConfigError("lake", lake, "an empty directory, or a lake with its _checkpoint")
+        return False  # nothing is there
+    return True
 
 
 def _names(spark: "SparkSession", directory: str) -> list[str]:

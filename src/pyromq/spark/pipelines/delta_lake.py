@@ -1,0 +1,103 @@
+"""A lake as a Delta table. delta-rs writes its log, so no jars are needed, and any version of Spark will do.
+
+The commit that enters the files of a batch also has its number, as Delta's own sink for streams does: a batch
+that is written again after a crash is entered once.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from pyromq.errors import ConfigError
+from pyromq.spark.pipelines.grown_schema import grown
+from pyromq.spark.pipelines.lake_files import DataFile, absolute
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+APPLICATION = "pyromq-archive"
+PARTITIONS = ["topic", "day"]
+_READ = {"timestampNtz"}
+"""Features of tables that change nothing for a reader of plain files."""
+
+
+class DeltaLake:
+    def __init__(self, lake: str) -> None:
+        self._uri = absolute(lake)
+        self._table = DeltaTable(self._uri) if DeltaTable.is_deltatable(self._uri) else None
+
+    def __repr__(self) -> str:
+        return f"<DeltaLake {self._uri} batch={self.batch}>"
+
+    @property
+    def batch(self) -> int:
+        """The last batch in it; -1 if it has none."""
+        number = None if self._table is None else self._table.transaction_version(APPLICATION)
+        return -1 if number is None else number
+
+    def enter(self, files: list[DataFile], schema: "StructType", batch: int) -> None:
+        """Add the files of a batch; columns that the table does not have yet become columns of it."""
+        done = CommitProperties(app_transactions=[Transaction(APPLICATION, batch)])
+        actions: list[AddAction | RemoveAction] = [_action(file) for file in files]
+        if self._table is None:
+            create_table_with_add_actions(
+                self._uri,
+                Schema.from_json(schema.json()),
+                [_action(file) for file in files],
+                partition_by=PARTITIONS,
+                commit_properties=done,
+            )
+        else:
+            wider = grown(self.schema(), schema)
+            # The only commit that may change the schema replaces files: here those of a topic nobody has.
+            is_wider = wider != self.schema()
+            self._table.create_write_transaction(
+                actions,
+                "overwrite" if is_wider else "append",
+                Schema.from_json(wider.json()),
+                PARTITIONS,
+                [("topic", "=", "")] if is_wider else None,
+                commit_properties=done,
+            )
+        self._table = DeltaTable(self._uri)
+
+    def schema(self) -> "StructType":
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(self._known().schema().to_json()))
+
+    def read(self, spark: "SparkSession", schema: "StructType") -> "DataFrame":
+        """The rows of this version of the table."""
+        table = self._known()
+        unknown = set(table.protocol().reader_features or ()) - _READ
+        if unknown:
+            raise ConfigError("lake", self._uri, f"a Delta table without {', '.join(sorted(unknown))}")
+        paths = table.file_uris()
+        ours = [path for path in paths if path.startswith(f"{self._uri}/data/")]
+        others = sorted(set(paths) - set(ours))
+        frame = spark.read.schema(schema).parquet(*ours)
+        if not others:
+            return frame
+        # Files of other writers, such as those of a compaction, have topic and day in their paths only.
+        rewritten = spark.read.schema(schema).option("basePath", self._uri).parquet(*others)
+        rewritten = rewritten.select(*schema.names)
+        return frame.unionByName(rewritten) if ours else rewritten
+
+    def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]:
+        """Make few large files of many small ones; how many were replaced by how many."""
+        result = self._known().optimize.compact(target_size=target_bytes)
+        return result["numFilesRemoved"], result["numFilesAdded"]
+
+    def _known(self) -> DeltaTable:
+        if self._table is None:
+            raise ConfigError("lake", self._uri, "a lake that `pyromq pipeline archive` has written to")
+        return self._table
+
+
+def _action(file: DataFile) -> AddAction:
+    known = {"numRecords": file.rows, "minValues": file.least, "maxValues": file.most, "nullCount": {}}
+    values = {"topic": file.topic, "day": file.day.isoformat()}
+    return AddAction(file.path, file.size, values, 0, True, json.dumps(known))

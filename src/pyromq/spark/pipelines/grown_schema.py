@@ -1,0 +1,45 @@
+"""How the schema of a table grows: by fields that it did not have, on every level, and in no other way."""
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from pyromq.errors import ConfigError
+
+
+def plain(schema: StructType) -> StructType:
+    """The same names and types without notes on them, and nothing that must not be missing."""
+    return _plain(schema)  # type: ignore[return-value]
+
+
+def _plain(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, _plain(field.dataType)) for field in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_plain(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(_plain(kind.keyType), _plain(kind.valueType))
+    return kind
+
+
+def grown(table: StructType, batch: StructType) -> StructType:
+    """The table's schema with the fields that only the batch has; `ConfigError` if types contradict."""
+    return _grown(plain(table), plain(batch), "")  # type: ignore[return-value]
+
+
+def _grown(old: DataType, new: DataType, name: str) -> DataType:
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        fresh = {field.name: field for field in new.fields}
+        fields = []
+        for field in old.fields:
+            other = fresh.pop(field.name, field)
+            kind = _grown(field.dataType, other.dataType, f"{name}.{field.name}")
+            fields.append(StructField(field.name, kind))
+        return StructType([*fields, *fresh.values()])
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return ArrayType(_grown(old.elementType, new.elementType, f"{name}[]"))
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return MapType(old.keyType, _grown(old.valueType, new.valueType, f"{name}[]"))
+    if old != new:
+        raise ConfigError(
+            name.lstrip("."), new.simpleString(), f"the type it has in the lake: {old.simpleString()}"
+        )
+    return old

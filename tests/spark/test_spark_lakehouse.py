@@ -1,0 +1,139 @@
+"""Archives that are Delta and Iceberg tables: each message once, and one table with the live tail."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyromq.errors import ConfigError
+from pyromq.spark.pipelines import delta_lake, iceberg_lake
+from pyromq.spark.pipelines.archive import archive
+from pyromq.spark.pipelines.compact import compact
+from pyromq.spark.pipelines.history import history
+from pyromq.spark.pipelines.lake import DELTA, ICEBERG, read_lake
+from pyromq.spark.pipelines.replay import replay
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from tests.conftest import ErrorLogs
+    from tests.spark.conftest import Topics
+
+TABLES = {DELTA: delta_lake.DeltaLake, ICEBERG: iceberg_lake.IcebergLake}
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]
+
+
+def as_others_read_it(form: str, lake: Path) -> "pa.Table":
+    """The table through its own library, which knows nothing of us."""
+    if form == DELTA:
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(lake)).to_pyarrow_table()
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(str(lake)).scan().to_arrow()
+
+
+def values(rows: Iterable[Any]) -> list[int]:
+    return sorted(int(bytes(row)) for row in rows)
+
+
+def in_table(form: str, lake: Path) -> list[int]:
+    return values(as_others_read_it(form, lake)["value"].to_pylist())
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_an_archive_is_a_table_with_each_message_once_whatever_died(
+    form: str,
+    spark: SparkSession,
+    topics: "Topics",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error_logs: "ErrorLogs",
+) -> None:
+    lake = tmp_path / "lake"
+    for topic in ("ns%Orders", "Payments", "Again"):
+        topics.create(topic, queues=2)
+    options = topics.options("ns%Orders,Payments")
+
+    def die(*_: Any) -> None:
+        raise RuntimeError("killed")
+
+    # Killed before the table knew of the first batch; its files are there.
+    topics.fill("ns%Orders", 0, numbers(0, 50))
+    with monkeypatch.context() as patch:
+        patch.setattr(TABLES[form], "enter", die)
+        with pytest.raises(Exception, match="killed"):
+            archive(spark, options, str(lake), form=form)
+    error_logs.expect("exception while executing the Python Proxy")
+    assert values(row.value for row in history(spark, options, str(lake)).collect()) == list(range(50))
+    topics.fill("ns%Orders", 1, numbers(50, 70))
+    archive(spark, options, str(lake), form=form)
+    assert in_table(form, lake) == list(range(70))
+
+    # Killed when the table knew of a batch, and Spark's journal did not.
+    topics.fill("Payments", 0, numbers(70, 100))
+    archive(spark, options, str(lake))
+    newest = max((lake / "_checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    assert values(row.value for row in history(spark, options, str(lake)).collect()) == list(range(100))
+    archive(spark, options, str(lake))
+    assert in_table(form, lake) == list(range(100))
+
+    # One table with what is not archived yet; the same after its files were joined.
+    topics.fill("ns%Orders", 0, numbers(100, 120))
+    whole = history(spark, topics.options(), str(lake))
+    assert values(row.value for row in whole.collect()) == list(range(120))
+    assert whole.where("topic = 'ns%Orders'").count() == 90
+    done = compact(spark, str(lake))
+    assert done.replaced >= 2 * done.made > 0
+    assert compact(spark, str(lake)) == (0, 0)
+    assert in_table(form, lake) == list(range(100))
+    archive(spark, options, str(lake))
+    assert in_table(form, lake) == list(range(120))
+    rows = read_lake(spark, str(lake))
+    assert {(row.topic, row["count"]) for row in rows.groupBy("topic").count().collect()} == {
+        ("ns%Orders", 90),
+        ("Payments", 30),
+    }
+    assert rows.where("day = to_date(timestamp)").count() == 120
+    assert replay(spark, str(lake), topics.options() | {"topic": "Again"}).rows_out == 120
+    with pytest.raises(ConfigError, match=f"{form}, the format that"):
+        archive(spark, options, str(lake), form="parquet")
+
+
+@pytest.mark.parametrize("form", ["parquet", *TABLES])
+def test_a_schema_grows_and_older_batches_have_nulls(
+    form: str, spark: SparkSession, topics: "Topics", tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    topics.create("Orders", queues=1)
+
+    def options(schema: str) -> dict[str, str]:
+        return topics.options("Orders", valueFormat="json", valueSchema=schema)
+
+    def read() -> list[tuple[int, str | None]]:
+        rows = history(spark, options("id bigint, note string"), str(lake)).collect()
+        return sorted((row.value.id, row.value.note) for row in rows)
+
+    topics.fill("Orders", 0, [b'{"id": 1}'])
+    archive(spark, options("id bigint"), str(lake), form=form)
+    topics.fill("Orders", 0, [b'{"id": 2, "note": "hello"}'])
+    assert read() == [(1, None), (2, "hello")]
+    archive(spark, options("id bigint, note string"), str(lake))
+    topics.fill("Orders", 0, [b'{"id": 3, "note": "bye"}'])
+    archive(spark, options("id bigint"), str(lake))
+    topics.fill("Orders", 0, [b'{"id": 4, "note": "live"}'])
+    assert read() == [(1, None), (2, "hello"), (3, None), (4, "live")]
+    with pytest.raises(ConfigError, match="the type it has in the lake: bigint"):
+        history(spark, options("id string"), str(lake))
+    with pytest.raises(ConfigError, match="the type it has in the lake: bigint"):
+        archive(spark, options("id string"), str(lake))
+    if form != "parquet":
+        found = as_others_read_it(form, lake)["value"].to_pylist()
+        assert sorted((each["id"], each["note"]) for each in found) == [(1, None), (2, "hello"), (3, None)]
