@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import struct
+from tests.support.schema_registry import stand_in_registry
 
 from pyromq.protocol.compression import Compression, compress
 from pyromq.spark.cluster import Cluster
@@ -14,6 +16,7 @@ from pyromq.spark.fetch import DataLoss
 from pyromq.spark.options import read_options
 from pyromq.spark.queues import Queue, Span
 from pyromq.spark.reading import read_span
+from pyromq.spark.registry_columns import to_avro
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -185,6 +188,26 @@ def test_avro_bodies_become_typed_columns(spark: SparkSession, topics: "Topics")
     options = topics.options("Orders", valueFormat="avro", valueSchema=json.dumps(schema))
     rows = load(spark, options).orderBy("offset").select("value").collect()
     assert [row.value and tuple(row.value) for row in rows] == [(1, "eu"), (2, None), None]
+
+
+def test_bodies_go_to_a_topic_and_come_back_with_the_ids_of_their_schemas(
+    spark: SparkSession, topics: "Topics"
+) -> None:
+    topics.create("Orders", queues=1)
+    identity, note = {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}
+    with stand_in_registry() as registry:
+        for fields, ddl, rows in (
+            ([identity], "id bigint", [(1,)]),
+            ([identity, note], "id bigint, note string", [(2, "hello"), (3, None)]),
+        ):
+            schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+            frame = spark.createDataFrame(rows, ddl)
+            body = to_avro(struct(*frame.columns), registry.url, "Orders-value", schema=schema)
+            writer = frame.coalesce(1).select(body.alias("value")).write.format("rocketmq")
+            writer.options(**topics.options() | {"topic": "Orders"}).mode("append").save()
+        options = topics.options("Orders", valueFormat="avro", schemaRegistry=registry.url)
+        found = load(spark, options).orderBy("offset").select("value.*").collect()
+        assert [tuple(row) for row in found] == [(1, None), (2, "hello"), (3, None)]
 
 
 def test_trap_a_frame_is_a_snapshot_of_its_first_action(spark: SparkSession, topics: "Topics") -> None:

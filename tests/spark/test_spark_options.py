@@ -34,6 +34,7 @@ def read(streaming: bool = False, **more: str) -> ReadOptions:
     return read_options(BASE | given, streaming=streaming)
 
 
+AVRO = {"valueFormat": "avro", "schemaRegistry": "http://a:1"}
 READ: list[tuple[bool, dict[str, str], str, Any]] = [
     (False, {}, "start", Position("earliest")),
     (True, {}, "start", Position("latest")),
@@ -77,6 +78,9 @@ READ: list[tuple[bool, dict[str, str], str, Any]] = [
     (False, {"valueFormat": "json", "valueSchema": "id bigint"}, "value_schema", "id bigint"),
     (False, {"valueMode": "failfast", "valueFormat": "string"}, "value_mode", "failfast"),
     (False, {"timeZone": "Europe/Berlin", "valueFormat": "json"}, "time_zone", "Europe/Berlin"),
+    (False, AVRO | {"valueSubject": "orders"}, "value_subject", "orders"),
+    (False, AVRO, "schema_registry", "http://a:1"),
+    (False, AVRO | {"schemaRegistryAuth": "me:secret"}, "schema_registry_auth", "me:secret"),
     (False, {"kafka.group.id": "lake"}, "pull_group", "lake"),
     (False, {"kafka.group.id": "lake", "consumerGroup": "lake"}, "pull_group", "lake"),
     (False, {"dropDuplicatesWithin": "1000"}, "drop_duplicates_within", 1000),

@@ -70,10 +70,10 @@ from pyromq.spark.pipelines import archive, lake
 namesrv, directory = sys.argv[1:]
 keep_all = lake.keep_batch
 
-def keep_some_and_die(frame, batch, lake):
+def keep_some_and_die(frame, batch, lake, form):
     if batch < 1:
-        return keep_all(frame, batch, lake)
-    keep_all(frame.where("queueId = 0"), batch, lake)
+        return keep_all(frame, batch, lake, form)
+    keep_all(frame.where("queueId = 0"), batch, lake, form)
     os.kill(os.getpid(), signal.SIGKILL)
 
 lake.keep_batch = keep_some_and_die

@@ -155,7 +155,7 @@ def test_avro_bodies_are_read() -> None:
     assert (order["note"], order["paid"], order["amount"]) == ("hi", True, 1.5)
     assert (order["lines"], order["extra"], order["state"]) == ([1, 2], {"a": "b"}, "OLD")
     assert order["at"].year == 1970
-    for broken in (body, body + b"\x02\x00\x00", body + b"\x01\x00", b""):
+    for broken in (body, body + b"\x02\x00\x00", body + b"\x04\x00", b""):
         with pytest.raises(RemoteProtocolError):
             avro_reader(schema)(broken)
 

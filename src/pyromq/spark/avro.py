@@ -1,23 +1,18 @@
-"""Avro bodies: one record each, written with one known schema, no file around them.
+"""Avro bodies: one record each, no file around them; fastavro reads and writes them.
 
-The schema is compiled once into nested readers; a reader takes bytes and a position and gives a value and the
-position behind it.
+With a registry a body begins with the id of the schema that it was written with; a reader takes from it the
+fields that it knows.
 """
 
 import json
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from struct import Struct, error
+from io import BytesIO
+from struct import error
 from typing import Any
 
-from pyromq.errors import ConfigError, RemoteProtocolError
+from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError
+from pyromq.spark.registry import Registry, framed, unframed
 
-Reader = Callable[[bytes, int], tuple[Any, int]]
-
-_FLOAT, _DOUBLE = Struct("<f"), Struct("<d")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_ZERO = date(1970, 1, 1)
 _DDL = {
     "boolean": "boolean",
     "int": "int",
@@ -29,6 +24,7 @@ _DDL = {
     "enum": "string",
     "fixed": "binary",
 }
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _LOGICAL_DDL = {"timestamp-millis": "timestamp", "timestamp-micros": "timestamp", "date": "date"}
 
 
@@ -39,18 +35,75 @@ def avro_to_ddl(text: str) -> str:
 
 def avro_reader(text: str) -> Callable[[bytes], Any]:
     """Reads whole bodies; `RemoteProtocolError` if one is not what the schema says."""
-    read = _reader(_parse(text))
+    from fastavro import schemaless_reader
+
+    schema = _compiled(text)
 
     def whole(body: bytes) -> Any:
+        stream = BytesIO(body)
         try:
-            value, end = read(body, 0)
-        except (IndexError, error, UnicodeDecodeError, OverflowError) as problem:
-            raise RemoteProtocolError(f"not an Avro value of the schema: {problem}") from None
-        if end != len(body):
-            raise RemoteProtocolError(f"{len(body) - end} bytes are left behind an Avro value")
+            value = schemaless_reader(stream, schema, None)
+        except (EOFError, LookupError, ArithmeticError, ValueError, error) as problem:
+            raise RemoteProtocolError(f"not an Avro value of the schema: {problem!r}") from None
+        if stream.tell() != len(body):
+            raise RemoteProtocolError(f"{len(body) - stream.tell()} bytes are left behind an Avro value")
         return value
 
     return whole
+
+
+def registered_avro_reader(registry: Registry) -> Callable[[bytes], Any]:
+    """Reads bodies that name their schemas."""
+    readers: dict[int, Callable[[bytes], Any]] = {}
+
+    def whole(body: bytes) -> Any:
+        number, value = unframed(body)
+        if number not in readers:
+            found = registry.schema(number)
+            if found.kind != "AVRO":
+                raise RemoteProtocolError(f"schema {number} is {found.kind}, not AVRO")
+            readers[number] = avro_reader(found.text)
+        return readers[number](value)
+
+    return whole
+
+
+def avro_writer(text: str, number: int | None = None) -> Callable[[Any], bytes]:
+    """Writes values as bodies, with the id of the schema before them if it is registered."""
+    from fastavro import schemaless_writer
+
+    schema = _compiled(text)
+
+    def written(value: Any) -> bytes:
+        stream = BytesIO()
+        try:
+            schemaless_writer(stream, schema, value)
+        except (TypeError, AttributeError, ValueError, LookupError, ArithmeticError) as problem:
+            raise BadMessage(f"the row {value!r:.200} does not fit the Avro schema: {problem}") from None
+        return stream.getvalue() if number is None else framed(number, stream.getvalue())
+
+    return written
+
+
+def _compiled(text: str) -> Any:
+    """The schema as fastavro wants it, without logical types that columns do not have."""
+    from fastavro import parse_schema
+
+    _parse(text)
+    return parse_schema(_without_unknown(json.loads(text)))
+
+
+def _without_unknown(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_unknown(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = schema.get("logicalType") in (None, "decimal", *_LOGICAL_DDL)
+    return {
+        name: _without_unknown(value) if name in ("type", "items", "values", "fields") else value
+        for name, value in schema.items()
+        if known or name != "logicalType"
+    }
 
 
 def _parse(text: str) -> Any:
@@ -132,146 +185,3 @@ def _ddl(schema: Any, text: str) -> str:
     if kind not in _DDL:
         raise ConfigError("valueSchema", text, f"types that columns have; {kind!r} is none")
     return _DDL[kind]
-
-
-def _read_long(data: bytes, at: int) -> tuple[int, int]:
-    shift = number = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
-        shift += 7
-
-
-def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    size, at = _read_long(data, at)
-    if size < 0 or at + size > len(data):
-        raise IndexError(f"{size} bytes at {at} of {len(data)}")
-    return data[at : at + size], at + size
-
-
-def _read_string(data: bytes, at: int) -> tuple[str, int]:
-    raw, at = _read_bytes(data, at)
-    return raw.decode(), at
-
-
-def _read_float(data: bytes, at: int) -> tuple[float, int]:
-    return _FLOAT.unpack_from(data, at)[0], at + 4
-
-
-def _read_double(data: bytes, at: int) -> tuple[float, int]:
-    return _DOUBLE.unpack_from(data, at)[0], at + 8
-
-
-_PRIMITIVES: dict[str, Reader] = {
-    "null": lambda data, at: (None, at),
-    "boolean": lambda data, at: (data[at] != 0, at + 1),
-    "int": _read_long,
-    "long": _read_long,
-    "float": _read_float,
-    "double": _read_double,
-    "bytes": _read_bytes,
-    "string": _read_string,
-}
-
-
-def _reader(schema: Any) -> Reader:
-    kind, details = _kind(schema)
-    if kind == "union":
-        return _union([_reader(choice) for choice in schema])
-    if kind == "record":
-        return _record([(field["name"], _reader(field["type"])) for field in details["fields"]])
-    if kind == "array":
-        return _array(_reader(details["items"]))
-    if kind == "map":
-        pairs = _array(_pair(_reader(details["values"])))
-        return lambda data, at: _as_dict(*pairs(data, at))
-    if kind == "enum":
-        symbols: list[str] = details["symbols"]
-        return _converted(_read_long, lambda index: _one_of(symbols, index))
-    read = _fixed(details["size"]) if kind == "fixed" else _PRIMITIVES[kind]
-    logical = details.get("logicalType", "")
-    if logical == "timestamp-millis":
-        return _converted(read, lambda ms: _EPOCH + timedelta(milliseconds=ms))
-    if logical == "timestamp-micros":
-        return _converted(read, lambda us: _EPOCH + timedelta(microseconds=us))
-    if logical == "date":
-        return _converted(read, lambda days: _DAY_ZERO + timedelta(days=days))
-    if logical == "decimal":
-        scale = details.get("scale", 0)
-        return _converted(read, lambda raw: Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale))
-    return read
-
-
-def _converted(read: Reader, convert: Callable[[Any], Any]) -> Reader:
-    def converted(data: bytes, at: int) -> tuple[Any, int]:
-        value, at = read(data, at)
-        return convert(value), at
-
-    return converted
-
-
-def _fixed(size: int) -> Reader:
-    def fixed(data: bytes, at: int) -> tuple[bytes, int]:
-        if at + size > len(data):
-            raise IndexError(f"{size} bytes at {at} of {len(data)}")
-        return data[at : at + size], at + size
-
-    return fixed
-
-
-def _union(choices: list[Reader]) -> Reader:
-    def union(data: bytes, at: int) -> tuple[Any, int]:
-        index, at = _read_long(data, at)
-        read: Reader = _one_of(choices, index)
-        return read(data, at)
-
-    return union
-
-
-def _one_of(choices: list[Any], index: int) -> Any:
-    if index < 0:
-        raise IndexError(f"choice {index}")
-    return choices[index]
-
-
-def _record(fields: list[tuple[str, Reader]]) -> Reader:
-    def record(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        values = {}
-        for name, read in fields:
-            values[name], at = read(data, at)
-        return values, at
-
-    return record
-
-
-def _array(item: Reader) -> Reader:
-    def array(data: bytes, at: int) -> tuple[list[Any], int]:
-        items: list[Any] = []
-        while True:
-            count, at = _read_long(data, at)
-            if count == 0:
-                return items, at
-            if count < 0:  # a block that tells its size in bytes as well
-                count = -count
-                _, at = _read_long(data, at)
-            for _ in range(count):
-                value, at = item(data, at)
-                items.append(value)
-
-    return array
-
-
-def _pair(value: Reader) -> Reader:
-    def pair(data: bytes, at: int) -> tuple[tuple[str, Any], int]:
-        name, at = _read_string(data, at)
-        content, at = value(data, at)
-        return (name, content), at
-
-    return pair
-
-
-def _as_dict(pairs: list[tuple[str, Any]], at: int) -> tuple[dict[str, Any], int]:
-    return dict(pairs), at

@@ -151,6 +151,9 @@ class ReadOptions(_EitherWay):
     value_format: Literal["binary", "string", "json", "avro"] = setting("binary", "The type of the column `value`. `json` is read exactly as `from_json` does: fields that do not fit are null, an empty body is null, and a body that is no document is a row of nulls.")
     value_schema: str | None = setting(None, "With `valueFormat=json` DDL like `id bigint, at timestamp`, with `valueFormat=avro` an Avro schema.")
     time_zone: TimeZone | None = setting(None, "The time zone of times in JSON that name none; that of the session by default.")
+    schema_registry: str | None = setting(None, "The URL of a schema registry that speaks Confluent's API, as Apicurio and Karapace do. Bodies then begin with a zero and the id of the schema they were written with. With `valueFormat=avro`.")
+    schema_registry_auth: str | None = setting(None, "`USER:PASSWORD` for the schema registry.", secret=True)
+    value_subject: str | None = setting(None, "The subject whose latest schema gives the type of `value`, if `valueSchema` does not; by default the name of the topic with `-value`.")
     value_mode: Literal["permissive", "failfast"] = setting("permissive", "A value that cannot be read is null, or with `failfast` ends the query.")
     pull_messages: Count = setting(4096, "How many messages are asked for at once. Brokers give no more than `maxTransferCountOnMessageInMemory` (32; `pyromq standalone`: 8192) and `maxTransferBytesOnMessageInMemory` (256 KiB; 4 MiB), which are worth raising for Spark.", check=POSITIVE)
     pulls_in_flight: Count = setting(8, "How many pulls a task has in flight.", check=POSITIVE)
@@ -177,6 +180,8 @@ class ReadOptions(_EitherWay):
             raise ConfigError("valueSchema", self.value_schema, expected)
         if self.time_zone is not None and self.value_format != "json":
             raise ConfigError("timeZone", self.time_zone, "valueFormat=json with it")
+        if self.schema_registry is not None and self.value_format != "avro":
+            raise ConfigError("schemaRegistry", self.schema_registry, "valueFormat=avro with it")
         settings = self.settings_by_key()
         chosen = ("assign", "subscribe", "subscribePattern", "path")
         given = [key for key in chosen if self.value_of(settings[key]) is not None]

@@ -8,6 +8,7 @@ from pyromq.errors import ConfigError
 from pyromq.spark.avro import avro_to_ddl
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import ReadOptions
+from pyromq.spark.registry import registry
 
 DEFAULT_COLUMNS: Final = {
     "key": "string",
@@ -45,6 +46,9 @@ def value_type(options: ReadOptions) -> str:
     """The type of the value column, as DDL."""
     if options.value_format in ("binary", "string"):
         return options.value_format
+    if options.value_schema is None and options.schema_registry is not None:
+        known = registry(options.schema_registry, options.schema_registry_auth)
+        return avro_to_ddl(known.latest(_subject(options)).text)
     if options.value_schema is None:
         what = 'DDL like "id bigint, amount double"' if options.value_format == "json" else "an Avro schema"
         raise ConfigError("valueFormat", options.value_format, f"the option valueSchema with it, {what}")
@@ -56,6 +60,15 @@ def value_type(options: ReadOptions) -> str:
     except ValueError as problem:
         raise ConfigError("valueSchema", options.value_schema, f"DDL of Spark: {problem}") from None
     return ddl
+
+
+def _subject(options: ReadOptions) -> str:
+    if options.value_subject is not None:
+        return options.value_subject
+    topics = options.selection.topics
+    if len(topics) != 1:
+        raise ConfigError("valueSubject", None, "a subject: only one topic has a subject of its own")
+    return f"{topics[0]}-value"
 
 
 def default_ddl(options: ReadOptions) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from pyromq.errors import RemoteProtocolError
-from pyromq.spark.avro import avro_reader
+from pyromq.spark.avro import avro_reader, registered_avro_reader
 from pyromq.spark.from_json.documents import Documents
 from pyromq.spark.from_json.session_zone import session_zone
 from pyromq.spark.from_json.times import zone_of
 from pyromq.spark.options import ReadOptions
+from pyromq.spark.registry import registry
 
 Conversion = Callable[[pa.Array], pa.Array]
 
@@ -29,7 +30,10 @@ def conversion(options: ReadOptions, type_: pa.DataType) -> Conversion:
         zone = zone_of(options.time_zone) if options.time_zone is not None else session_zone()
         return Documents(type_, zone, fails=fails).read
     if options.value_format == "avro":
-        read = avro_reader(options.value_schema or "")
+        if options.schema_registry is not None:
+            read = registered_avro_reader(registry(options.schema_registry, options.schema_registry_auth))
+        else:
+            read = avro_reader(options.value_schema or "")
         return lambda bodies: _one_by_one(bodies, read, type_, fails)
     return lambda bodies: bodies
 

@@ -1,5 +1,6 @@
 """Tables without Spark: a batch is entered with its number, schemas grow, writers collide."""
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def file(lake: Path, batch: int, **more: object) -> DataFile:
     )
 
 
-def others_read(table: type[LakeTable], lake: Path) -> list[dict[str, object]]:
+def others_read(table: Callable[[str], LakeTable], lake: Path) -> list[dict[str, object]]:
     if table is DeltaLake:
         from deltalake import DeltaTable
 
@@ -57,7 +58,7 @@ def others_read(table: type[LakeTable], lake: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_table_knows_its_last_batch_and_grows(table: type[LakeTable], tmp_path: Path) -> None:
+def test_a_table_knows_its_last_batch_and_grows(table: Callable[[str], LakeTable], tmp_path: Path) -> None:
     lake = str(tmp_path)
     assert table(lake).batch == -1
     table(lake).enter([file(tmp_path, 0)], ddl(PLAIN), 0)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from pyromq.spark.pipelines.lake_files import DataFile
 
+PART = "part"
+"""The column that sorts the rows of a table into files."""
 PARTITIONS = ("topic", "day", "batch")
 PLAIN, DELTA, ICEBERG = FORMATS = ("parquet", "delta", "iceberg")
 _METADATA = {DELTA: "_delta_log", ICEBERG: "metadata"}
@@ -137,23 +139,24 @@ def checked_form(spark: "SparkSession", lake: str, form: str | None) -> str:
     Files without a journal would be taken for batches of this query, and be replaced.
     """
     there = form_of(spark, lake)
+    columns = _plain_columns(spark, lake) if there == PLAIN else []
     if not _names(spark, f"{checkpoint_of(lake)}/offsets"):
-        if there != PLAIN or _has_plain_files(spark, lake):
+        if there != PLAIN or columns:
             raise ConfigError("lake", lake, "an empty directory, or a lake with its _checkpoint")
         return form or PLAIN
-    # A table whose first batch has not been entered is not to be seen yet.
-    is_made = there != PLAIN or bool(_names(spark, f"{lake}/topic=*"))
+    # Of a table whose first batch has not been entered there may be files, but nothing else.
+    is_made = there != PLAIN or (bool(columns) and PART not in columns)
     if is_made and form not in (None, there):
         raise ConfigError("format", form, f"{there}, the format that {lake} has")
     return there if is_made else form or PLAIN
 
 
-def _has_plain_files(spark: "SparkSession", lake: str) -> bool:
+def _plain_columns(spark: "SparkSession", lake: str) -> list[str]:
+    """The columns of the files in a directory; none if there are no files."""
     try:
-        spark.read.parquet(lake)
+        return spark.read.parquet(lake).columns
     except AnalysisException:
-        return False  # nothing is there
-    return True
+        return []
 
 
 def _names(spark: "SparkSession", directory: str) -> list[str]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem
 
+from pyromq.spark.pipelines.lake import PART
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -42,8 +44,8 @@ def with_times_in_micros(frame: "DataFrame") -> "DataFrame":
 def write_files(frame: "DataFrame", lake: str, place: str) -> list[DataFile]:
     """Write a frame with a column `day` to a directory below the lake."""
     # Topics have characters that paths do not, so they are written as digits.
-    split = with_times_in_micros(frame).selectExpr("*", "concat(hex(topic), '-', day) AS part")
-    split.write.mode("overwrite").partitionBy("part").parquet(f"{lake}/{place}")
+    split = with_times_in_micros(frame).selectExpr("*", f"concat(hex(topic), '-', day) AS {PART}")
+    split.write.mode("overwrite").partitionBy(PART).parquet(f"{lake}/{place}")
     system, root = FileSystem.from_uri(absolute(lake))
     found = system.get_file_info(FileSelector(f"{root}/{place}", recursive=True, allow_not_found=True))
     files = sorted((info.path, info.size) for info in found if info.path.endswith(".parquet"))
@@ -56,7 +58,7 @@ def absolute(lake: str) -> str:
 
 
 def _data_file(system: FileSystem, path: str, size: int, name: str) -> DataFile:
-    digits, _, day = path.rpartition("/part=")[2].partition("/")[0].partition("-")
+    digits, _, day = path.rpartition(f"/{PART}=")[2].partition("/")[0].partition("-")
     footer = pq.read_metadata(path, filesystem=system)
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}

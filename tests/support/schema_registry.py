@@ -1,0 +1,101 @@
+"""A schema registry in memory, over real HTTP: the part of Confluent's API that clients of ours use."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+
+class StandInRegistry(ThreadingHTTPServer):
+    """`failures` answers with 503 come first; `auth` is demanded if it is set."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.schemas: list[tuple[str, str]] = []
+        self.subjects: dict[str, list[int]] = {}
+        self.auth: str | None = None
+        self.failures = 0
+        self.requests: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        self.requests.append(f"{method} {path}")
+        match path.strip("/").split("/"):
+            case ["schemas", "ids", number] if 0 < int(number) <= len(self.schemas):
+                text, kind = self.schemas[int(number) - 1]
+                return 200, {"schema": text} | ({} if kind == "AVRO" else {"schemaType": kind})
+            case ["schemas", "ids", _]:
+                return 404, {"error_code": 40403, "message": "Schema not found"}
+            case ["subjects", subject, "versions"] if method == "POST":
+                found = (body["schema"], body.get("schemaType", "AVRO"))
+                if found not in self.schemas:
+                    self.schemas.append(found)
+                made = self.schemas.index(found) + 1
+                versions = self.subjects.setdefault(unquote(subject), [])
+                if made not in versions:
+                    versions.append(made)
+                return 200, {"id": made}
+            case ["subjects", subject, "versions", "latest"] if (name := unquote(subject)) in self.subjects:
+                last = self.subjects[name][-1]
+                text, kind = self.schemas[last - 1]
+                version = len(self.subjects[name])
+                return 200, {
+                    "subject": name,
+                    "version": version,
+                    "id": last,
+                    "schema": text,
+                    "schemaType": kind,
+                }
+        return 404, {"error_code": 40401, "message": f"Subject not found: {path}"}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StandInRegistry
+
+    def do_GET(self) -> None:
+        self._answer(None)
+
+    def do_POST(self) -> None:
+        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def _answer(self, body: Any) -> None:
+        wanted = self.server.auth
+        expected = wanted and f"Basic {base64.b64encode(wanted.encode()).decode()}"
+        if self.server.failures:
+            self.server.failures -= 1
+            status, document = 503, {"message": "not now"}
+        elif expected and self.headers["Authorization"] != expected:
+            status, document = 401, {"message": "Unauthorized"}
+        else:
+            status, document = self.server.answer(self.command, self.path, body)
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nobody wants to read it."""
+
+
+@contextmanager
+def stand_in_registry() -> Iterator[StandInRegistry]:
+    server = StandInRegistry()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,110 @@
+"""A schema registry over HTTP: schemas by id and by subject, and refusals that say why."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.support.schema_registry import StandInRegistry, stand_in_registry
+
+from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError, TransportError
+from pyromq.spark.avro import avro_writer, registered_avro_reader
+from pyromq.spark.options import read_options
+from pyromq.spark.registry import Registry, framed, unframed
+from pyromq.spark.schema import value_type
+
+
+@pytest.fixture
+def server() -> Iterator[StandInRegistry]:
+    with stand_in_registry() as server:
+        yield server
+
+
+def schema(*fields: tuple[str, object]) -> str:
+    named = [{"name": name, "type": kind} for name, kind in fields]
+    return json.dumps({"type": "record", "name": "Order", "fields": named})
+
+
+OLD, NEW = schema(("id", "long")), schema(("id", "long"), ("note", ["null", "string"]))
+
+
+def test_a_body_names_the_schema_it_was_written_with(server: StandInRegistry) -> None:
+    registry = Registry(server.url + "/")
+    old = registry.register("a/b-value", OLD)
+    new = registry.register("a/b-value", NEW)
+    assert registry.register("a/b-value", OLD) == old
+    assert registry.latest("a/b-value") == (new, NEW, "AVRO")
+    read = registered_avro_reader(registry)
+    assert read(avro_writer(OLD, old)({"id": 1})) == {"id": 1}
+    assert read(avro_writer(NEW, new)({"id": 2, "note": "hello"})) == {"id": 2, "note": "hello"}
+    asked = len(server.requests)
+    assert registered_avro_reader(registry)(framed(old, b"\x06")) == {"id": 3}
+    assert len(server.requests) == asked, "a schema is asked for once"
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00\x01\x02", b"plain"])
+def test_bodies_without_the_id_of_a_schema_are_refused(body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="the id of a schema"):
+        unframed(body)
+
+
+def test_refusals_of_a_registry_are_told(server: StandInRegistry) -> None:
+    registry = Registry(server.url)
+    with pytest.raises(RemoteProtocolError, match="404: Schema not found"):
+        registry.schema(7)
+    with pytest.raises(RemoteProtocolError, match="Subject not found"):
+        registry.latest("nothing-value")
+    number = registry.register("p-value", 'syntax = "proto3"; message P {}', "PROTOBUF")
+    with pytest.raises(RemoteProtocolError, match="PROTOBUF, not AVRO"):
+        registered_avro_reader(registry)(framed(number, b"\x00"))
+    server.auth = "reader:secret"
+    with pytest.raises(RemoteProtocolError, match="401"):
+        registry.latest("p-value")
+    assert Registry(server.url, "reader:secret").latest("p-value").id == number
+
+
+def test_a_registry_that_is_away_for_a_moment_is_asked_again(server: StandInRegistry) -> None:
+    registry = Registry(server.url)
+    registry.register("a-value", OLD)
+    server.failures = 2
+    assert registry.latest("a-value").text == OLD
+    server.failures = 3
+    with pytest.raises(RemoteProtocolError, match="503: not now"):
+        registry.latest("a-value")
+
+
+def test_a_registry_that_is_not_there_is_named() -> None:
+    with stand_in_registry() as gone:
+        url = gone.url
+    with pytest.raises(TransportError, match=f"{url} does not answer"):
+        Registry(url).latest("a-value")
+    for wrong in ("registry:8081", "http://", "http://user:secret@host"):
+        with pytest.raises(ConfigError, match="a URL like"):
+            Registry(wrong)
+
+
+def test_a_value_that_does_not_fit_is_not_written() -> None:
+    for value in ({"id": "x"}, {}, None, {"id": 2**70}):
+        with pytest.raises(BadMessage, match="does not fit the Avro schema"):
+            avro_writer(OLD)(value)
+
+
+def test_the_type_of_the_column_is_that_of_the_subjects_latest_schema(server: StandInRegistry) -> None:
+    Registry(server.url).register("Orders-value", NEW)
+    Registry(server.url).register("mine", OLD)
+    base = {
+        "namesrv": "127.0.0.1:1",
+        "subscribe": "Orders",
+        "valueFormat": "avro",
+        "schemaRegistry": server.url,
+    }
+
+    def kind(**more: str) -> str:
+        return value_type(read_options(base | more, streaming=False))
+
+    assert kind() == "struct<`id`: bigint, `note`: string>"
+    assert kind(valueSubject="mine") == "struct<`id`: bigint>"
+    assert kind(valueSchema=OLD) == "struct<`id`: bigint>"
+    with pytest.raises(ConfigError, match="valueSubject"):
+        kind(subscribe="Orders,Others")
+    with pytest.raises(ConfigError, match="valueFormat=avro with it"):
+        kind(valueFormat="string")
