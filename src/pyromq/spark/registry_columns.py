@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+import pyarrow as pa
+from pyspark.sql.pandas.functions import arrow_udf
 
 from pyromq.spark.avro import avro_writer
 from pyromq.spark.registry import Registry
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column
 
 
@@ -27,12 +27,10 @@ def to_avro(
     else:
         number = known.register(subject, schema)
 
-    def bodies(batches: "Iterator[pa.Array]") -> "Iterator[pa.Array]":
-        import pyarrow as pa
-
+    def bodies(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         write = avro_writer(schema, number)
         for rows in batches:
             yield pa.array([None if row is None else write(row) for row in rows.to_pylist()], pa.binary())
 
-    made: Column = arrow_udf(bodies, "binary", ArrowUDFType.SCALAR_ITER)(column)
+    made: Column = arrow_udf(bodies, "binary")(column)
     return made

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pyromq.spark.pipelines.lake_files import DataFile
 
-PART = "part"
-"""The column that sorts the rows of a table into files."""
 PARTITIONS = ("topic", "day", "batch")
 PLAIN, DELTA, ICEBERG = FORMATS = ("parquet", "delta", "iceberg")
 _METADATA = {DELTA: "_delta_log", ICEBERG: "metadata"}
@@ -138,6 +136,8 @@ def checked_form(spark: "SparkSession", lake: str, form: str | None) -> str:
 
     Files without a journal would be taken for batches of this query, and be replaced.
     """
+    from pyromq.spark.pipelines.lake_files import PART
+
     there = form_of(spark, lake)
     columns = _plain_columns(spark, lake) if there == PLAIN else []
     if not _names(spark, f"{checkpoint_of(lake)}/offsets"):

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem
 
-from pyromq.spark.pipelines.lake import PART
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DAY = "date_from_unix_date(cast(floor(unix_millis(timestamp) / 86400000) as int))"
 """The day of a message in UTC, whatever the time zone of the session is."""
+
+PART = "part"
+"""The column that sorts rows into files."""
 
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _COUNTED = ("timestamp", "offset", "queueId", "batch")
