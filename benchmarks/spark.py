@@ -40,6 +40,9 @@ KAFKA_BATCH, KAFKA_STREAM = "Kafka, batch", "Kafka, stream"
 KAFKA_COLUMNS = "key string, value binary, topic string, queueId int, offset bigint, timestamp timestamp"
 PROGRAMS = ("JVM", "Python", "broker", "Kafka")
 AS_KAFKA = "batch, columns of Kafka"
+COUNT = "count of offsets"
+DOCUMENT = "id bigint, name string, price double, paid boolean, at timestamp"
+FROM_JSON, JSON = "from_json", "valueFormat=json"
 
 Cpu = dict[str, float]
 Options = dict[str, str]
@@ -181,6 +184,7 @@ class Bench:
             STREAM: lambda: self.drain(self.spark.readStream.format("rocketmq").options(**options)),
             AS_KAFKA: lambda: noop(as_kafka.schema(KAFKA_COLUMNS).load()),
             FEW: lambda: noop(few.schema("value binary, offset bigint").load()),
+            COUNT: lambda: self.counted(options, rows),
         }
         if self.kafka is not None and self._fill_kafka(source, topic):
             theirs = self.kafka_options(topic)
@@ -189,6 +193,25 @@ class Bench:
             cases[KAFKA_BATCH] = lambda: noop(reader.load())
             cases[KAFKA_STREAM] = lambda: self.drain(self.spark.readStream.format("kafka").options(**theirs))
         return self.take_turns(rows, cases)
+
+    def counted(self, options: Options, rows: int) -> None:
+        reader = self.spark.read.format("rocketmq").options(**options).schema("offset bigint")
+        assert reader.load().count() == rows
+
+    def documents(self, rows: int) -> dict[str, Measured]:
+        """JSON as `from_json` reads it from the bodies, and as the source does."""
+        source = self.spark.range(0, rows, numPartitions=2).selectExpr(
+            "to_json(struct(id, concat('name', id) as name, id / 7 as price, id % 2 = 0 as paid,"
+            " timestamp_seconds(1767355200 + id) as at)) as value"
+        )
+        source.write.format("rocketmq").option("namesrv", self.namesrv).mode("append").save("Documents")
+        reader = self.spark.read.format("rocketmq").options(**self.options("Documents"))
+        json = self.spark.read.format("rocketmq").options(**self.options("Documents"))
+        json = json.option("valueFormat", "json").option("valueSchema", DOCUMENT)
+        bodies = reader.schema("value binary").load()
+        parsed = bodies.selectExpr(f"from_json(cast(value as string), '{DOCUMENT}') as value")
+        ours = json.schema(f"value struct<{DOCUMENT}>")
+        return self.take_turns(rows, {FROM_JSON: lambda: noop(parsed), JSON: lambda: noop(ours.load())})
 
     def _fill_kafka(self, source: DataFrame, topic: str) -> bool:
         """Whether Kafka has taken the rows; on a machine that is too busy its producers give up."""
@@ -282,9 +305,9 @@ def report(bench: Bench, sizes: list[int], rows: int) -> str:
             + " | ".join(f"{m.mrows_per_s:.2f}" for m in written.values())
             + " |"
         )
-        if size == 100:
-            rate = written["ours"].mrows_per_s
-            goals.append((f"write at 100 B: {rate:.2f} Mrow/s; 0.3 wanted", rate >= 0.3))
+        if "Kafka" in written:
+            ratio = written["ours"].of(written["Kafka"])
+            goals.append((f"write at {size} B: {ratio:.2f} × Kafka's sink; 2 wanted", ratio >= 2))
         say(f"reads of {size} B, {count:,} rows")
         read = bench.reads(count, size)
         parquet = read[PARQUET]
@@ -296,15 +319,15 @@ def report(bench: Bench, sizes: list[int], rows: int) -> str:
         reads.append(f"| {size} B, {count:,} rows | " + " | ".join(cells) + " |")
         goals += [
             (
-                f"{name} at {size} B: {read[name].of(parquet):.0%} of Parquet; 60 % wanted",
-                read[name].of(parquet) >= 0.6,
+                f"{name} at {size} B: {read[name].of(parquet):.0%} of Parquet; 80 % wanted",
+                read[name].of(parquet) >= 0.8,
             )
             for name in (BATCH, STREAM)
         ]
         for name, theirs in ((BATCH, KAFKA_BATCH), (STREAM, KAFKA_STREAM)):
             if theirs in read:
                 ratio = read[name].of(read[theirs])
-                goals.append((f"{name} at {size} B: {ratio:.2f} × Kafka's source; ahead wanted", ratio > 1))
+                goals.append((f"{name} at {size} B: {ratio:.2f} × Kafka's source; 1.5 wanted", ratio >= 1.5))
         for what, found in (("write", written), ("read", read)):
             for name, m in found.items():
                 used = m.cpu_us_per_row()
@@ -321,7 +344,18 @@ def report(bench: Bench, sizes: list[int], rows: int) -> str:
     for name, each in durations.items():
         lines.append(f"| {name} | " + " | ".join(f"{median_of(each, part):.0f}" for part in parts) + " |")
     ratio = median_of(durations["ours"], parts[0]) / median_of(durations["rate source"], parts[0])
-    goals.append((f"micro-batch of one row: {ratio:.2f} × the rate source; 1.5 at most wanted", ratio <= 1.5))
+    goals.append(
+        (f"micro-batch of one row: {ratio:.2f} × the rate source; 1.15 at most wanted", ratio <= 1.15)
+    )
+    count = rows // WRITTEN_PART
+    say(f"JSON, {count:,} documents")
+    found = bench.documents(count)
+    lines += ["", "| JSON | " + " | ".join(found) + " |", "|---" * (len(found) + 1) + "|"]
+    lines.append(
+        f"| {count:,} documents | " + " | ".join(f"{m.mrows_per_s:.2f}" for m in found.values()) + " |"
+    )
+    ratio = found[JSON].of(found[FROM_JSON])
+    goals.append((f"valueFormat=json: {ratio:.2f} × from_json; ahead wanted", ratio > 1))
     lines += ["", "| CPU µs per row, least of the rounds | all | JVM | Python | broker | Kafka |"]
     lines += ["|---" * 6 + "|", *cpu_rows, ""]
     lines += [f"- {'reached' if is_reached else '**not reached**'}: {text}" for text, is_reached in goals]
