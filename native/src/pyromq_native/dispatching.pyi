@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from mmap import mmap
 from typing import Any
 
@@ -5,7 +6,7 @@ class Carrier:
     offset: int
     count: int
     last_timestamp: int
-    def __init__(self, queues_by_topic: Any) -> None: ...
+    def __init__(self, queues_by_topic: Any, mark_dirty: Callable[[Any], None]) -> None: ...
     def carry(
         self,
         buffer: mmap,

@@ -147,14 +147,17 @@ cdef class Carrier:
     """Carries the messages of one store; `carry` goes as far as it is usual."""
 
     cdef dict _queues_by_topic
+    cdef object _mark_dirty
     cdef dict _touched
     cdef dict _forgotten
     cdef readonly int64_t offset
     cdef readonly int64_t count
     cdef readonly int64_t last_timestamp
 
-    def __init__(self, dict queues_by_topic not None):
+    def __init__(self, dict queues_by_topic not None, mark_dirty):
+        """`mark_dirty` is told of each queue that was not written since the last flush."""
         self._queues_by_topic = queues_by_topic
+        self._mark_dirty = mark_dirty
 
     def carry(
         self,
@@ -277,7 +280,6 @@ cdef class Carrier:
                 if (
                     queue is None
                     or queue.is_schedule
-                    or not queue.is_dirty
                     or outline.queue_offset != queue.end_offset
                     or queue.write_limit - queue.write_position < UNIT_BYTES
                     or queue.write_position < 0
@@ -307,6 +309,8 @@ cdef class Carrier:
                 put_int64(unit + 12, <int64_t><int32_t>tag_hash)
                 queue.write_position += UNIT_BYTES
                 queue.end_offset += 1
+                if not queue.is_dirty:
+                    self._mark_dirty(queue)
                 if queue.touched_in_run != run:
                     queue.touched_in_run = run
                     self._touched[queue] = None

@@ -47,7 +47,9 @@ class Dispatcher:
         self._index = index
         self._tags_codes = tags_codes
         self.max_pending = max_pending
-        self._carrier: Carrier | None = _native.Carrier(queues.by_topic) if _native is not None else None
+        self._carrier: Carrier | None = None
+        if _native is not None:
+            self._carrier = _native.Carrier(queues.by_topic, queues.queue_files.mark_dirty)
         self._forgotten: dict[str, int] = {}
         self.is_following = self._carrier is None
         """Whether `pending` has everything between `offset` and the end of the log."""

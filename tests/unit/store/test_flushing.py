@@ -15,6 +15,7 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, interpre
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.store import dispatch
 from pyromq.store.faults import Fault
 from pyromq.store.filesystem import Files, Space
 from pyromq.store.message_store import MessageStore
@@ -417,4 +418,31 @@ def test_dispatch_that_found_no_room_is_due_again_when_there_is(tmp_path: Path) 
     fixture.clock.advance(1.1)
     store.upkeep()
     assert (was_due, store.has_dispatch_work) == (False, True)
+    store.close()
+
+
+def test_a_queue_that_was_flushed_is_written_as_before_and_flushed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Fixture(tmp_path).store
+    for queue_id in range(3):
+        append(store, b"first", queue_id=queue_id)
+    dispatch_all(store)
+    store.flush()
+    by_hand: list[int] = []
+    if dispatch._native is not None:
+        # Also after a flush, the compiled core carries every message.
+        step_once = dispatch.Dispatcher._step_once
+
+        def noted(self: dispatch.Dispatcher, segment: Any, limit: int) -> bool:
+            by_hand.append(self.offset)
+            return step_once(self, segment, limit)
+
+        monkeypatch.setattr(dispatch.Dispatcher, "_step_once", noted)
+    for queue_id in range(3):
+        append(store, b"second", queue_id=queue_id)
+    dispatch_all(store)
+    assert by_hand == []
+    dirty = store._queues.queue_files.take_dirty()
+    assert sorted(queue.queue_id for queue, _ in dirty) == [0, 1, 2], "the next flush syncs them"
     store.close()
