@@ -62,11 +62,18 @@ class InFlightLimit(InFlightCounts):
             raise
 
     def leave(self, size_bytes: int) -> None:
-        self.leave_together(1, size_bytes)
+        # Called for every message: this is `leave_together`, inlined.
+        self.count -= 1
+        self.size_bytes -= size_bytes
+        if self._waiting or not self.count:
+            self._has_room_again()
 
     def leave_together(self, count: int, size_bytes: int) -> None:
         self.count -= count
         self.size_bytes -= size_bytes
+        self._has_room_again()
+
+    def _has_room_again(self) -> None:
         if self._waiting:
             self._admit()
         if self.count == 0 and self._empty is not None:

@@ -223,7 +223,15 @@ class Producer:
                     await promise
                     return promise.value
                 if parts.quick is not None and (begun := parts.quick.begin(message)) is not None:
-                    return await parts.quick.finish(begun)
+                    # Here, not in a coroutine of its own: that would cost as much as the rest.
+                    try:
+                        answer = await begun.answered
+                    except BaseException as problem:
+                        return await parts.quick.end_otherwise(begun, problem)
+                    if type(answer) is not SendResult:
+                        return await parts.quick.end_otherwise(begun, answer)
+                    parts.quick.end(begun)
+                    return answer
             return await parts.send(parts.prepare(message), None, timeout_s)
         prepared = parts.prepare(message, _sharding(sharding_key))
         queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)

@@ -7,8 +7,11 @@ try fails here: it continues there with one try less. Without the compiled core 
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+
+from pyromq.client.fault_avoidance import LATENCIES_MS
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
 from pyromq.client.sending import FirstTry, Sender, SendOutcome
@@ -23,6 +26,9 @@ from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.connection import Connection
 
 _native = twin("quick_sends")
+
+SLOW_MS: Final = LATENCIES_MS[0]
+"""A slower answer counts against its broker."""
 
 
 class Parts(Protocol):
@@ -59,7 +65,7 @@ class Target(NamedTuple):
     limit_s: float
 
 
-class Begun(NamedTuple):
+class Begun(msgspec.Struct):
     """A send that waits for its answer."""
 
     message: Message
@@ -168,17 +174,27 @@ class QuickSends:
         )
         return frame if frame is not None and len(frame) <= self._max_frame_bytes else None
 
-    async def finish(self, begun: Begun) -> SendResult:
-        """Wait for the answer; if the first try fails, continue on the general path."""
-        answered, connection, target = begun.answered, begun.connection, begun.target
+    def end(self, begun: Begun) -> None:
+        """The answer was a SendResult."""
+        self._forget(begun)
+        sender, latency_ms = self._sender, (self._monotonic() - begun.started) * 1000
+        if latency_ms >= SLOW_MS or sender.avoids_brokers:
+            sender.note_answer(begun.target.queue.broker_name, latency_ms)
+
+    def _forget(self, begun: Begun) -> None:
+        begun.connection.end_quick_call(begun.opaque)
+        self._in_flight.leave(begun.size_bytes)
+
+    async def end_otherwise(self, begun: Begun, answer: Any) -> SendResult:
+        """The answer was an unusual frame, or an error: after that the general path continues."""
+        connection, target = begun.connection, begun.target
+        self._forget(begun)
+        latency_ms = (self._monotonic() - begun.started) * 1000
         try:
-            answer = await answered
-            if type(answer) is SendResult:
-                self._note_latency(begun)
-                return answer
+            if isinstance(answer, BaseException):
+                raise answer
             read = decode_answer(SendMessageV2, answer)
-            self._note_latency(begun)
-            latency_ms = (self._monotonic() - begun.started) * 1000
+            self._sender.note_answer(target.queue.broker_name, latency_ms)
             outcome = SendOutcome(read, target.queue, target.address, latency_ms)
             return self._parts.result(self._prepared(begun), outcome)
         except TimeoutError:
@@ -188,9 +204,6 @@ class QuickSends:
             )
         except (ConnectionLost, Refused) as failure:
             problem = failure
-        finally:
-            connection.end_quick_call(begun.opaque)
-            self._in_flight.leave(begun.size_bytes)
         if isinstance(problem, Refused) and problem.code == ResponseCode.GO_AWAY:
             # As if nothing had been sent: another server may listen by now.
             self._session.retire(target.address, connection)
@@ -199,10 +212,6 @@ class QuickSends:
             target.queue, target.broker_name, target.address, begun.started, target.limit_s, problem
         )
         return await self._parts.send_on(self._prepared(begun), first)
-
-    def _note_latency(self, begun: Begun) -> None:
-        latency_ms = (self._monotonic() - begun.started) * 1000
-        self._sender.note_answer(begun.target.queue.broker_name, latency_ms)
 
     def _prepared(self, begun: Begun) -> PreparedMessage:
         return self._parts.preparer.prepare(begun.message, begun.unique_key, begun.born_ms)

@@ -251,6 +251,10 @@ class Sender:
             limit_s = self._limit_of_one(limit_s, route)
         return FirstTry(queue, broker_name, address, self._clock.monotonic(), limit_s)
 
+    @property
+    def avoids_brokers(self) -> bool:
+        return not self._faults.is_empty
+
     def note_answer(self, broker_name: str, latency_ms: float) -> None:
         if latency_ms >= LATENCIES_MS[0] or not self._faults.is_empty:
             now_ms = self._clock.monotonic() * 1000
