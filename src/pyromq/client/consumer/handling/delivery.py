@@ -350,11 +350,13 @@ class ConcurrentDelivery(Delivery):
 
     def _hire(self) -> None:
         """Start one worker at once, and more later if work is still waiting."""
-        if self._is_hiring or len(self._workers) >= self._concurrency or not self._waiting_messages:
+        if not self._waiting_messages or len(self._workers) >= self._concurrency:
             return
-        self._start_worker()
-        self._is_hiring = True
-        self._look_again(1)
+        if not self._workers or not self._is_hiring:
+            self._start_worker()
+        if not self._is_hiring:
+            self._is_hiring = True
+            self._look_again(1)
 
     def _look_again(self, count: int) -> None:
         """In the next turn of the loop; threads get more time, to show how long they take."""
@@ -370,7 +372,7 @@ class ConcurrentDelivery(Delivery):
             self._is_hiring = False
             return
         taken = 0 if taken_before is None else self._taken_by_threads - taken_before
-        if not self._yielding and taken < _QUICK * len(self._workers):
+        if not self._workers or (not self._yielding and taken < _QUICK * len(self._workers)):
             for _ in range(min(count, free)):
                 self._start_worker()
             count *= 2

@@ -140,6 +140,15 @@ async def test_a_plain_handler_that_takes_long_holds_up_no_other_message(bench: 
     assert bench.given_back.levels == []
 
 
+async def test_messages_that_arrive_when_the_threads_have_just_ended_are_handled(bench: Bench) -> None:
+    bench.handle(lambda message: None)
+    delivery = bench.concurrent(concurrency=3)
+    for first in range(0, 900, 3):
+        held = held_queue(first, first + 1, first + 2)
+        deliver_all(delivery, held)
+        await held.wait_until_empty()
+
+
 async def test_an_object_whose_call_is_async_and_a_partial_of_one_are_async_handlers(bench: Bench) -> None:
     class Handling:
         async def __call__(self, message: ReceivedMessage) -> None: ...
