@@ -11,7 +11,7 @@ from tests.support.told_cluster import ToldBroker, ToldCluster
 from pyromq.admin import groups, messages, offsets, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.clock import ManualClock
-from pyromq.console.watch import Snapshot, Watch
+from pyromq.console.watch import Snapshot, Watch, forecast
 from pyromq.console.watch.values import GroupState, Source
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -236,6 +236,33 @@ async def test_a_broker_that_leaves_the_routes_leaves_the_lists_and_is_still_nam
         await watch.look()
         assert watch.snapshot.gone == ()
         await gone.server.stop(grace_s=0)
+
+
+async def test_the_forecast_of_a_disk_is_computed_every_half_minute_and_not_with_each_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed: list[int] = []
+    compute = forecast.full_disk
+
+    def counted(ratios: forecast.Readings, limit: float, now_ms: int) -> forecast.FullDisk | None:
+        computed.append(now_ms)
+        return compute(ratios, limit, now_ms)
+
+    monkeypatch.setattr("pyromq.console.watch.watch.full_disk", counted)
+    clock = ManualClock()
+    async with (
+        ToldCluster(*told_brokers(1)) as told,
+        Cluster(told.namesrv, clock=clock) as cluster,
+        Watch(cluster) as watch,
+    ):
+        for _ in range(8):
+            await watch.look()
+            clock.advance(5.0)
+        computed.clear()
+        for _ in range(60):
+            await watch.look()
+            clock.advance(5.0)
+    assert len(computed) == 10
 
 
 async def test_the_poller_runs_until_it_is_cancelled_and_tells_listeners() -> None:

@@ -1,5 +1,5 @@
-"""Bodies for people: as JSON, text or hexadecimal, cut where they are long, and never as anything but
-text.
+"""Bodies for people: as JSON, text, MessagePack or hexadecimal, cut where they are long, never as anything
+but text.
 """
 
 import json
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from pyromq.console.packed import as_json, packed_map
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.properties import KEYS, TAGS
@@ -18,7 +19,7 @@ _LINE = 160
 
 
 class ShownBody(msgspec.Struct, frozen=True):
-    """`form` is json, xml, text or hex; `is_cut` says that the body has more bytes than are shown."""
+    """`form` is json, xml, text, msgpack or hex; `is_cut` says that the body has more than is shown."""
 
     form: str
     text: str
@@ -33,6 +34,11 @@ def shown_body(body: bytes, max_bytes: int, form: str = "") -> ShownBody:
     if form == "hex":
         limit = min(max_bytes, _MAX_HEX_BYTES)
         return ShownBody("hex", _hex(body[:limit]), len(body), len(body) > limit)
+    packed = packed_map(body) if form == "msgpack" else None
+    if packed is not None:
+        whole = as_json(packed, indent=2)
+        return ShownBody("msgpack", whole[:max_bytes], len(body), len(whole) > max_bytes)
+    form = "text" if form == "msgpack" else form
     text = body[:max_bytes].decode("utf-8", "replace")
     is_cut = len(body) > max_bytes
     if form == "json" and not is_cut:
@@ -50,9 +56,9 @@ def fitting_form(body: bytes) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return "hex"
+        return "hex" if packed_map(body) is None else "msgpack"
     if any(ord(each) < 32 and each not in "\t\n\r" for each in text[:4096]):
-        return "hex"
+        return "hex" if packed_map(body) is None else "msgpack"
     return "xml" if start.startswith(b"<") else "text"
 
 

@@ -1,4 +1,4 @@
-"""Masks: fields of JSON bodies, and properties, whose values nobody sees, wherever they would be shown.
+"""Masks: fields of JSON and MessagePack bodies, and properties, whose values nobody sees, wherever that is.
 
 A body that begins like JSON and is none is hidden as a whole: what it holds cannot be told. Filters of the
 console look at what is left; those of the brokers (tags, SQL92) look at properties as they are.
@@ -12,6 +12,7 @@ from typing import Any
 
 from pyromq.admin.matching import BodyFilter
 from pyromq.config.options import HIDDEN
+from pyromq.console.packed import as_json, packed_map
 
 UNREADABLE = b"(hidden: fields are masked, and this is no valid JSON)"
 
@@ -28,8 +29,12 @@ class Masks:
 
     def body(self, body: bytes) -> bytes:
         """The body without the values of masked fields; the same bytes if it has none."""
-        if self._hidden is None or body[:64].lstrip()[:1] not in (b"{", b"["):
+        if self._hidden is None:
             return body
+        if body[:64].lstrip()[:1] not in (b"{", b"["):
+            packed = packed_map(body)
+            masked = None if packed is None else self._masked(packed)
+            return body if masked == packed else as_json(masked).encode()
         try:
             found = json.loads(body)
             masked = self._masked(found)
@@ -40,15 +45,16 @@ class Masks:
     def _masked(self, value: Any) -> Any:
         if isinstance(value, dict):
             return {
-                key: HIDDEN if self._is_hidden(key) else self._masked(each) for key, each in value.items()
+                key: HIDDEN if self._is_hidden(str(key)) else self._masked(each)
+                for key, each in value.items()
             }
         return [self._masked(each) for each in value] if isinstance(value, list) else value
 
     def properties(self, properties: Mapping[str, str]) -> dict[str, str]:
         return {key: HIDDEN if self._is_hidden(key) else value for key, value in properties.items()}
 
-    def _is_hidden(self, name: str) -> bool:
-        return self._hidden is not None and self._hidden.fullmatch(name) is not None
+    def _is_hidden(self, name: object) -> bool:
+        return self._hidden is not None and self._hidden.fullmatch(str(name)) is not None
 
     def filter(self, text: str, json_path: str) -> BodyFilter:
         """A filter that cannot find out what is masked."""

@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,3 +50,11 @@ def test_a_filter_cannot_find_out_what_is_masked() -> None:
 def test_no_value_below_a_masked_field_is_left(inner: object) -> None:
     masked = json.loads(MASKS.body(json.dumps([{"password": {"deep": [SECRET, inner]}}]).encode()))
     assert masked == [{"password": "******"}]
+
+
+def test_packed_bodies_are_masked_too() -> None:
+    masked = MASKS.body(msgspec.msgpack.encode(NESTED))
+    assert SECRET.encode() not in masked
+    assert json.loads(masked)["user"] == {"Password": "******", "name": "ada"}
+    harmless = msgspec.msgpack.encode({"n": 1, "raw": b"\xff"})
+    assert MASKS.body(harmless) == harmless

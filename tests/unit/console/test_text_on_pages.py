@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from pyromq.console import rendering
@@ -64,6 +65,9 @@ def test_bodies_are_shown_in_the_form_that_fits() -> None:
     assert fitting_form(b"<a/>") == "xml"
     assert fitting_form("grüße".encode()) == "text"
     assert fitting_form(b"\xff\xfe") == "hex"
+    assert fitting_form(msgspec.msgpack.encode({"a": 1})) == "msgpack"
+    assert fitting_form(msgspec.msgpack.encode({1: 1})) == "hex"
+    assert fitting_form(msgspec.msgpack.encode({"a": 1}) + b"\x01") == "hex"
     assert fitting_form(b"a\x00b") == "hex"
     assert shown_body(b'{"a":[1]}', 1000).text == '{\n  "a": [\n    1\n  ]\n}'
     assert shown_body(b"{broken", 1000).form == "text"
@@ -81,3 +85,13 @@ def test_settings_named_like_secrets_are_masked() -> None:
     assert masked("initAuthenticationUser", "{}") == "******"
     assert masked("brokerName", "x") == "x"
     assert masked("secretKey", "") == ""
+
+
+def test_a_packed_body_is_shown_as_json_and_cut_like_it() -> None:
+    body = msgspec.msgpack.encode({"name": "grüße", "raw": b"\xff"})
+    shown = shown_body(body, 1000)
+    assert (shown.form, shown.size, shown.is_cut) == ("msgpack", len(body), False)
+    assert '"name": "grüße"' in shown.text
+    assert shown_body(body, 10).is_cut
+    assert shown_body(b"plain", 1000, "msgpack").form == "text"
+    assert shown_body(body, 1000, "hex").form == "hex"
