@@ -31,6 +31,7 @@ from pyromq.protocol.requests.access import (
 )
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.pulling import ViewMessage
+from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
@@ -362,6 +363,32 @@ async def test_transactions_of_another_topic_cannot_be_ended(broker: Broker) -> 
         assert await is_refused(alice, end)
         await root.call(end)
     assert broker.store.max_offset(TOPIC, 0) == 1
+
+
+async def test_half_messages_are_shown_only_to_producers_who_may_send_them(tmp_path: Path) -> None:
+    half = {**UNIQUE, "TRAN_MSG": "true", "PGROUP": "tills"}
+    at_once = {
+        "transaction_timeout_ms": 0,
+        "transaction_check_interval_ms": 20,
+        "transaction_op_interval_ms": 20,
+        "transaction_check_max": 10**6,
+    }
+    async with (
+        running_broker(tmp_path, **SECURE, **at_once) as broker,
+        client(broker.address, ROOT, client_id="root") as root,
+        client(broker.address, ALICE, client_id="alice") as alice,
+    ):
+        await root.create_topic()
+        await root.call(user_creation(ALICE))
+        await root.call(grant(ALICE, "Pub on Topic:Another"))
+        await alice.heartbeat(producers=("tills",))
+        await root.heartbeat(producers=("tills",))
+        await root.send(b"for root only", properties=half, sys_flag=4)
+        for _ in range(4):
+            assert isinstance(await root.pushed.get(), CheckTransactionState)
+        assert alice.pushed.empty()
+        await root.call(grant(ALICE, f"Pub on Topic:{TOPIC}"))
+        assert isinstance(await alice.pushed.get(), CheckTransactionState)
 
 
 async def test_replicas_copy_users_and_policies_and_sign_to_their_master(tmp_path: Path) -> None:

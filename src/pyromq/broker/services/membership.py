@@ -81,7 +81,12 @@ class Membership:
         beat = request.body
         self._check_size(beat, caller)
         client = Client(
-            caller.channel, beat.client_id, caller.language, caller.version, elapsed_ms(self._clock)
+            caller.channel,
+            beat.client_id,
+            caller.language,
+            caller.version,
+            elapsed_ms(self._clock),
+            caller.check if beat.producer_data_set else None,
         )
         # java: a client without fingerprint always sends all subscriptions again
         is_changed = beat.heartbeat_fingerprint == 0

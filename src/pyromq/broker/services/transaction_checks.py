@@ -155,8 +155,11 @@ class TransactionChecks:
         if 0 <= age_ms <= (timeout_ms if own_ms is None else own_ms):
             return True
         group = half.get(props.PRODUCER_GROUP) or ""
-        producer = self._producers.pick(group)
-        if producer is None and any(each.channel.is_open for each in self._producers.members(group)):
+        topic = real_topic(half)
+        # Anybody can be a member of the group, but the question shows the message.
+        members = [each for each in self._producers.members(group) if each.may_send(topic)]
+        producer = self._producers.pick(members)
+        if producer is None and any(each.channel.is_open for each in members):
             return True  # they have enough to read; the next round asks
         draft = copy_of(half, **{props.TRANSACTION_CHECK_TIMES: str((times or 0) + 1)})
         result = self._append(draft)

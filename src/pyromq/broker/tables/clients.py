@@ -6,6 +6,7 @@ Pure tables: times are parameters, and the changes to notify are return values.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from pyromq.errors import Refused
 from pyromq.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
@@ -13,6 +14,7 @@ from pyromq.protocol.bodies.heartbeat import (
     MessageModel,
     SubscriptionData,
 )
+from pyromq.protocol.needs import PUB, Need, ResourceType, need_of
 from pyromq.remoting.channel import Channel
 
 _BYTES_PER_SUBSCRIPTION = 512
@@ -27,6 +29,16 @@ class Client:
     version: int
     last_seen_ms: int
     """On the monotonic clock."""
+    check: Callable[[Need], object] | None = None
+    """Of the heartbeat in which it was a producer: raises Refused; None without access control."""
+
+    def may_send(self, topic: str) -> bool:
+        if self.check is not None:
+            try:
+                self.check(need_of((PUB,), ResourceType.TOPIC, topic))
+            except Refused:
+                return False
+        return True
 
     @property
     def address(self) -> str:
@@ -204,13 +216,13 @@ class ProducerTable:
     def find(self, client_id: str) -> Client | None:
         return self._by_id.get(client_id)
 
-    def pick(self, group: str) -> Client | None:
-        """A connected member that reads what is sent to it, each in turn."""
-        members = [client for client in self.members(group) if client.channel.is_writable]
-        if not members:
+    def pick(self, members: Iterable[Client]) -> Client | None:
+        """A connected one of these that reads what is sent to it, each in turn."""
+        reading = [client for client in members if client.channel.is_writable]
+        if not reading:
             return None
         self._turn += 1
-        return members[self._turn % len(members)]
+        return reading[self._turn % len(reading)]
 
     def register(self, group: str, client: Client) -> None:
         self._groups.setdefault(group, {})[client.channel] = client

@@ -314,9 +314,10 @@ class TestProducers:
         for number, each in enumerate(connections):
             producers.register("g", client(each, f"p{number}"))
         connections[1].is_open = False
-        picked = {producer.client_id for _ in range(4) if (producer := producers.pick("g")) is not None}
+        members = producers.members("g")
+        picked = {producer.client_id for _ in range(4) if (producer := producers.pick(members)) is not None}
         assert picked == {"p0", "p2"}
-        assert producers.pick("nobody") is None
+        assert producers.pick(producers.members("nobody")) is None
 
     def test_a_lost_connection_is_forgotten_everywhere(self) -> None:
         producers = ProducerTable()
