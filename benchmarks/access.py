@@ -9,8 +9,8 @@
 
 CPU time is the broker's alone, all threads, for each send. A machine's speed changes within seconds by more
 than access control costs, so the loads take turns of some milliseconds, hundreds of times, on connections
-that stay open. A ratio is taken within a turn, and told as the median of all turns with its interval
-(benchmarks/turns.py). The brokers are started several times: where a process has its memory matters, too.
+that stay open, all of them on the same processor. A ratio is taken within a turn, and told as the median of
+all turns with its interval (benchmarks/turns.py). The brokers are started several times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import argparse
 import base64
 import contextlib
 import hmac
+import itertools
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -163,9 +165,9 @@ class Load:
 @contextlib.contextmanager
 def brokers(name: str) -> Iterator[dict[str, Running]]:
     """By load; brokers of one name that take turns, each with the topic."""
-    kinds = {OPEN: {}, KNOWN: OWN_SECURE}
+    kinds = {OPEN: {}, KNOWN: OWN_SECURE, EVERY: OWN_SECURE}
     if name != OWN:
-        kinds = {OPEN: {}, EVERY: APACHE_SECURE, KNOWN: APACHE_STATEFUL}
+        kinds = {OPEN: {}, KNOWN: APACHE_STATEFUL, EVERY: APACHE_SECURE}
     with contextlib.ExitStack() as stack:
         names = stack.enter_context(OwnNameServer())
         found: dict[str, Running] = {}
@@ -194,8 +196,6 @@ def brokers(name: str) -> Iterator[dict[str, Running]]:
             asking.close()
             hold(server, stack)
             found[load] = server
-        if name == OWN:
-            found[EVERY] = found[KNOWN]
         yield found
 
 
@@ -206,8 +206,10 @@ def measure(name: str, body: bytes, turns: int, cpu_s: float) -> Costs:
         for load in loads:
             stack.callback(load.close)
             load.cost_us(OWN_WARM_UP_S if name == OWN else JVM_WARM_UP_S)
-        for order in orders(loads, turns):
+        processors = itertools.cycle(sorted(os.sched_getaffinity(0)))
+        for order, processor in zip(orders(loads, turns), processors, strict=False):
             for load in order:
+                servers[load.name].pin(processor)
                 found[load.name].append(load.cost_us(cpu_s))
     return found
 
@@ -246,8 +248,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a few short turns: does it work at all?")
     parser.add_argument("--servers", default="pyromq,apache-5.3.3")
-    parser.add_argument("--starts", type=int, default=4, help="how often our brokers are started")
-    parser.add_argument("--turns", type=int, default=250, help="of each load after each start")
+    parser.add_argument("--starts", type=int, default=10, help="how often our brokers are started")
+    parser.add_argument("--turns", type=int, default=100, help="of each load after each start")
     parser.add_argument("--milliseconds", type=float, default=10, help="CPU time of our broker in a turn")
     parser.add_argument("--body", type=int, default=1024)
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
