@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.access import ALICE, ROOT, SECURE, SERVER, WRONG, client, grant, is_refused, user_creation
@@ -367,7 +368,7 @@ async def test_transactions_of_another_topic_cannot_be_ended(broker: Broker) -> 
 
 async def test_half_messages_are_shown_only_to_producers_who_may_send_them(tmp_path: Path) -> None:
     half = {**UNIQUE, "TRAN_MSG": "true", "PGROUP": "tills"}
-    at_once = {
+    at_once: dict[str, Any] = {
         "transaction_timeout_ms": 0,
         "transaction_check_interval_ms": 20,
         "transaction_op_interval_ms": 20,
