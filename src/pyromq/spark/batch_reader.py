@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pyromq.spark import settling  # noqa: F401 (it quietens the process)
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import partitions_of

@@ -14,6 +14,7 @@ from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import partitions_of
 from pyromq.spark.progress import FIRST, Offset, Progress, spans_between
 from pyromq.spark.queues import flatten
+from pyromq.spark.settling import HUNG_UP
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
-        if isinstance(sys.exception(), EOFError):
+        if isinstance(sys.exception(), HUNG_UP):
             # Spark has hung up, as it does at the end of every query. Its worker answers even so, in vain,
             # and would print a traceback for each attempt.
             sys.stderr = io.StringIO()

@@ -10,7 +10,9 @@ from pyromq.spark.options import read_options
 from pyromq.spark.stream_reader import StreamReader
 
 
-@pytest.mark.parametrize(("problem", "is_told"), [(EOFError(), False), (OSError("no such host"), True)])
+@pytest.mark.parametrize(
+    ("problem", "is_told"), [(EOFError(), False), (BrokenPipeError(), False), (OSError("no such host"), True)]
+)
 def test_a_reader_complains_unless_spark_has_hung_up(
     problem: Exception, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
