@@ -115,7 +115,7 @@ def test_every_zone_of_java_is_known(spark: "SparkSession") -> None:
     names = set(spark._jvm.java.time.ZoneId.getAvailableZoneIds())
     names = {name for name in names if not name.startswith("SystemV/")}
     moments = [
-        f"{year}-0{month}-10 12:00:00 {name}" for name in names for year, month in ((1999, 1), (2030, 7))
+        f"{year}-0{month}-10 12:00:00 {name}" for name in names for year, month in ((1999, 1), (2019, 7))
     ]
     documents = [f'{{"at": "{moment}"}}'.encode() for moment in moments]
     ours = Documents(struct_of("at timestamp"), 0, fails=False).read(pa.array(documents, pa.binary()))
