@@ -48,7 +48,7 @@ class Handler:
     def run_plain(self, messages: list[ReceivedMessage], loop: asyncio.AbstractEventLoop) -> None:
         """Runs on a thread."""
         outcome = self.function(messages if self.takes_batch else messages[0])
-        if inspect.isawaitable(outcome):
+        if outcome is not None and inspect.isawaitable(outcome):
             # A plain function that returned a coroutine has not handled anything yet.
             asyncio.run_coroutine_threadsafe(_await(outcome), loop).result()
 
