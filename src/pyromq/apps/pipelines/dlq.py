@@ -42,7 +42,7 @@ from pyromq.protocol.names import TRACE_TOPIC
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    help="With --redrive: the directory that records what was sent, so that nothing is sent twice.",
+    help="With --redrive: the directory that records what was sent; the next run continues.",
 )
 @click.option("--follow", is_flag=True, help="With --redrive: wait for new dead letters.")
 @EVERY

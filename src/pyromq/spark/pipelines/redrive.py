@@ -1,4 +1,4 @@
-"""Dead letters back to where they came from; the checkpoint remembers which, so that none goes twice.
+"""Dead letters back to where they came from; the checkpoint remembers which.
 
 To the topic they were sent to first, where every group gets them; or to their own group alone, by asking
 its broker to deliver them once more.
