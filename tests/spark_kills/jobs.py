@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from tests.spark_kills.programs import Pipeline
 from tests.spark_kills.topics import Topics
 
-from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC
+from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 
 ROWS: Final = 60
 """How many messages each run finds that are new."""
@@ -217,7 +217,6 @@ class Trace(Job):
     places = _LAKE
 
     def command(self) -> Pipeline:
-        self.topics.create(TRACE_TOPIC)
         return self.run("trace", "--lake", str(self.directory / "lake"), "-t", self.source)
 
     def more(self) -> None:
