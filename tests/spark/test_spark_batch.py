@@ -16,7 +16,7 @@ from pyromq.spark.fetch import DataLoss
 from pyromq.spark.options import read_options
 from pyromq.spark.queues import Queue, Span
 from pyromq.spark.reading import read_span
-from pyromq.spark.registry_columns import to_avro
+from pyromq.spark.registry_columns import from_avro, from_protobuf, to_avro, to_protobuf
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -208,6 +208,32 @@ def test_bodies_go_to_a_topic_and_come_back_with_the_ids_of_their_schemas(
         options = topics.options("Orders", valueFormat="avro", schemaRegistry=registry.url)
         found = load(spark, options).orderBy("offset").select("value.*").collect()
         assert [tuple(row) for row in found] == [(1, None), (2, "hello"), (3, None)]
+
+
+def test_protobuf_goes_to_a_topic_and_comes_back(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    schema = """
+        syntax = "proto3"; import "google/protobuf/duration.proto";
+        message Order { int64 id = 1; google.protobuf.Duration took = 2; map<string, uint64> counts = 3; }
+    """
+    frame = spark.sql(
+        "SELECT 1L AS id, INTERVAL '1 02:03:04.5' DAY TO SECOND AS took, map('a', 5BD) AS counts"
+    )
+    expected = frame.collect()
+    with stand_in_registry() as registry:
+        body = to_protobuf(struct(*frame.columns), registry.url, "Orders-value", schema=schema)
+        written = frame.select(body.alias("value"))
+        options = topics.options() | {"topic": "Orders"}
+        written.write.format("rocketmq").options(**options).mode("append").save()
+        options = topics.options("Orders", valueFormat="protobuf", schemaRegistry=registry.url)
+        assert load(spark, options).select("value.*").collect() == expected
+        found = written.select(from_protobuf("value", registry.url, "Orders-value").alias("value"))
+        assert found.select("value.*").collect() == expected
+        avro = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
+        bodies = frame.select(to_avro(struct("id"), registry.url, "id", schema=avro).alias("body"))
+        assert bodies.select(from_avro("body", registry.url, "id").alias("it")).select("it.id").collect() == [
+            (1,)
+        ]
 
 
 def test_trap_a_frame_is_a_snapshot_of_its_first_action(spark: SparkSession, topics: "Topics") -> None:

@@ -79,6 +79,7 @@ READ: list[tuple[bool, dict[str, str], str, Any]] = [
     (False, {"valueMode": "failfast", "valueFormat": "string"}, "value_mode", "failfast"),
     (False, {"timeZone": "Europe/Berlin", "valueFormat": "json"}, "time_zone", "Europe/Berlin"),
     (False, AVRO | {"valueSubject": "orders"}, "value_subject", "orders"),
+    (False, {"valueFormat": "protobuf", "valueMessage": "shop.Order"}, "value_message", "shop.Order"),
     (False, AVRO, "schema_registry", "http://a:1"),
     (False, AVRO | {"schemaRegistryAuth": "me:secret"}, "schema_registry_auth", "me:secret"),
     (False, {"kafka.group.id": "lake"}, "pull_group", "lake"),
@@ -221,6 +222,7 @@ WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
     (False, {"groupIdPrefix": "a b"}, "illegal characters"),
     (False, {"kafka.group.id": "x", "consumerGroup": "y"}, "another name"),
     (False, {"valueMode": "failfast"}, "valueFormat with it"),
+    (False, {"valueMessage": "Order"}, "valueFormat=protobuf with it"),
     (False, {"timeZone": "UTC"}, "valueFormat=json with it"),
     (False, {"namesrv": ""}, "namesrv"),
     (False, {"namesrv": "nowhere"}, "nowhere"),
@@ -275,6 +277,7 @@ def test_wrong_options_for_reading_are_named(streaming: bool, given: dict[str, s
         ({"valueFormat": "json"}, "valueSchema with it"),
         ({"valueFormat": "json", "valueSchema": "id biggint"}, "valueSchema=.*biggint"),
         ({"valueFormat": "avro", "valueSchema": "{}"}, "valueSchema="),
+        ({"valueFormat": "protobuf"}, "the text of a .proto file"),
     ],
 )
 def test_wrong_schemas_of_values_are_named(given: dict[str, str], named: str) -> None:

@@ -17,7 +17,7 @@ class StandInRegistry(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.schemas: list[tuple[str, str]] = []
+        self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
         self.auth: str | None = None
         self.failures = 0
@@ -31,12 +31,16 @@ class StandInRegistry(ThreadingHTTPServer):
         self.requests.append(f"{method} {path}")
         match path.strip("/").split("/"):
             case ["schemas", "ids", number] if 0 < int(number) <= len(self.schemas):
-                text, kind = self.schemas[int(number) - 1]
-                return 200, {"schema": text} | ({} if kind == "AVRO" else {"schemaType": kind})
+                return 200, self.schemas[int(number) - 1]
             case ["schemas", "ids", _]:
                 return 404, {"error_code": 40403, "message": "Schema not found"}
             case ["subjects", subject, "versions"] if method == "POST":
-                found = (body["schema"], body.get("schemaType", "AVRO"))
+                # As Confluent's server: what is Avro, or refers to nothing, does not say so.
+                found = {
+                    name: value
+                    for name, value in body.items()
+                    if value and (name, value) != ("schemaType", "AVRO")
+                }
                 if found not in self.schemas:
                     self.schemas.append(found)
                 made = self.schemas.index(found) + 1
@@ -44,17 +48,11 @@ class StandInRegistry(ThreadingHTTPServer):
                 if made not in versions:
                     versions.append(made)
                 return 200, {"id": made}
-            case ["subjects", subject, "versions", "latest"] if (name := unquote(subject)) in self.subjects:
-                last = self.subjects[name][-1]
-                text, kind = self.schemas[last - 1]
-                version = len(self.subjects[name])
-                return 200, {
-                    "subject": name,
-                    "version": version,
-                    "id": last,
-                    "schema": text,
-                    "schemaType": kind,
-                }
+            case ["subjects", subject, "versions", version] if (name := unquote(subject)) in self.subjects:
+                known = self.subjects[name]
+                place = len(known) if version == "latest" else int(version)
+                last = known[place - 1]
+                return 200, {"subject": name, "version": place, "id": last} | self.schemas[last - 1]
         return 404, {"error_code": 40401, "message": f"Subject not found: {path}"}
 
 

@@ -11,7 +11,7 @@ from struct import error
 from typing import Any
 
 from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError
-from pyromq.spark.registry import Registry, framed, unframed
+from pyromq.spark.registry import Registered, Texts, framed
 
 _DDL = {
     "boolean": "boolean",
@@ -28,16 +28,16 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 _LOGICAL_DDL = {"timestamp-millis": "timestamp", "timestamp-micros": "timestamp", "date": "date"}
 
 
-def avro_to_ddl(text: str) -> str:
+def avro_to_ddl(text: str, references: Texts = ()) -> str:
     """The type Spark gives to values of an Avro schema."""
-    return _ddl(_parse(text), text)
+    return _ddl(_parse(text, references), text)
 
 
-def avro_reader(text: str) -> Callable[[bytes], Any]:
+def avro_reader(text: str, references: Texts = ()) -> Callable[[bytes], Any]:
     """Reads whole bodies; `RemoteProtocolError` if one is not what the schema says."""
     from fastavro import schemaless_reader
 
-    schema = _compiled(text)
+    schema = _compiled(text, references)
 
     def whole(body: bytes) -> Any:
         stream = BytesIO(body)
@@ -52,27 +52,16 @@ def avro_reader(text: str) -> Callable[[bytes], Any]:
     return whole
 
 
-def registered_avro_reader(registry: Registry) -> Callable[[bytes], Any]:
-    """Reads bodies that name their schemas."""
-    readers: dict[int, Callable[[bytes], Any]] = {}
-
-    def whole(body: bytes) -> Any:
-        number, value = unframed(body)
-        if number not in readers:
-            found = registry.schema(number)
-            if found.kind != "AVRO":
-                raise RemoteProtocolError(f"schema {number} is {found.kind}, not AVRO")
-            readers[number] = avro_reader(found.text)
-        return readers[number](value)
-
-    return whole
+def registered_avro_reader(schema: Registered) -> Callable[[bytes], Any]:
+    """Reads what follows the id of this schema."""
+    return avro_reader(schema.text, schema.references)
 
 
-def avro_writer(text: str, number: int | None = None) -> Callable[[Any], bytes]:
-    """Writes values as bodies, with the id of the schema before them if it is registered."""
+def avro_writer(found: Registered) -> Callable[[Any], bytes]:
+    """Writes values as bodies, with the id of the schema before them."""
     from fastavro import schemaless_writer
 
-    schema = _compiled(text)
+    schema = _compiled(found.text, found.references)
 
     def written(value: Any) -> bytes:
         stream = BytesIO()
@@ -80,17 +69,20 @@ def avro_writer(text: str, number: int | None = None) -> Callable[[Any], bytes]:
             schemaless_writer(stream, schema, value)
         except (TypeError, AttributeError, ValueError, LookupError, ArithmeticError) as problem:
             raise BadMessage(f"the row {value!r:.200} does not fit the Avro schema: {problem}") from None
-        return stream.getvalue() if number is None else framed(number, stream.getvalue())
+        return framed(found.id, stream.getvalue())
 
     return written
 
 
-def _compiled(text: str) -> Any:
+def _compiled(text: str, references: Texts) -> Any:
     """The schema as fastavro wants it, without logical types that columns do not have."""
     from fastavro import parse_schema
 
-    _parse(text)
-    return parse_schema(_without_unknown(json.loads(text)))
+    _parse(text, references)
+    named: dict[str, Any] = {}
+    for _, other in references:
+        parse_schema(_without_unknown(json.loads(other)), named)
+    return parse_schema(_without_unknown(json.loads(text)), named)
 
 
 def _without_unknown(schema: Any) -> Any:
@@ -106,9 +98,12 @@ def _without_unknown(schema: Any) -> Any:
     }
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str, references: Texts) -> Any:
+    known: dict[str, Any] = {}
     try:
-        schema = _spelled_out(json.loads(text), {}, "")
+        for _, other in references:
+            _spelled_out(json.loads(other), known, "")
+        schema = _spelled_out(json.loads(text), known, "")
     except (KeyError, TypeError, AttributeError) as problem:
         raise ConfigError("valueSchema", text, f"an Avro schema ({problem!r})") from None
     except ValueError as problem:

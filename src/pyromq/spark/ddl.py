@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -103,6 +104,10 @@ class _Parser:
             return self._struct()
         if name in ("decimal", "dec", "numeric"):
             return self._decimal()
+        if name == "interval":
+            for word in ("day", "to", "second"):
+                self._expect(word)
+            return DayTimeIntervalType()
         if name not in _PLAIN:
             raise ValueError(f"{name!r} in {self._ddl!r} is not a type")
         return _PLAIN[name]

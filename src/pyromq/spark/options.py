@@ -148,10 +148,11 @@ class ReadOptions(_EitherWay):
     group: Group | None = setting(None, f"The group that brokers see reading; `{PULL_GROUP}` by default.", key="consumerGroup", alias="kafka.group.id")
     group_id_prefix: Group | None = setting(None, "Each query reads as a new group with this prefix instead; brokers remember every group they have seen.")
     commit_offsets: bool = setting(False, "The progress of the query is copied to `consumerGroup`, so that tools show its lag. No consumer may share the group.", only=STREAMS)
-    value_format: Literal["binary", "string", "json", "avro"] = setting("binary", "The type of the column `value`. `json` is read exactly as `from_json` does: fields that do not fit are null, an empty body is null, and a body that is no document is a row of nulls.")
-    value_schema: str | None = setting(None, "With `valueFormat=json` DDL like `id bigint, at timestamp`, with `valueFormat=avro` an Avro schema.")
+    value_format: Literal["binary", "string", "json", "avro", "protobuf"] = setting("binary", "The type of the column `value`. `json` is read exactly as `from_json` does: fields that do not fit are null, an empty body is null, and a body that is no document is a row of nulls.")
+    value_schema: str | None = setting(None, "With `valueFormat=json` DDL like `id bigint, at timestamp`, with `valueFormat=avro` an Avro schema, with `valueFormat=protobuf` the text of a .proto file.")
+    value_message: str | None = setting(None, "The message type of the bodies, with `valueFormat=protobuf`: its name with or without the package. By default the first one of the schema gives the type of `value`, and bodies of other types fill the fields that have the same names.")
     time_zone: TimeZone | None = setting(None, "The time zone of times in JSON that name none; that of the session by default.")
-    schema_registry: str | None = setting(None, "The URL of a schema registry that speaks Confluent's API, as Apicurio and Karapace do. Bodies then begin with a zero and the id of the schema they were written with. With `valueFormat=avro`.")
+    schema_registry: str | None = setting(None, "The URL of a schema registry that speaks Confluent's API, as Apicurio and Karapace do. Bodies then begin with a zero and the id of the schema they were written with. With `valueFormat=avro` or `valueFormat=protobuf`.")
     schema_registry_auth: str | None = setting(None, "`USER:PASSWORD` for the schema registry.", secret=True)
     value_subject: str | None = setting(None, "The subject whose latest schema gives the type of `value`, if `valueSchema` does not; by default the name of the topic with `-value`.")
     value_mode: Literal["permissive", "failfast"] = setting("permissive", "A value that cannot be read is null, or with `failfast` ends the query.")
@@ -175,13 +176,16 @@ class ReadOptions(_EitherWay):
         low, high = self.min_per_trigger, self.max_per_trigger
         if low is not None and high is not None and low > high:
             raise ConfigError("minOffsetsPerTrigger", low, f"no more than maxOffsetsPerTrigger={high}")
-        if self.value_schema is not None and self.value_format not in ("json", "avro"):
-            expected = "valueFormat=json or valueFormat=avro with it"
+        if self.value_schema is not None and self.value_format in ("binary", "string"):
+            expected = "valueFormat=json, valueFormat=avro or valueFormat=protobuf with it"
             raise ConfigError("valueSchema", self.value_schema, expected)
+        if self.value_message is not None and self.value_format != "protobuf":
+            raise ConfigError("valueMessage", self.value_message, "valueFormat=protobuf with it")
         if self.time_zone is not None and self.value_format != "json":
             raise ConfigError("timeZone", self.time_zone, "valueFormat=json with it")
-        if self.schema_registry is not None and self.value_format != "avro":
-            raise ConfigError("schemaRegistry", self.schema_registry, "valueFormat=avro with it")
+        if self.schema_registry is not None and self.value_format not in ("avro", "protobuf"):
+            expected = "valueFormat=avro or valueFormat=protobuf with it"
+            raise ConfigError("schemaRegistry", self.schema_registry, expected)
         settings = self.settings_by_key()
         chosen = ("assign", "subscribe", "subscribePattern", "path")
         given = [key for key in chosen if self.value_of(settings[key]) is not None]

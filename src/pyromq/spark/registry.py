@@ -7,6 +7,7 @@ so each is asked for once in a process.
 import base64
 import json
 import threading
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -19,11 +20,17 @@ _TIMEOUT_S = 30
 _ATTEMPTS = 3
 
 
+Texts = tuple[tuple[str, str], ...]
+"""Schemas that another one refers to: the name that it has for each, and the text."""
+
+
 class Registered(NamedTuple):
     id: int
     text: str
     kind: str
     """AVRO, PROTOBUF or JSON."""
+    references: Texts = ()
+    """Also those of references; a schema comes behind all that it refers to."""
 
 
 class Registry:
@@ -47,18 +54,45 @@ class Registry:
     def schema(self, number: int) -> Registered:
         with self._lock:
             if number not in self._by_id:
-                self._by_id[number] = _registered(self._ask("GET", f"/schemas/ids/{number}"), number)
+                self._by_id[number] = self._registered(self._ask("GET", f"/schemas/ids/{number}"), number)
             return self._by_id[number]
 
     def latest(self, subject: str) -> Registered:
-        answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-        return _registered(answer, answer["id"])
+        answer = self._version(subject, "latest")
+        return self._registered(answer, answer["id"])
 
-    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
-        """The id of this schema; a subject that has it already stays as it is."""
-        body = {"schema": text, "schemaType": kind}
-        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
-        return int(answer["id"])
+    def register(
+        self, subject: str, text: str, kind: str = "AVRO", references: Mapping[str, str] | None = None
+    ) -> Registered:
+        """This schema with its id; a subject that has it already stays as it is.
+
+        `references` has the subject, of which the latest version is meant, of each name that the schema has
+        for another one.
+        """
+        wanted = [
+            {"name": name, "subject": other, "version": self._version(other, "latest")["version"]}
+            for name, other in (references or {}).items()
+        ]
+        body = {"schema": text, "schemaType": kind, "references": wanted}
+        answer = self._ask("POST", f"{_path(subject)}/versions", body)
+        return self._registered(body, int(answer["id"]))
+
+    def _version(self, subject: str, version: object) -> dict[str, Any]:
+        return self._ask("GET", f"{_path(subject)}/versions/{version}")
+
+    def _registered(self, answer: Mapping[str, Any], number: int) -> Registered:
+        found: dict[str, str] = {}
+        self._follow(answer, found)
+        return Registered(
+            number, str(answer["schema"]), str(answer.get("schemaType", "AVRO")), tuple(found.items())
+        )
+
+    def _follow(self, answer: Mapping[str, Any], found: dict[str, str]) -> None:
+        for each in answer.get("references") or ():
+            if each["name"] not in found:
+                other = self._version(each["subject"], each["version"])
+                self._follow(other, found)
+                found[str(each["name"])] = str(other["schema"])
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         from http.client import HTTPException  # most readers need no HTTP
@@ -100,10 +134,8 @@ class Registry:
         raise RemoteProtocolError(f"the schema registry {self._url} answered {path} with {status}: {said}")
 
 
-def _registered(answer: dict[str, Any], number: int) -> Registered:
-    if answer.get("references"):
-        raise RemoteProtocolError(f"schema {number} refers to other subjects, which is not supported")
-    return Registered(number, str(answer["schema"]), str(answer.get("schemaType", "AVRO")))
+def _path(subject: str) -> str:
+    return f"/subjects/{quote(subject, safe='')}"
 
 
 @cache
@@ -121,3 +153,21 @@ def unframed(body: bytes) -> tuple[int, bytes]:
     if len(body) < _HEAD or body[0] != 0:
         raise RemoteProtocolError(f"{body[:_HEAD]!r} is not a zero and the id of a schema")
     return int.from_bytes(body[1:_HEAD], "big"), body[_HEAD:]
+
+
+def registered_reader(
+    known: Registry, kind: str, reader: Callable[[Registered], Callable[[bytes], Any]]
+) -> Callable[[bytes], Any]:
+    """Reads bodies that name their schemas; `reader` makes the one for the values of a schema."""
+    readers: dict[int, Callable[[bytes], Any]] = {}
+
+    def whole(body: bytes) -> Any:
+        number, value = unframed(body)
+        if number not in readers:
+            found = known.schema(number)
+            if found.kind != kind:
+                raise RemoteProtocolError(f"schema {number} is {found.kind}, not {kind}")
+            readers[number] = reader(found)
+        return readers[number](value)
+
+    return whole

@@ -8,7 +8,8 @@ from pyromq.errors import ConfigError
 from pyromq.spark.avro import avro_to_ddl
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import ReadOptions
-from pyromq.spark.registry import registry
+from pyromq.spark.protobuf_schema import protobuf_to_ddl
+from pyromq.spark.registry import Texts, registry
 
 DEFAULT_COLUMNS: Final = {
     "key": "string",
@@ -39,6 +40,13 @@ FURTHER_COLUMNS: Final = {
 }
 """Columns that `.schema(...)` can ask for as well."""
 
+_SCHEMAS: Final = {
+    "json": 'DDL like "id bigint, amount double"',
+    "avro": "an Avro schema",
+    "protobuf": "the text of a .proto file",
+}
+"""What gives their types to values that are structures."""
+
 ALL_COLUMNS: Final = DEFAULT_COLUMNS | FURTHER_COLUMNS
 
 
@@ -47,19 +55,25 @@ def value_type(options: ReadOptions) -> str:
     if options.value_format in ("binary", "string"):
         return options.value_format
     if options.value_schema is None and options.schema_registry is not None:
-        known = registry(options.schema_registry, options.schema_registry_auth)
-        return avro_to_ddl(known.latest(_subject(options)).text)
+        latest = registry(options.schema_registry, options.schema_registry_auth).latest(_subject(options))
+        return _ddl(options, latest.text, latest.references)
     if options.value_schema is None:
-        what = 'DDL like "id bigint, amount double"' if options.value_format == "json" else "an Avro schema"
+        what = _SCHEMAS[options.value_format]
         raise ConfigError("valueFormat", options.value_format, f"the option valueSchema with it, {what}")
-    if options.value_format == "avro":
-        return avro_to_ddl(options.value_schema)
+    if options.value_format != "json":
+        return _ddl(options, options.value_schema)
     ddl = f"struct<{options.value_schema}>"
     try:
         parse_type(ddl)
     except ValueError as problem:
         raise ConfigError("valueSchema", options.value_schema, f"DDL of Spark: {problem}") from None
     return ddl
+
+
+def _ddl(options: ReadOptions, text: str, references: Texts = ()) -> str:
+    if options.value_format == "avro":
+        return avro_to_ddl(text, references)
+    return protobuf_to_ddl(text, references, options.value_message)
 
 
 def _subject(options: ReadOptions) -> str:
@@ -86,7 +100,7 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
         if expected is None:
             raise ConfigError("schema", field.name, f"one of the columns {', '.join(ALL_COLUMNS)}")
         if field.name == "value":
-            if options.value_format in ("json", "avro"):
+            if options.value_format in _SCHEMAS:
                 continue
             expected = options.value_format
         if field.dataType.simpleString() != expected:

@@ -4,6 +4,7 @@ A body that cannot be read is null, or ends the query if `valueMode` is failfast
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from pyromq.spark.from_json.documents import Documents
 from pyromq.spark.from_json.session_zone import session_zone
 from pyromq.spark.from_json.times import zone_of
 from pyromq.spark.options import ReadOptions
-from pyromq.spark.registry import registry
+from pyromq.spark.protobuf import protobuf_reader, registered_protobuf_reader
+from pyromq.spark.registry import registered_reader, registry
 
 Conversion = Callable[[pa.Array], pa.Array]
 
@@ -29,13 +31,20 @@ def conversion(options: ReadOptions, type_: pa.DataType) -> Conversion:
     if options.value_format == "json":
         zone = zone_of(options.time_zone) if options.time_zone is not None else session_zone()
         return Documents(type_, zone, fails=fails).read
-    if options.value_format == "avro":
-        if options.schema_registry is not None:
-            read = registered_avro_reader(registry(options.schema_registry, options.schema_registry_auth))
-        else:
-            read = avro_reader(options.value_schema or "")
-        return lambda bodies: _one_by_one(bodies, read, type_, fails)
+    if options.value_format in ("avro", "protobuf"):
+        read = _reader(options)
+        return lambda bodies: read_one_by_one(bodies, read, type_, fails)
     return lambda bodies: bodies
+
+
+def _reader(options: ReadOptions) -> Callable[[bytes], Any]:
+    is_avro, schema, name = options.value_format == "avro", options.value_schema or "", options.value_message
+    if options.schema_registry is None:
+        return avro_reader(schema) if is_avro else protobuf_reader(schema, name=name)
+    known = registry(options.schema_registry, options.schema_registry_auth)
+    if is_avro:
+        return registered_reader(known, "AVRO", registered_avro_reader)
+    return registered_reader(known, "PROTOBUF", partial(registered_protobuf_reader, name=name))
 
 
 def _texts(bodies: pa.Array, fails: bool) -> pa.Array:
@@ -47,8 +56,10 @@ def _texts(bodies: pa.Array, fails: bool) -> pa.Array:
         return pa.array([body.decode("utf-8", "replace") for body in bodies.to_pylist()], pa.string())
 
 
-def _one_by_one(bodies: pa.Array, read: Callable[[bytes], Any], type_: pa.DataType, fails: bool) -> pa.Array:
-    documents = [_document(body, read, fails) for body in bodies.to_pylist()]
+def read_one_by_one(
+    bodies: pa.Array, read: Callable[[bytes], Any], type_: pa.DataType, fails: bool
+) -> pa.Array:
+    documents = [None if body is None else _document(body, read, fails) for body in bodies.to_pylist()]
     try:
         return pa.array(documents, type_)
     except _UNFIT as problem:

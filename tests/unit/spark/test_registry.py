@@ -7,9 +7,9 @@ import pytest
 from tests.support.schema_registry import StandInRegistry, stand_in_registry
 
 from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError, TransportError
-from pyromq.spark.avro import avro_writer, registered_avro_reader
+from pyromq.spark.avro import avro_to_ddl, avro_writer, registered_avro_reader
 from pyromq.spark.options import read_options
-from pyromq.spark.registry import Registry, framed, unframed
+from pyromq.spark.registry import Registered, Registry, framed, registered_reader, unframed
 from pyromq.spark.schema import value_type
 
 
@@ -32,12 +32,12 @@ def test_a_body_names_the_schema_it_was_written_with(server: StandInRegistry) ->
     old = registry.register("a/b-value", OLD)
     new = registry.register("a/b-value", NEW)
     assert registry.register("a/b-value", OLD) == old
-    assert registry.latest("a/b-value") == (new, NEW, "AVRO")
-    read = registered_avro_reader(registry)
-    assert read(avro_writer(OLD, old)({"id": 1})) == {"id": 1}
-    assert read(avro_writer(NEW, new)({"id": 2, "note": "hello"})) == {"id": 2, "note": "hello"}
+    assert registry.latest("a/b-value") == new == Registered(new.id, NEW, "AVRO")
+    read = registered_reader(registry, "AVRO", registered_avro_reader)
+    assert read(avro_writer(old)({"id": 1})) == {"id": 1}
+    assert read(avro_writer(new)({"id": 2, "note": "hello"})) == {"id": 2, "note": "hello"}
     asked = len(server.requests)
-    assert registered_avro_reader(registry)(framed(old, b"\x06")) == {"id": 3}
+    assert registered_reader(registry, "AVRO", registered_avro_reader)(framed(old.id, b"\x06")) == {"id": 3}
     assert len(server.requests) == asked, "a schema is asked for once"
 
 
@@ -53,9 +53,9 @@ def test_refusals_of_a_registry_are_told(server: StandInRegistry) -> None:
         registry.schema(7)
     with pytest.raises(RemoteProtocolError, match="Subject not found"):
         registry.latest("nothing-value")
-    number = registry.register("p-value", 'syntax = "proto3"; message P {}', "PROTOBUF")
+    number = registry.register("p-value", 'syntax = "proto3"; message P {}', "PROTOBUF").id
     with pytest.raises(RemoteProtocolError, match="PROTOBUF, not AVRO"):
-        registered_avro_reader(registry)(framed(number, b"\x00"))
+        registered_reader(registry, "AVRO", registered_avro_reader)(framed(number, b"\x00"))
     server.auth = "reader:secret"
     with pytest.raises(RemoteProtocolError, match="401"):
         registry.latest("p-value")
@@ -85,7 +85,7 @@ def test_a_registry_that_is_not_there_is_named() -> None:
 def test_a_value_that_does_not_fit_is_not_written() -> None:
     for value in ({"id": "x"}, {}, None, {"id": 2**70}):
         with pytest.raises(BadMessage, match="does not fit the Avro schema"):
-            avro_writer(OLD)(value)
+            avro_writer(Registered(1, OLD, "AVRO"))(value)
 
 
 def test_the_type_of_the_column_is_that_of_the_subjects_latest_schema(server: StandInRegistry) -> None:
@@ -106,5 +106,24 @@ def test_the_type_of_the_column_is_that_of_the_subjects_latest_schema(server: St
     assert kind(valueSchema=OLD) == "struct<`id`: bigint>"
     with pytest.raises(ConfigError, match="valueSubject"):
         kind(subscribe="Orders,Others")
-    with pytest.raises(ConfigError, match="valueFormat=avro with it"):
+    with pytest.raises(ConfigError, match="valueFormat=avro or valueFormat=protobuf with it"):
         kind(valueFormat="string")
+
+
+def test_avro_schemas_take_types_from_other_subjects(server: StandInRegistry) -> None:
+    registry = Registry(server.url)
+    state = json.dumps({"type": "enum", "name": "shop.State", "symbols": ["NEW", "PAID"]})
+    line = {"type": "record", "name": "shop.Line", "fields": [{"name": "was", "type": "shop.State"}]}
+    registry.register("state", state)
+    registry.register("line", json.dumps(line), references={"shop.State": "state"})
+    order = schema(("now", "shop.State"), ("lines", {"type": "array", "items": "shop.Line"}))
+    made = registry.register("Orders-value", order, references={"shop.Line": "line", "shop.State": "state"})
+    registry.register("state", json.dumps({"type": "enum", "name": "shop.State", "symbols": ["OTHER"]}))
+    assert [name for name, _ in made.references] == ["shop.State", "shop.Line"]
+    assert Registry(server.url).latest("Orders-value") == Registry(server.url).schema(made.id) == made
+    assert (
+        avro_to_ddl(made.text, made.references)
+        == "struct<`now`: string, `lines`: array<struct<`was`: string>>>"
+    )
+    row = {"now": "PAID", "lines": [{"was": "NEW"}]}
+    assert registered_reader(registry, "AVRO", registered_avro_reader)(avro_writer(made)(row)) == row
