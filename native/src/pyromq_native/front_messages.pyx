@@ -16,13 +16,12 @@ from hashlib import md5
 from pyromq_native.big_endian cimport get_int32, get_int64, get_uint32, put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS
 from pyromq_native.digits cimport put_number as put_digits
-from pyromq_native.headers cimport Header, Span, is_called, read_int64, scan_header
+from pyromq_native.headers cimport Header, Span, is_called, next_answer, read_int64
 from pyromq_native.records cimport Outline, outline_record
 
 cdef enum:
     PREFIX_BYTES = 8
     GRPC_PREFIX_BYTES = 5
-    RESPONSE_FLAG = 1
     VARINT = 0
     FIXED_64 = 1
     BYTES = 2
@@ -745,22 +744,13 @@ cdef class QuickAnswers:
         cdef Py_ssize_t available = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t position = 0
         cdef Py_ssize_t end
-        cdef uint32_t length, header_bytes
         cdef int frames = 0
         cdef Header header
         cdef dict waiting = connection.quick
         cdef bytes told
-        while available - position > PREFIX_BYTES:
-            length = get_uint32(start + position)
-            header_bytes = get_uint32(start + position + 4)
-            if length + <uint64_t>4 > <uint64_t>self._max_frame_bytes or header_bytes >> 24:
-                break
-            end = position + 4 + <Py_ssize_t>length
-            if end > available or position + PREFIX_BYTES + <Py_ssize_t>header_bytes != end:
-                break
-            if not scan_header(start + position + PREFIX_BYTES, header_bytes, False, &header):
-                break
-            if header.code != 0 or header.flag != RESPONSE_FLAG:
+        while True:
+            end = next_answer(start, position, available, self._max_frame_bytes, &header)
+            if not end:
                 break
             call = waiting.get(header.opaque)
             if call is None:

@@ -26,6 +26,9 @@ cdef struct Header:
 cdef bint scan_header(
     const uint8_t *data, Py_ssize_t length, bint is_binary, Header *header
 ) noexcept nogil
+cdef Py_ssize_t next_answer(
+    const uint8_t *data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t max_frame_bytes, Header *header
+) noexcept nogil
 cdef bint read_int32(Span span, int32_t *number) noexcept nogil
 cdef bint read_int64(Span span, int64_t *number) noexcept nogil
 cdef bint read_bool(Span span, bint *truth) noexcept nogil

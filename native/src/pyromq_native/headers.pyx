@@ -21,6 +21,7 @@ cdef enum:
     REMARK = 64
     MAX_DIGITS = 19
     FIXED_BINARY_BYTES = 17
+    FRAME_PREFIX_BYTES = 8
     ANSWER = 1
 
 cdef struct Cursor:
@@ -37,6 +38,28 @@ cdef bint scan_header(
     if is_binary:
         return _scan_binary(data, length, header)
     return _scan_json(data, length, header)
+
+
+cdef Py_ssize_t next_answer(
+    const uint8_t *data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t max_frame_bytes, Header *header
+) noexcept nogil:
+    """Read a whole frame that says success, in JSON and without a body; returns the position behind it, or 0
+    if something else is there."""
+    cdef uint32_t length, header_bytes
+    cdef Py_ssize_t after
+    if end - position <= FRAME_PREFIX_BYTES:
+        return 0
+    length = get_uint32(data + position)
+    header_bytes = get_uint32(data + position + 4)
+    if length + <uint64_t>4 > <uint64_t>max_frame_bytes or header_bytes >> 24:
+        return 0
+    after = position + 4 + <Py_ssize_t>length
+    position += FRAME_PREFIX_BYTES
+    if after > end or position + <Py_ssize_t>header_bytes != after:
+        return 0
+    if not scan_header(data + position, header_bytes, False, header):
+        return 0
+    return after if header.code == 0 and header.flag == ANSWER else 0
 
 
 # ------------------------------------------------------------------------------------------ binary

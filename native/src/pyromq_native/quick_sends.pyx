@@ -7,19 +7,18 @@ Unusual messages and answers are declined, and the general path takes them.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeASCII
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from pyromq.client.values import Message
 
-from pyromq_native.big_endian cimport get_uint32, put_int32
+from pyromq_native.big_endian cimport put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
-from pyromq_native.headers cimport Header, Span, is_called, read_int32, read_int64, scan_header
+from pyromq_native.headers cimport Header, Span, is_called, next_answer, read_int32, read_int64
 from pyromq_native.plain_messages cimport Plain, PlainMessages, Text
 
 cdef enum:
     PREFIX_BYTES = 8
-    RESPONSE_FLAG = 1
     MAX_PROPERTIES_BYTES = 32767
     MAX_ESCAPED = 6
     PIECES = 7
@@ -172,22 +171,13 @@ cdef class QuickAnswers:
         cdef Py_ssize_t available = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t position = 0
         cdef Py_ssize_t end
-        cdef uint32_t length, header_bytes
         cdef int frames = 0
         cdef Header header
         cdef dict waiting = connection.quick
         cdef tuple entry
-        while available - position > PREFIX_BYTES:
-            length = get_uint32(start + position)
-            header_bytes = get_uint32(start + position + 4)
-            if length + <uint64_t>4 > <uint64_t>self._max_frame_bytes or header_bytes >> 24:
-                break
-            end = position + 4 + <Py_ssize_t>length
-            if end > available or position + PREFIX_BYTES + <Py_ssize_t>header_bytes != end:
-                break
-            if not scan_header(start + position + PREFIX_BYTES, header_bytes, False, &header):
-                break
-            if header.code != 0 or header.flag != RESPONSE_FLAG:
+        while True:
+            end = next_answer(start, position, available, self._max_frame_bytes, &header)
+            if not end:
                 break
             entry = waiting.get(header.opaque)
             if entry is None:
