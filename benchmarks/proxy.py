@@ -1,11 +1,13 @@
 """The gRPC front under load, over real sockets; the same load on Apache's proxy where Maven can fetch it.
 
-    python -m benchmarks.proxy [--quick] [--servers pyromq,apache-5.3.3] [--rounds N] [--json FILE]
+    python -m benchmarks.proxy [--quick] [--mode cluster] [--loads telemetry] [--servers pyromq,apache-5.3.3]
+        [--rounds N] [--json FILE]
 
-Both run with a broker in the same process (local mode), so CPU time and memory are those of proxy and broker
-together, all threads. They take turns, round by round (benchmarks/turns.py). The load is one Python process
-that writes HTTP/2 by hand (benchmarks/grpc_wire.py), about 10 µs for a send and 20 for a message received and
-acknowledged: a third of what our front needs. Memory is the whole process, after the load.
+Both run with a broker in the same process (local mode), or each in front of a broker of its own make (cluster
+mode). CPU time and memory are those of proxy and broker together, all threads. They take turns, round by
+round (benchmarks/turns.py). The load is one Python process that writes HTTP/2 by hand
+(benchmarks/grpc_wire.py), about 10 µs for a send and 20 for a message received and acknowledged: a third of
+what our front needs. Memory is the whole process, after the load.
 
 - sends: of 256 bytes, one at a time on one connection, and 8 at a time on each of 8
 - receive + ack: four consumers receive up to 32 messages at a time and acknowledge each one alone
@@ -26,11 +28,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import broker as brokers
 from benchmarks import wire
 from benchmarks.broker import APACHE_JVM, OWN, SETTINGS, Results, Sample, behind, comparison, figures_table
 from benchmarks.grpc_wire import RPCS, GrpcWire, percentile, split
@@ -57,9 +60,22 @@ AckRequest: Final = RPCS["AckMessage"].request_type
 
 @dataclass(frozen=True)
 class Front(Running):
-    """`port` is that of gRPC."""
+    """`port` is that of gRPC. In cluster mode the broker is a process of its own: both count."""
 
     broker_port: int
+    names: str
+    broker: Running | None = None
+
+    def rss_mb(self) -> float:
+        return super().rss_mb() + (self.broker.rss_mb() if self.broker is not None else 0)
+
+    def cpu_s(self) -> float:
+        return super().cpu_s() + (self.broker.cpu_s() if self.broker is not None else 0)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        with contextlib.nullcontext() if self.broker is None else self.broker.turn(), super().turn():
+            yield
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,7 @@ def pyromq(names: str, home: Path) -> Iterator[Front]:
     conf.write_text("".join(f"{key}={value}\n" for key, value in broker.items()))
     options = ("-n", names, "-pm", "local", "-bc", str(conf), "--port", "0", "--log-dir", "")
     with PROXY.running(home, *options, "-o", "bindAddress=127.0.0.1") as proxy:
-        yield Front(OWN, int(proxy.boot["port"]), proxy.process.pid, broker_port)
+        yield Front(OWN, int(proxy.boot["port"]), proxy.process.pid, broker_port, names)
 
 
 @contextlib.contextmanager
@@ -100,14 +116,37 @@ def apache(names: str, home: Path) -> Iterator[Front]:
     broker = {**SETTINGS, "flushDiskType": "ASYNC_FLUSH"}
     with ApacheProxy(names, store=home / "store", broker=broker, jvm=APACHE_JVM) as proxy:
         assert proxy.pid is not None
-        yield Front(APACHE, proxy.port, proxy.pid, proxy.broker_port)
-
-
-STARTS: Final = {OWN: pyromq, APACHE: apache}
+        yield Front(APACHE, proxy.port, proxy.pid, proxy.broker_port, names)
 
 
 @contextlib.contextmanager
-def running(names: Sequence[str]) -> Iterator[list[Front]]:
+def pyromq_cluster(names: str, home: Path) -> Iterator[Front]:
+    options = ("-n", names, "-pm", "cluster", "--port", "0", "--log-dir", "", "-o", "bindAddress=127.0.0.1")
+    with (
+        brokers.pyromq(names, home / "store", "ASYNC_FLUSH") as broker,
+        PROXY.running(home, *options) as proxy,
+    ):
+        yield Front(OWN, int(proxy.boot["port"]), proxy.process.pid, broker.port, names, broker)
+
+
+@contextlib.contextmanager
+def apache_cluster(names: str, home: Path) -> Iterator[Front]:
+    with (
+        brokers.apache(APACHE_5, names, home / "store", "ASYNC_FLUSH") as broker,
+        ApacheProxy(names, jvm=APACHE_JVM) as proxy,
+    ):
+        assert proxy.pid is not None
+        yield Front(APACHE, proxy.port, proxy.pid, broker.port, names, broker)
+
+
+STARTS: Final = {
+    "local": {OWN: pyromq, APACHE: apache},
+    "cluster": {OWN: pyromq_cluster, APACHE: apache_cluster},
+}
+
+
+@contextlib.contextmanager
+def running(mode: str, names: Sequence[str]) -> Iterator[list[Front]]:
     """All of them, stopped, each with name server and store of its own."""
     with contextlib.ExitStack() as stack:
         servers: list[Front] = []
@@ -115,8 +154,10 @@ def running(names: Sequence[str]) -> Iterator[list[Front]]:
             name_server = stack.enter_context(OwnNameServer())
             home = Path(tempfile.mkdtemp(prefix="pyromq-bench-"))
             stack.callback(shutil.rmtree, home, ignore_errors=True)
-            server = stack.enter_context(STARTS[name](name_server.address, home))
-            hold(server, stack)
+            server = stack.enter_context(STARTS[mode][name](name_server.address, home))
+            for each in (server, server.broker):
+                if each is not None:
+                    hold(each, stack)
             servers.append(server)
         yield servers
 
@@ -136,6 +177,11 @@ def available(names: Sequence[str]) -> list[str]:
 def create_topic(server: Front, topic: str) -> str:
     asking = wire.Wire(server.broker_port)
     asking.call(wire.create_topic(topic, QUEUES))
+    asking.close()
+    # Apache's broker answers before its name server knows the topic.
+    asking = wire.Wire(int(server.names.rpartition(":")[2]))
+    while asking.call(wire.route(topic))[0]["code"] != 0:
+        time.sleep(0.01)
     asking.close()
     return topic
 
@@ -447,7 +493,7 @@ LOADS: Final[dict[str, Load]] = {
 }
 
 
-def measure(servers: Sequence[Front], plan: Plan, results: Results) -> None:
+def measure(servers: Sequence[Front], loads: Mapping[str, Load], plan: Plan, results: Results) -> None:
     for server in servers:
         with server.turn():
             topic = create_topic(server, "Warm")
@@ -460,7 +506,7 @@ def measure(servers: Sequence[Front], plan: Plan, results: Results) -> None:
                 number += 1
                 receive_and_ack(server, create_topic(server, f"Warm{number}"), plan.received // 2)
     for number, order in enumerate(orders(servers, plan.rounds)):
-        for cell, load in LOADS.items():
+        for cell, load in loads.items():
             for server in order:
                 with server.turn():
                     topic = create_topic(server, f"T{number}-{list(LOADS).index(cell)}")
@@ -474,7 +520,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one short round: does it work at all?")
-    parser.add_argument("--servers", default=f"{OWN},{APACHE}", help=f"of {', '.join(STARTS)}")
+    parser.add_argument("--mode", choices=list(STARTS), default="local")
+    parser.add_argument("--loads", default="", help="only loads with this in their names")
+    parser.add_argument("--servers", default=f"{OWN},{APACHE}", help=f"of {OWN}, {APACHE}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, default=1000, help="waiting receivers, and streams")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
@@ -486,18 +534,20 @@ def main() -> None:
     plan = Plan(options.rounds, 40_000, 20_000, options.clients, compiling_s=15.0, idle_s=3.0)
     if options.quick:
         plan = Plan(1, 2_000, 1_000, min(100, options.clients), compiling_s=1.0, idle_s=0.5)
+    loads = {cell: load for cell, load in LOADS.items() if options.loads in cell}
     results = Results()
-    with running(names) as servers:
-        measure(servers, plan, results)
+    with running(options.mode, names) as servers:
+        measure(servers, loads, plan, results)
     others = [name for name in names if name != OWN]
     for other in others:
-        print(comparison(results, list(LOADS), OWN, other, FIGURES), end="\n\n")
+        print(comparison(results, list(loads), OWN, other, FIGURES), end="\n\n")
     print(figures_table(results, names, others))
     for other in others:
         said = "\n".join(behind(results, OWN, other, FIGURES)) or "Nowhere in this run."
         print(f"\nWhere ours is behind {other}:\n\n{said}")
     if options.json:
         document: dict[str, Any] = {
+            "mode": options.mode,
             "plan": asdict(plan),
             "samples": [
                 {"load": cell, "server": server, "rounds": [vars(each) for each in rows]}
