@@ -17,7 +17,10 @@ from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.compiled import WHY, twin
 from pyromq.errors import BadMessage
 from pyromq.protocol.batch import decode_batch
+from pyromq.protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from pyromq.protocol.message_id import UniqueKeys
+from pyromq.protocol.request_forms import RequestForm, as_text
+from pyromq.protocol.requests.sending import SendMessageBatch
 
 native: Any = twin("gathering")
 
@@ -78,6 +81,7 @@ class Producer:
             self.is_on_another_loop,
             self.batches.append,
             self.flush,
+            self.send_generally,
             suffix=suffix(namespace),
             body_limit=BODY_LIMIT,
             max_bytes=max_bytes,
@@ -85,6 +89,9 @@ class Producer:
 
     def is_on_another_loop(self) -> None:
         raise RuntimeError("another loop")
+
+    async def send_generally(self, message: Message) -> str:
+        return f"general {message.body!r}"
 
     def flush(self, batch: Any) -> None:
         batch.is_closed = True
@@ -144,6 +151,49 @@ def test_what_the_general_path_refuses_is_declined(message: Message) -> None:
         general(message, None)
     except BadMessage:
         assert gathered([message]) == []
+
+
+@compiled
+@given(
+    st.lists(plain_messages, min_size=1, max_size=3),
+    st.integers(-1, 2**31 - 1),
+    st.integers(-(2**31), 2**31 - 1),
+)
+def test_the_request_of_a_batch_is_what_the_general_path_writes(
+    several: list[Message], queue_id: int, opaque: int
+) -> None:
+    sample = SendMessageBatch(
+        producer_group="p", topic="a%b", default_topic="TBW102", default_topic_queue_nums=4, queue_id=0,
+        sys_flag=0, born_timestamp=0, flag=0, properties="", batch=True, target_broker_name="%d",
+    )  # fmt: skip
+    form = RequestForm(sample, ("queue_id", "sys_flag", "born_timestamp", "flag", "properties"))
+
+    async def check() -> None:
+        producer = Producer()
+        for message in several:
+            producer.gathering.add(message)
+        for batch in producer.batches:
+            values = (queue_id, 0, producer.now_ms, 0, as_text(""))
+            head = form.head(values, opaque, len(batch.body), DEFAULT_MAX_FRAME_BYTES)
+            assert batch.frame(form.pieces, queue_id, opaque) == head + batch.body
+
+    LOOP.run_until_complete(check())
+
+
+@compiled
+async def test_a_send_is_gathered_or_takes_the_general_path() -> None:
+    producer = Producer()
+    send = producer.gathering.send
+    gathered, unusual = Message("Orders", b"1"), Message("Orders", b"2", delay_level=3)
+    sending = [asyncio.create_task(send(each)) for each in (gathered, unusual)]
+    await asyncio.sleep(0)
+    (batch,) = producer.batches
+    (key,) = batch.keys
+    settle(batch)
+    assert (await sending[0]).message_id == key
+    assert await sending[1] == "general b'2'"
+    producer.gathering.close()
+    assert await send(gathered) == "general b'1'"
 
 
 @compiled

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
 from pyromq.client.in_flight_limit import InFlightLimit
@@ -18,11 +18,14 @@ class PlainBatch:
     messages: list[Message]
     keys: list[str]
     size_bytes: int
+    entered: int
+    entered_bytes: int
     timer: asyncio.Handle | None
     is_closed: bool
     def __len__(self) -> int: ...
     @property
     def body(self) -> bytes: ...
+    def frame(self, pieces: tuple[bytes, ...], queue_id: int, opaque: int) -> bytes | None: ...
     def drop_cancelled(self) -> None: ...
     def settle(
         self,
@@ -50,9 +53,14 @@ class Gathering:
         check_loop: Callable[[], None],
         begin: Callable[[PlainBatch], None],
         flush: Callable[[PlainBatch], None],
+        generally: Callable[[Message], Coroutine[Any, Any, Any]],
         *,
         suffix: str,
         body_limit: int,
         max_bytes: int,
     ) -> None: ...
+    def close(self) -> None: ...
+    def send(
+        self, message: Message | Sequence[Message]
+    ) -> Coroutine[Any, Any, SendResult | list[SendResult]]: ...
     def add(self, message: Message) -> Promise | None: ...

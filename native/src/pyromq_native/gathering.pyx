@@ -2,7 +2,7 @@
 """Plain messages of a producer, gathered into batches: each is encoded at once, behind the one before it.
 
 A message costs its bytes in the request, its id, and a promise of its result. Unusual messages are declined,
-and the general path takes them.
+and the general path takes them. So are whole batches, where something is in the way of their request.
 """
 
 from asyncio import CancelledError
@@ -12,10 +12,11 @@ from contextvars import Context
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memmove, memset
 
 from pyromq_native.big_endian cimport get_uint32, put_int16, put_int32
+from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
 from pyromq_native.in_flight cimport InFlightCounts
 from pyromq_native.plain_messages cimport TAGS, TOPIC, Plain, PlainMessages, Text
 
@@ -37,6 +38,8 @@ cdef extern from "time.h" nogil:
     int clock_gettime(clockid_t clock, timespec *now)
 
 cdef enum:
+    PREFIX_BYTES = 8
+    PIECES = 7
     HEAD_BYTES = 20
     MIN_ENTRY_BYTES = 22
     MAX_PROPERTIES_BYTES = 32767
@@ -67,6 +70,11 @@ cdef inline uint8_t *put_pair(
     at += 1 + size
     at[0] = AFTER_PAIR
     return at + 1
+
+
+cdef inline uint8_t *put_bytes(uint8_t *at, bytes piece) noexcept:
+    memcpy(at, PyBytes_AS_STRING(piece), <size_t>PyBytes_GET_SIZE(piece))
+    return at + PyBytes_GET_SIZE(piece)
 
 
 cdef inline int64_t _now_us() noexcept nogil:
@@ -168,6 +176,8 @@ cdef class PlainBatch:
     cdef readonly list messages
     cdef readonly list keys
     cdef readonly Py_ssize_t size_bytes
+    cdef readonly Py_ssize_t entered, entered_bytes
+    """How many messages are in flight for it, and their bytes, until it is settled."""
     cdef public object timer
     cdef public bint is_closed
     """Whether it takes no more messages."""
@@ -225,6 +235,33 @@ cdef class PlainBatch:
     def body(self):
         """The body of the request."""
         return PyBytes_FromStringAndSize(<const char *>self._data, self.size_bytes)
+
+    def frame(self, tuple pieces not None, int32_t queue_id, int32_t opaque):
+        """The whole request. `pieces` are the bytes of a `RequestForm` around queue id, system flag, time,
+        flag, properties and opaque."""
+        cdef Py_ssize_t room = PREFIX_BYTES + 2 + 6 * MAX_NUMBER_CHARS
+        cdef int index
+        if len(pieces) != PIECES:
+            return None
+        for index in range(PIECES):
+            room += PyBytes_GET_SIZE(<bytes?>pieces[index])
+        cdef bytes head = PyBytes_FromStringAndSize(NULL, room)
+        cdef uint8_t *start = <uint8_t *>PyBytes_AS_STRING(head)
+        cdef uint8_t *at = put_bytes(start + PREFIX_BYTES, pieces[0])
+        at = put_bytes(put_number(at, queue_id), pieces[1])
+        at = put_bytes(put_number(at, 0), pieces[2])
+        at = put_bytes(put_number(at, self.born_ms), pieces[3])
+        at = put_bytes(put_number(at, 0), pieces[4])
+        memcpy(at, b'""', 2)
+        at = put_bytes(at + 2, pieces[5])
+        at = put_bytes(put_number(at, opaque), pieces[6])
+        cdef Py_ssize_t head_bytes = at - start
+        put_int32(start, <uint32_t>(head_bytes - 4 + self.size_bytes))
+        put_int32(start + 4, <uint32_t>(head_bytes - PREFIX_BYTES))
+        cdef bytes frame = PyBytes_FromStringAndSize(NULL, head_bytes + self.size_bytes)
+        memcpy(PyBytes_AS_STRING(frame), start, <size_t>head_bytes)
+        memcpy(PyBytes_AS_STRING(frame) + head_bytes, self._data, <size_t>self.size_bytes)
+        return frame
 
     def drop_cancelled(self):
         """Leave out messages whose caller was cancelled meanwhile."""
@@ -321,7 +358,8 @@ cdef class Gathering:
     cdef PlainMessages _plain
     cdef InFlightCounts _in_flight
     cdef dict _topics, _filling
-    cdef object _loop, _nowhere, _check_loop, _find_topic, _unique_keys, _now_ms, _begin, _flush
+    cdef object _loop, _nowhere, _check_loop, _find_topic, _unique_keys, _now_ms, _begin, _flush, _generally
+    cdef bint _is_closed
     cdef bytes _suffix, _start
     cdef Py_ssize_t _body_limit, _max_bytes
     cdef int64_t _moment_ms
@@ -339,6 +377,7 @@ cdef class Gathering:
         check_loop,
         begin,
         flush,
+        generally,
         *,
         str suffix not None,
         Py_ssize_t body_limit,
@@ -348,7 +387,7 @@ cdef class Gathering:
         tells those that are not there yet, None for a topic that may not be batched.
 
         `now_ms` tells the time, None is the machine's own. `begin` is told of every new batch, `flush` of one
-        that is full. Bodies must be shorter than `body_limit`; `suffix` is appended to the properties.
+        that is full. `generally` sends a message by the general path. Bodies must be shorter than `body_limit`; `suffix` is appended to the properties.
         """
         self._plain = PlainMessages(kind)
         self._topics = topics
@@ -363,6 +402,7 @@ cdef class Gathering:
         self._thread = PyThread_get_thread_ident()
         self._begin = begin
         self._flush = flush
+        self._generally = generally
         self._suffix = suffix.encode()
         self._body_limit = body_limit
         self._max_bytes = max_bytes
@@ -397,7 +437,19 @@ cdef class Gathering:
         at[size + 3] = HEX[number & 15]
         return key
 
-    def add(self, message):
+    def close(self):
+        """From now on the general path takes every message."""
+        self._is_closed = True
+
+    async def send(self, message):
+        """The result of a message; the general path is called for one that is not gathered."""
+        cdef Promise promise = None if self._is_closed else self.add(message)
+        if promise is None:
+            return await self._generally(message)
+        await promise
+        return promise.value
+
+    cpdef Promise add(self, message):
         """The promise of a result; None if the general path must take the message, or too much is in flight."""
         if PyThread_get_thread_ident() != self._thread:
             self._check_loop()
@@ -445,6 +497,8 @@ cdef class Gathering:
         memcpy(at, PyBytes_AS_STRING(self._suffix), <size_t>suffix_size)
         cdef Promise promise = batch._promise(message, key)
         batch.size_bytes += size
+        batch.entered += 1
+        batch.entered_bytes += size
         if batch.size_bytes >= self._max_bytes:
             self._flush(batch)
         return promise

@@ -5,8 +5,9 @@ sent to a retry topic, or part of a transaction is never batched.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.errors import BadMessage
@@ -104,6 +105,13 @@ def batch_request(
     )
 
 
+def offset_ids(text: str, count: int) -> list[str]:
+    """The ids in the store of the messages of a batch, which a broker writes in one text."""
+    ids = text.split(",")
+    # java: a batch queue has one id for all messages of a batch
+    return ids if len(ids) == count else [text] * count
+
+
 R = TypeVar("R")
 
 _Key: TypeAlias = tuple[str, MessageQueue | None, bool, str | None]
@@ -153,7 +161,7 @@ class Accumulator(Generic[R]):
 
     `deliver` sends the messages of one batch and returns a result for each; `deliver_plain` sends a batch
     that the compiled core has filled, and settles it. `left` is told how many messages of such a batch, of
-    how many bytes, are no longer in flight.
+    how many bytes, are no longer in flight. `quickly` sends such a batch without a task, or declines it.
     """
 
     def __init__(
@@ -168,6 +176,7 @@ class Accumulator(Generic[R]):
         self._deliver = deliver
         self._deliver_plain = deliver_plain
         self._left = left
+        self.quickly: Callable[[PlainBatch], bool] = lambda batch: False
         self._linger_s = linger_s
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
@@ -230,20 +239,24 @@ class Accumulator(Generic[R]):
         if batch.timer is not None:
             batch.timer.cancel()
             batch.timer = None
-        task = self._loop.create_task(self._send(batch))
-        self._deliveries.add(task)
-        task.add_done_callback(self._deliveries.discard)
+        if isinstance(batch, SendBatch) or not self.quickly(batch):
+            self.finish(batch, partial(self._send, batch))
 
     flush_plain = _flush
 
-    async def _send(self, batch: "SendBatch[R] | PlainBatch") -> None:
-        count, size_bytes = len(batch), batch.size_bytes
+    def finish(
+        self, batch: "SendBatch[R] | PlainBatch", sending: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Have a task settle a batch by `sending` it."""
+        task = self._loop.create_task(self._finish(batch, sending))
+        self._deliveries.add(task)
+        task.add_done_callback(self._deliveries.discard)
+
+    async def _finish(
+        self, batch: "SendBatch[R] | PlainBatch", sending: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         try:
-            batch.drop_cancelled()
-            if len(batch):
-                self.batches += 1
-                self.messages += len(batch)
-                await self._send_wanted(batch)
+            await sending()
         except asyncio.CancelledError:
             batch.cancel()
             raise
@@ -251,11 +264,24 @@ class Accumulator(Generic[R]):
             batch.fail(problem)
         finally:
             if not isinstance(batch, SendBatch):
-                self._left(count, size_bytes)
+                self.leave(batch)
 
-    async def _send_wanted(self, batch: "SendBatch[R] | PlainBatch") -> None:
+    async def _send(self, batch: "SendBatch[R] | PlainBatch") -> None:
+        batch.drop_cancelled()
+        if not len(batch):
+            return
+        self.count(batch)
         if isinstance(batch, SendBatch):
             batch.settle(await self._deliver(batch.messages, batch.queue))
         else:
             assert self._deliver_plain is not None
             await self._deliver_plain(batch)
+
+    def count(self, batch: "SendBatch[R] | PlainBatch") -> None:
+        """The batch is sent, without the messages whose callers were cancelled."""
+        self.batches += 1
+        self.messages += len(batch)
+
+    def leave(self, batch: "PlainBatch") -> None:
+        """The batch is settled."""
+        self._left(batch.entered, batch.entered_bytes)

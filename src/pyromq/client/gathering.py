@@ -4,46 +4,39 @@ A plain message has no unusual properties and needs no queue of its own. Others 
 path, in batches of their own; without the compiled core, all are.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyromq.client.batching import Accumulator
-from pyromq.client.in_flight_limit import InFlightLimit
-from pyromq.client.prepared_messages import MessagePreparer
-from pyromq.client.session import Session
+from pyromq.client.quick_targets import PlainParts
 from pyromq.client.values import Message, SendResult
 from pyromq.clock import SystemClock
 from pyromq.compiled import twin
 
 if TYPE_CHECKING:
-    from pyromq_native.gathering import Promise
+    from pyromq_native.gathering import Gathering
 
 _native = twin("gathering")
 
-Gather: TypeAlias = "Callable[[Message], Promise | None]"
 
-
-class Parts(Protocol):
+class Parts(PlainParts, Protocol):
     """The parts of a producer that are used here."""
 
-    @property
-    def session(self) -> Session: ...
-    @property
-    def preparer(self) -> MessagePreparer: ...
-    @property
-    def in_flight(self) -> InFlightLimit: ...
-    @property
-    def body_limit(self) -> int: ...
     @property
     def accumulator(self) -> Accumulator[SendResult] | None: ...
 
 
-def gathering(parts: Parts, max_bytes: int) -> "Gather | None":
-    """None for producers that do not batch, and without the compiled core."""
+def gathering(
+    parts: Parts, max_bytes: int, generally: Callable[[Message], Coroutine[Any, Any, Any]]
+) -> "Gathering | None":
+    """None for producers that do not batch, and without the compiled core.
+
+    `generally` sends a message by the general path.
+    """
     session, accumulator = parts.session, parts.accumulator
     if _native is None or accumulator is None:
         return None
-    gather: Gather = _native.Gathering(
+    gathered: Gathering = _native.Gathering(
         Message,
         parts.preparer.batch_topics,
         parts.preparer.batch_topic,
@@ -53,8 +46,9 @@ def gathering(parts: Parts, max_bytes: int) -> "Gather | None":
         session.check_loop,
         accumulator.begin_plain,
         accumulator.flush_plain,
+        generally,
         suffix=parts.preparer.suffix,
         body_limit=parts.body_limit,
         max_bytes=max_bytes,
-    ).add
-    return gather
+    )
+    return gathered

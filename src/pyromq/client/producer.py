@@ -2,18 +2,19 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, split
+from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
 from pyromq.client.gathering import gathering
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.queue_choice import Selector, queue_of_key
+from pyromq.client.quick_batches import quick_batches
 from pyromq.client.quick_sends import quick_sends
 from pyromq.client.recalling import handle_text, recall
 from pyromq.client.requesting import reply_to, request_properties
@@ -34,7 +35,7 @@ from pyromq.protocol.requests.sending import SendMessageV2, SendReplyV2
 from pyromq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
-    from pyromq_native.gathering import PlainBatch
+    from pyromq_native.gathering import Gathering, PlainBatch
 
 DEFAULT_REQUEST_TIMEOUT_S = 3.0
 
@@ -74,6 +75,7 @@ class Producer:
         self.settings, client_options = split_options(options, ProducerSettings)
         self.client_settings = ClientSettings.of(namesrv, **client_options)
         self._parts: ProducerParts | None = None
+        self._gathering: Gathering | None = None
         self._is_closed = False
         if self.settings.otel:
             # Imported late: OpenTelemetry is optional.
@@ -118,7 +120,9 @@ class Producer:
         if self._parts is not None:
             raise StateError("the producer has been started already")
         session = await Session.obtain(self.client_settings)
-        self._parts = ProducerParts(self, session)
+        self._parts = parts = ProducerParts(self, session)
+        if parts.tracing is None:
+            self._gathering = gathering(parts, self.settings.batch_max_bytes, self._send)
         session.add_producer(session.wrap(self.group), self)
 
     async def close(self) -> None:
@@ -128,6 +132,8 @@ class Producer:
             self._is_closed = True
             return
         self._is_closed = True
+        if self._gathering is not None:
+            self._gathering.close()
         try:
             await self._finish(parts)
         finally:
@@ -193,7 +199,7 @@ class Producer:
         timeout_s: float | None = None,
     ) -> list[SendResult]: ...
 
-    async def send(
+    def send(
         self,
         message: Message | Sequence[Message],
         *,
@@ -203,13 +209,37 @@ class Producer:
         timeout_s: float | None = None,
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
-    ) -> SendResult | list[SendResult]:
+    ) -> Coroutine[Any, Any, SendResult | list[SendResult]]:
         """Send one message, or several of one topic in as few requests as possible.
 
         At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
         queue. With `delay` or `deliver_at` (which needs a time zone) the broker delivers the message later,
         and `recall` takes it back until then. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
+        # The compiled core has a coroutine of its own for messages without options: it costs half of ours.
+        if (
+            (gathering := self._gathering) is not None
+            and queue is None
+            and selector is None
+            and sharding_key is None
+            and timeout_s is None
+            and delay is None
+            and deliver_at is None
+        ):
+            return gathering.send(message)
+        return self._send(message, queue, selector, sharding_key, timeout_s, delay, deliver_at)
+
+    async def _send(
+        self,
+        message: Message | Sequence[Message],
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+        timeout_s: float | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult | list[SendResult]:
+        """The general path, and single messages that the compiled core sends."""
         parts = self._parts
         if parts is None or self._is_closed:
             parts = self._started()
@@ -218,11 +248,9 @@ class Producer:
         if not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         if queue is None and selector is None and sharding_key is None:
-            if timeout_s is None:
-                if parts.gather is not None and (promise := parts.gather(message)) is not None:
-                    await promise
-                    return promise.value
-                if parts.quick is not None and (begun := parts.quick.begin(message)) is not None:
+            if timeout_s is None and parts.quick is not None:
+                begun = parts.quick.begin(message)
+                if begun is not None:
                     # Here, not in a coroutine of its own: that would cost as much as the rest.
                     try:
                         answer = await begun.answered
@@ -412,14 +440,14 @@ class ProducerParts:
                 self._send_accumulated,
                 linger_s=settings.linger_ms / 1000,
                 max_bytes=settings.batch_max_bytes,
-                deliver_plain=self._send_gathered,
+                deliver_plain=self.send_gathered,
                 left=self.in_flight.leave_together,
             )
         self.body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
-        self.gather = gathering(self, settings.batch_max_bytes) if self.tracing is None else None
-        """Batches a plain message; None if the general path must take it, or too much is in flight."""
         self._has_namespace = client_settings.namespace is not None
         self.quick = quick_sends(self) if not settings.otel else None
+        if self.accumulator is not None and (batches := quick_batches(self)) is not None:
+            self.accumulator.quickly = batches.begin
 
     def prepare(
         self,
@@ -499,20 +527,22 @@ class ProducerParts:
         (prepared,) = entries
         return [self.result(prepared, await self.sender.send(prepared, queue))]
 
-    async def _send_gathered(self, batch: "PlainBatch") -> None:
-        """Send a batch of plain messages, and tell each its result."""
+    async def send_gathered(self, batch: "PlainBatch", first: FirstTry | None = None) -> None:
+        """Send a batch of plain messages, and tell each its result. `first`: a try that has failed."""
         if len(batch) > 1:
             request = batch_request(batch.topic, batch.body, "", batch.keys[0], batch.born_ms)
         else:
             request = self.preparer.prepare(batch.messages[0], batch.keys[0], batch.born_ms)
-        outcome = await self.sender.send(request)
-        batch.settle(SendResult, _offset_ids(outcome, len(batch)), *self._place(outcome))
+        self.settle_gathered(batch, await self.sender.send(request, first=first))
+
+    def settle_gathered(self, batch: "PlainBatch", outcome: SendOutcome) -> None:
+        batch.settle(SendResult, offset_ids(outcome.answer.msg_id, len(batch)), *self._place(outcome))
 
     async def _send_as_batch(
         self, entries: Sequence[PreparedMessage], queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
         outcome = await self.sender.send(encode_batch(entries), queue, timeout_s)
-        return self._results(entries, _offset_ids(outcome, len(entries)), outcome)
+        return self._results(entries, offset_ids(outcome.answer.msg_id, len(entries)), outcome)
 
     def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult:
         return self._results((prepared,), (outcome.answer.msg_id,), outcome)[0]
@@ -583,14 +613,6 @@ class ProducerParts:
             is_ok=result.is_ok,
         )
         tracing.report(record, (result.message_id, *prepared.keys.split()))
-
-
-def _offset_ids(outcome: SendOutcome, count: int) -> list[str]:
-    """The ids in the store of the messages of a batch."""
-    text = outcome.answer.msg_id
-    offset_ids = text.split(",")
-    # java: a batch queue has one id for all messages of a batch
-    return offset_ids if len(offset_ids) == count else [text] * count
 
 
 def _several(messages: object) -> list[Message]:

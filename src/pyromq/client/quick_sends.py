@@ -7,21 +7,18 @@ try fails here: it continues there with one try less. Without the compiled core 
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from pyromq.client.fault_avoidance import LATENCIES_MS
-from pyromq.client.in_flight_limit import InFlightLimit
-from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
-from pyromq.client.sending import FirstTry, Sender, SendOutcome
-from pyromq.client.session import Session
+from pyromq.client.prepared_messages import PreparedMessage
+from pyromq.client.quick_targets import PlainParts, Target, Targets
+from pyromq.client.sending import FirstTry, SendOutcome
+from pyromq.client.unusual_answers import judged
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.compiled import twin
-from pyromq.errors import CallTimeout, ConnectionLost, Refused
 from pyromq.protocol import names
-from pyromq.protocol.catalogue import decode_answer
-from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.connection import Connection
 
@@ -31,38 +28,16 @@ SLOW_MS: Final = LATENCIES_MS[0]
 """A slower answer counts against its broker."""
 
 
-class Parts(Protocol):
+class Parts(PlainParts, Protocol):
     """The parts of a producer that are used here."""
 
     @property
-    def session(self) -> Session: ...
-    @property
-    def sender(self) -> Sender: ...
-    @property
-    def preparer(self) -> MessagePreparer: ...
-    @property
-    def in_flight(self) -> InFlightLimit: ...
-    @property
-    def body_limit(self) -> int: ...
-    @property
     def sends_directly(self) -> bool: ...
-    def shown_queue(self, queue: MessageQueue) -> MessageQueue: ...
     def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult: ...
     async def send(
         self, prepared: PreparedMessage, queue: MessageQueue | None, timeout_s: float | None
     ) -> SendResult: ...
     async def send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult: ...
-
-
-class Target(NamedTuple):
-    """A queue, and the pieces of the requests to it."""
-
-    queue: MessageQueue
-    shown_queue: MessageQueue
-    broker_name: str
-    address: str
-    pieces: tuple[bytes, ...]
-    limit_s: float
 
 
 class Begun(msgspec.Struct):
@@ -80,6 +55,15 @@ class Begun(msgspec.Struct):
     size_bytes: int
 
 
+def quick_answers(max_frame_bytes: int) -> Callable[..., tuple[int, int]]:
+    """The fast path of the connections: it reads the answers to quick sends."""
+    assert _native is not None
+    answers: Callable[..., tuple[int, int]] = _native.QuickAnswers(
+        SendResult, SendStatus.SEND_OK, names.DEFAULT_REGION, max_frame_bytes
+    )
+    return answers
+
+
 def quick_sends(parts: Parts) -> "QuickSends | None":
     """None without the compiled core, and for producers that have more to do."""
     return QuickSends(parts) if _native is not None and parts.sends_directly else None
@@ -91,24 +75,20 @@ class QuickSends:
         self._parts = parts
         self._session = parts.session
         self._sender = parts.sender
-        self._routes = parts.session.routes
+        self._targets = Targets(parts)
         self._known_topics = parts.preparer.known_topics
         self._suffix = parts.preparer.suffix
         self._body_limit = parts.body_limit
         self._in_flight = parts.in_flight
         self._now_ms, self._monotonic = parts.session.clock.now_ms, parts.session.clock.monotonic
         self._next_key = parts.session.unique_keys.next
-        self._targets: dict[str, list[Target]] = {}
-        self._route_changes = -1
         self._plain_frame = _native.plain_frame
         max_frame_bytes = parts.session.max_frame_bytes
         self._max_frame_bytes = max_frame_bytes
-        self.answers: Callable[..., tuple[int, int]] = _native.QuickAnswers(
-            SendResult, SendStatus.SEND_OK, names.DEFAULT_REGION, max_frame_bytes
-        )
+        self.answers = quick_answers(max_frame_bytes)
 
     def __repr__(self) -> str:
-        return f"<QuickSends topics={len(self._targets)}>"
+        return f"<QuickSends {self._targets!r}>"
 
     def begin(self, message: Message) -> Begun | None:
         """Send a message; None if the general path must do it."""
@@ -149,14 +129,7 @@ class QuickSends:
     def next_target(self, message: Message) -> Target | None:
         """The queue whose turn it is; None if something must be found out first, or a broker is avoided."""
         topic = self._known_topics.get(message.topic)
-        if topic is None:
-            return None
-        if self._route_changes != self._routes.changes:
-            self._targets.clear()
-            self._route_changes = self._routes.changes
-        targets = self._targets.get(topic) or self._find_targets(topic)
-        turn = self._sender.next_turn(topic) if targets else None
-        return targets[turn % len(targets)] if turn is not None else None
+        return self._targets.next(topic) if topic is not None else None
 
     def frame(
         self, message: Message, target: Target, unique_key: str, born_ms: int, opaque: int
@@ -187,42 +160,14 @@ class QuickSends:
 
     async def end_otherwise(self, begun: Begun, answer: Any) -> SendResult:
         """The answer was an unusual frame, or an error: after that the general path continues."""
-        connection, target = begun.connection, begun.target
         self._forget(begun)
-        latency_ms = (self._monotonic() - begun.started) * 1000
-        try:
-            if isinstance(answer, BaseException):
-                raise answer
-            read = decode_answer(SendMessageV2, answer)
-            self._sender.note_answer(target.queue.broker_name, latency_ms)
-            outcome = SendOutcome(read, target.queue, target.address, latency_ms)
-            return self._parts.result(self._prepared(begun), outcome)
-        except TimeoutError:
-            name = SendMessageV2.__name__
-            problem: CallTimeout | ConnectionLost | Refused = CallTimeout(
-                f"{target.address}: no answer to {name} in {target.limit_s:.3g} s"
-            )
-        except (ConnectionLost, Refused) as failure:
-            problem = failure
-        if isinstance(problem, Refused) and problem.code == ResponseCode.GO_AWAY:
-            # As if nothing had been sent: another server may listen by now.
-            self._session.retire(target.address, connection)
-            return await self._parts.send(self._prepared(begun), None, None)
-        first = FirstTry(
-            target.queue, target.broker_name, target.address, begun.started, target.limit_s, problem
-        )
-        return await self._parts.send_on(self._prepared(begun), first)
+        parts, prepared = self._parts, self._prepared(begun)
+        verdict = judged(parts, SendMessageV2, begun.target, begun.connection, begun.started, answer)
+        if isinstance(verdict, SendOutcome):
+            return parts.result(prepared, verdict)
+        if verdict is None:
+            return await parts.send(prepared, None, None)
+        return await parts.send_on(prepared, verdict)
 
     def _prepared(self, begun: Begun) -> PreparedMessage:
         return self._parts.preparer.prepare(begun.message, begun.unique_key, begun.born_ms)
-
-    def _find_targets(self, topic: str) -> list[Target]:
-        """The queues of a topic; none unless all of their brokers are known."""
-        parts, sender = self._parts, self._sender
-        found: list[Target] = []
-        for first in sender.first_tries(topic):
-            pieces = sender.form_of(topic, first.queue, first.broker_name).pieces
-            shown = parts.shown_queue(first.queue)
-            found.append(Target(first.queue, shown, first.broker_name, first.address, pieces, first.limit_s))
-        self._targets[topic] = found
-        return found

@@ -308,11 +308,13 @@ class Sender:
         self._forms[prepared.kind, prepared.topic, broker_name] = form
         return form
 
-    def form_of(self, topic: str, queue: MessageQueue, broker_name: str) -> RequestForm[SendMessageAnswer]:
+    def form_of(
+        self, kind: type[SendMessageV2], topic: str, queue: MessageQueue, broker_name: str
+    ) -> RequestForm[SendMessageAnswer]:
         """The form of plain sends to a queue."""
-        form = self._forms.get((SendMessageV2, topic, broker_name))
+        form = self._forms.get((kind, topic, broker_name))
         if form is None:
-            sample = PreparedMessage(topic, b"", "", "", 0)
+            sample = PreparedMessage(topic, b"", "", "", 0, kind=kind)
             form = self._new_form(sample, queue, broker_name)
         return form
 

@@ -1,0 +1,82 @@
+"""Where plain sends go: the queues of topics whose brokers are all known, one after the other.
+
+A target has the pieces of the requests to its queue, so that the compiled core only fills in what varies.
+"""
+
+from typing import NamedTuple, Protocol
+
+from pyromq.client.in_flight_limit import InFlightLimit
+from pyromq.client.prepared_messages import MessagePreparer
+from pyromq.client.sending import Sender
+from pyromq.client.session import Session
+from pyromq.client.values import MessageQueue
+from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+
+
+class PlainParts(Protocol):
+    """The parts of a producer that plain sends need."""
+
+    @property
+    def session(self) -> Session: ...
+    @property
+    def sender(self) -> Sender: ...
+    @property
+    def preparer(self) -> MessagePreparer: ...
+    @property
+    def in_flight(self) -> InFlightLimit: ...
+    @property
+    def body_limit(self) -> int: ...
+    def shown_queue(self, queue: MessageQueue) -> MessageQueue: ...
+
+
+class Target(NamedTuple):
+    """A queue, and the pieces of the requests to it."""
+
+    queue: MessageQueue
+    shown_queue: MessageQueue
+    broker_name: str
+    address: str
+    pieces: tuple[bytes, ...]
+    batch_pieces: tuple[bytes, ...]
+    limit_s: float
+
+
+class Targets:
+    def __init__(self, parts: PlainParts) -> None:
+        self._sender = parts.sender
+        self._routes = parts.session.routes
+        self._shown_queue = parts.shown_queue
+        self._of_topics: dict[str, list[Target]] = {}
+        self._route_changes = -1
+
+    def __repr__(self) -> str:
+        return f"<Targets topics={len(self._of_topics)}>"
+
+    def next(self, topic: str) -> Target | None:
+        """The queue whose turn it is; None if something must be found out first, or a broker is avoided.
+
+        `topic`: as brokers know it.
+        """
+        if self._route_changes != self._routes.changes:
+            self._of_topics.clear()
+            self._route_changes = self._routes.changes
+        targets = self._of_topics.get(topic) or self._find(topic)
+        turn = self._sender.next_turn(topic) if targets else None
+        return targets[turn % len(targets)] if turn is not None else None
+
+    def _find(self, topic: str) -> list[Target]:
+        """The queues of a topic; none unless all of their brokers are known."""
+        form_of = self._sender.form_of
+        found = self._of_topics[topic] = [
+            Target(
+                first.queue,
+                self._shown_queue(first.queue),
+                first.broker_name,
+                first.address,
+                form_of(SendMessageV2, topic, first.queue, first.broker_name).pieces,
+                form_of(SendMessageBatch, topic, first.queue, first.broker_name).pieces,
+                first.limit_s,
+            )
+            for first in self._sender.first_tries(topic)
+        ]
+        return found

@@ -1,0 +1,44 @@
+"""What a quick send got instead of a plain success, in the words of the general path, which then goes on."""
+
+from typing import Any
+
+from pyromq.client.quick_targets import PlainParts, Target
+from pyromq.client.sending import FirstTry, SendOutcome
+from pyromq.errors import CallTimeout, ConnectionLost, Refused
+from pyromq.protocol.catalogue import decode_answer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.sending import SendMessageV2
+from pyromq.remoting.connection import Connection
+
+
+def judged(
+    parts: PlainParts,
+    kind: type[SendMessageV2],
+    target: Target,
+    connection: Connection,
+    started: float,
+    answer: Any,
+) -> SendOutcome | FirstTry | None:
+    """An outcome, or a first try that failed. None: as if nothing had been sent.
+
+    `answer` is a Frame or an error; one that no retry helps against is raised.
+    """
+    latency_ms = (parts.session.clock.monotonic() - started) * 1000
+    try:
+        if isinstance(answer, BaseException):
+            raise answer
+        read = decode_answer(kind, answer)
+    except TimeoutError:
+        problem: CallTimeout | ConnectionLost | Refused = CallTimeout(
+            f"{target.address}: no answer to {kind.__name__} in {target.limit_s:.3g} s"
+        )
+    except (ConnectionLost, Refused) as failure:
+        problem = failure
+    else:
+        parts.sender.note_answer(target.queue.broker_name, latency_ms)
+        return SendOutcome(read, target.queue, target.address, latency_ms)
+    if isinstance(problem, Refused) and problem.code == ResponseCode.GO_AWAY:
+        # Another server may listen by now.
+        parts.session.retire(target.address, connection)
+        return None
+    return FirstTry(target.queue, target.broker_name, target.address, started, target.limit_s, problem)
