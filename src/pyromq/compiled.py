@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 18
+REVISION: Final = 19
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
@@ -35,6 +35,7 @@ MODULES: Final = (
     "rows_to_entries",
     "signatures",
     "slicing",
+    "taking",
 )
 
 _AGAIN = "install pyromq-native again"

@@ -2,7 +2,8 @@
 
 A worker task takes messages until none is left. Another worker is started only when the running ones wait for
 something: handlers that never wait need no task of their own. The worker of a plain function has a thread
-take messages for a moment; another thread is started only when those that run take long over each.
+take messages for a moment; another thread is started only when those that run take long over each, and it
+leaves when short handlers fill the interpreter.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
 from pyromq.client.consumer.handling.runs import Lot, rest_of, run_handlers
+from pyromq.client.consumer.handling.taking import Offer, SettleOne
+from pyromq.client.consumer.handling.thread_runs import Load, SharedLot, ThreadRun
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
 from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.stats import ConsumerStats, Counts
@@ -132,16 +135,6 @@ class Settling:
     def settles_at_once(self) -> bool:
         """Whether no broker must be told of each message that is done."""
         return self._acknowledge is None
-
-    def done_one(
-        self, held: HeldQueue, message: ReceivedMessage, counts: Counts, started: float, now: float
-    ) -> None:
-        """The same as `done` for one message, if it settles at once."""
-        held.done(message)
-        held.last_done = now
-        counts.handled += 1
-        counts.handle_ms += (now - started) * 1000
-        counts.succeeded += 1
 
     def failed(self, work: Work, problem: BaseException, now: float) -> None:
         """Give back the failed messages; the rest of a batch is done."""
@@ -294,8 +287,9 @@ class ConcurrentDelivery(Delivery):
         self._yielding = 0
         self._is_hiring = False
         self._taking = threading.Lock()
-        """Held by whoever takes messages from `_waiting`: the loop, and threads."""
-        self._taken_by_threads = 0
+        """Held by whoever takes a lot from `_waiting`: the loop, and threads."""
+        self._thread_runs: set[ThreadRun] = set()
+        self._taken_before = 0
 
     def __repr__(self) -> str:
         return f"<ConcurrentDelivery waiting={self._waiting_messages} running={self.running}>"
@@ -306,7 +300,12 @@ class ConcurrentDelivery(Delivery):
 
     @property
     def running(self) -> int:
-        return len(self._running) + (self._run is not None)
+        on_threads = sum(run.now is not None for run in list(self._thread_runs))
+        return len(self._running) + (self._run is not None) + on_threads
+
+    @property
+    def _taken_by_threads(self) -> int:
+        return self._taken_before + sum(run.taken for run in self._thread_runs)
 
     def _tasks(self) -> Collection[asyncio.Task[None]]:
         return self._workers
@@ -324,27 +323,27 @@ class ConcurrentDelivery(Delivery):
     def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Lot]:
         """The messages by topic: only queues of retries have several."""
         for topic, group in groupby(messages, _topic_of):
-            yield Lot(held, list(group), self._handlers.find(topic), self._stats.of(topic).total)
+            handler = self._handlers.find(topic)
+            kind = SharedLot if isinstance(handler, Handler) and not handler.is_async else Lot
+            yield kind(held, list(group), handler, self._stats.of(topic).total)
 
     def _offer(self, lot: Lot, stream: MessageStream) -> None:
         is_dropped = lot.held.closing.is_set
         if self._tracing is None:
-            stream.offer_all(
-                lot.messages, is_dropped, partial(self._settle_offered, lot, self._clock.monotonic())
-            )
+            stream.offer_all(lot.messages, is_dropped, self._settle_of(lot))
             return
         while lot.waiting:
             work = self._next(lot)  # a stream has no batches
             stream.offer(work.messages[0], is_dropped, partial(self._settle, work))
 
-    def _settle_offered(
-        self, lot: Lot, started: float, message: ReceivedMessage, problem: BaseException | None
-    ) -> None:
-        if problem is None and self._settling.settles_at_once:
-            if not lot.held.is_dropped:
-                self._settling.done_one(lot.held, message, lot.counts, started, self._clock.monotonic())
-        else:
+    def _settle_of(self, lot: Lot) -> SettleOne:
+        """Called for each message of a lot, one after the other."""
+        started, monotonic = self._clock.monotonic(), self._clock.monotonic
+
+        def settle(message: ReceivedMessage, problem: BaseException | None) -> None:
             self._settle(Work(lot.held, [message], lot.handler, lot.counts, started), problem)
+
+        return Offer(lot.held, lot.counts, monotonic, settle) if self._settling.settles_at_once else settle
 
     # Workers
 
@@ -352,31 +351,44 @@ class ConcurrentDelivery(Delivery):
         """Start one worker at once, and more later if work is still waiting."""
         if not self._waiting_messages or len(self._workers) >= self._concurrency:
             return
-        if not self._workers or not self._is_hiring:
+        if not self._workers or not (self._is_hiring or self._is_for_threads):
             self._start_worker()
         if not self._is_hiring:
             self._is_hiring = True
             self._look_again(1)
 
+    @property
+    def _is_for_threads(self) -> bool:
+        return isinstance(self._head(), SharedLot)
+
+    def _load(self) -> Load:
+        return Load.now(self._clock.monotonic, self._taken_by_threads)
+
     def _look_again(self, count: int) -> None:
         """In the next turn of the loop; threads get more time, to show how long they take."""
-        lot = self._head()
-        if lot is not None and isinstance(lot.handler, Handler) and not lot.handler.is_async:
-            self._loop.call_later(_LOOK_S, self._hire_more, count, self._taken_by_threads)
+        if self._is_for_threads:
+            self._loop.call_later(_LOOK_S, self._hire_more, count, self._load())
         else:
             self._loop.call_soon(self._hire_more, count)
 
-    def _hire_more(self, count: int, taken_before: int | None = None) -> None:
+    def _hire_more(self, count: int, before: Load | None = None) -> None:
         free = min(self._waiting_messages, self._concurrency - len(self._workers))
         if free <= 0 or self._is_stopped:
             self._is_hiring = False
             return
-        taken = 0 if taken_before is None else self._taken_by_threads - taken_before
-        if not self._workers or (not self._yielding and taken < _QUICK * len(self._workers)):
+        if not self._workers or (not self._yielding and not self._is_quick(before)):
             for _ in range(min(count, free)):
                 self._start_worker()
             count *= 2
         self._look_again(count)
+
+    def _is_quick(self, before: Load | None) -> bool:
+        """Whether the threads that run get on well."""
+        if before is None:
+            return False
+        now = self._load()
+        is_quick = now.taken - before.taken >= _QUICK * len(self._workers)
+        return is_quick or before.has_filled_the_interpreter(now)
 
     def _start_worker(self) -> None:
         worker = self._loop.create_task(self._work())
@@ -396,8 +408,11 @@ class ConcurrentDelivery(Delivery):
             handler = lot.handler
             if type(handler) is not Handler:
                 self._settle(self._next(lot), NoHandler(f"the topic {lot.messages[0].topic} has no handler"))
-            elif not handler.is_async:
+            elif isinstance(lot, SharedLot):
+                before = self._load()
                 await self._run_on_thread(handler, lot)
+                if len(self._workers) > 1 and before.has_filled_the_interpreter(self._load()):
+                    return
             elif handler.takes_batch or self._tracing is not None:
                 work = self._next(lot)
                 await self._finish(work, handler.run(work.messages))
@@ -466,55 +481,48 @@ class ConcurrentDelivery(Delivery):
             pass_on(problem, self._loop)
         self._settle(last, problem)
 
-    async def _run_on_thread(self, handler: Handler, lot: Lot) -> None:
-        """Have a thread take messages for a moment: switching threads costs more than most handlers."""
-        outcomes: list[tuple[Work, BaseException | None]] = []
+    async def _run_on_thread(self, handler: Handler, lot: SharedLot) -> None:
+        """Have a thread take messages for a moment."""
+        run = ThreadRun(handler, self._batch_size, self._loop)
         # Traces begin on the loop, with one message at a time.
         only = self._next(lot) if self._tracing is not None else None
+        if only is not None:
+            lot = SharedLot(lot.held, only.messages, handler, lot.counts)
         try:
-            running = self._loop.run_in_executor(self._threads, self._run_there, handler, outcomes, only)
+            running = self._loop.run_in_executor(
+                self._threads, self._run_there, run, lot if only is not None else None
+            )
         except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
             self.halt()
             return
+        self._thread_runs.add(run)
         try:
             await running
         finally:
             # Also when the last one is cut off.
-            self._settle_all(outcomes)
+            self._thread_runs.discard(run)
+            self._taken_before += run.taken
+            self._settle_run(run, only.trace_id if only is not None else "")
 
-    def _run_there(
-        self, handler: Handler, outcomes: list[tuple[Work, BaseException | None]], only: Work | None
-    ) -> None:
+    def _run_there(self, run: ThreadRun, only: SharedLot | None) -> None:
         """Runs on a thread."""
         monotonic = self._clock.monotonic
         turn_ends = monotonic() + _TURN_S
-        while (work := only or self._taken_by_thread(handler)) is not None:
-            self._running.add(work)
-            problem: BaseException | None = None
-            try:
-                handler.run_plain(work.messages, self._loop)
-            except BaseException as failure:  # sys.exit() on a thread is only a failed handler
-                problem = failure
-            work.ended = monotonic()
-            self._running.discard(work)
-            outcomes.append((work, problem))
-            if work.ended > turn_ends or only is not None:
+
+        def is_over(now: float) -> bool:
+            return now > turn_ends or self._is_stopped
+
+        if only is not None:
+            run.go_through(only, is_over, monotonic)
+            return
+        while (lot := self._lot_for(run.handler)) is not None:
+            if run.go_through(lot, is_over, monotonic):
                 return
 
-    def _taken_by_thread(self, handler: Handler) -> Work | None:
+    def _lot_for(self, handler: Handler) -> SharedLot | None:
         """The next messages, if this handler is for them."""
-        waiting = self._waiting
-        with self._taking:
-            while waiting and not self._is_stopped:
-                lot = waiting[0]
-                if not lot.waiting or lot.held.closing.is_set():
-                    waiting.popleft()
-                elif lot.handler is not handler:
-                    return None
-                else:
-                    self._taken_by_threads += 1
-                    return self._next(lot)
-        return None
+        lot = self._head() if not self._is_stopped else None
+        return lot if isinstance(lot, SharedLot) and lot.handler is handler else None
 
     # Afterwards
 
@@ -531,34 +539,46 @@ class ConcurrentDelivery(Delivery):
             log_failure(problem, work.messages)
             self._settling.failed(work, problem, now)
 
-    def _settle_all(self, outcomes: list[tuple[Work, BaseException | None]]) -> None:
-        """Settle calls that have ended; those of one queue that succeeded, together."""
-        together: dict[tuple[int, int], Work] = {}
-        for work, problem in outcomes:
-            if problem is not None or work.is_settled or self._tracing is not None:
-                self._settle(work, problem, work.ended)
-                continue
-            first = together.setdefault((id(work.held), id(work.counts)), work)
-            if first is not work:
-                first.messages += work.messages
-                first.calls += 1
-                first.started -= work.ended - work.started
-        for work in together.values():
-            self._settle(work, None, work.ended)
+    def _settle_run(self, run: ThreadRun, trace_id: str) -> None:
+        """Settle what a thread has handled; what succeeded of one queue, together."""
+        late = run.late
+        for part in run.parts:
+            lot = part.lot
+            done = [each for each in part.done if id(each) not in late] if late else part.done
+            if done:
+                started = part.ended - part.spent_s
+                work = Work(lot.held, done, lot.handler, lot.counts, started, trace_id=trace_id)
+                work.calls = part.calls
+                self._settle(work, None, part.ended)
+            for messages, problem, started, ended in part.failed:
+                work = Work(lot.held, messages, lot.handler, lot.counts, started, trace_id=trace_id)
+                work.is_settled = id(messages[0]) in late
+                self._settle(work, problem, ended)
 
     def give_back_late(self, timeout_s: float) -> int:
         """Give back messages whose handler exceeded the timeout, to free their queue; returns how many."""
+        now = self._clock.monotonic()
         late = [
             work
             for work in list(self._running)
-            if work.started and self._clock.monotonic() - work.started > timeout_s and not work.is_settled
+            if work.started and now - work.started > timeout_s and not work.is_settled
         ]
         for work in late:
             work.is_settled = True
-            for message in work.messages:
-                application_log.warning("handler timed out, message given back id=%s", message.message_id)
-                self._settling.give_back(work.held, message, LATE_LEVEL, f"handler took over {timeout_s:g} s")
-        return len(late)
+            self._give_back_late(work.held, work.messages, timeout_s)
+        runs = 0
+        for run in self._thread_runs:
+            messages, started = run.now or ([], now)
+            if messages and now - started > timeout_s and id(messages[0]) not in run.late:
+                run.late.update(map(id, messages))
+                self._give_back_late(run.parts[-1].lot.held, messages, timeout_s)
+                runs += 1
+        return len(late) + runs
+
+    def _give_back_late(self, held: HeldQueue, messages: list[ReceivedMessage], timeout_s: float) -> None:
+        for message in messages:
+            application_log.warning("handler timed out, message given back id=%s", message.message_id)
+            self._settling.give_back(held, message, LATE_LEVEL, f"handler took over {timeout_s:g} s")
 
     def unfinished(self) -> Iterable[ReceivedMessage]:
         works = [
@@ -566,7 +586,13 @@ class ConcurrentDelivery(Delivery):
         ]
         lot = self._run
         current = lot.messages[lot.next - 1 : lot.next] if lot is not None else []
-        return current + [message for work in works for message in work.messages]
+        on_threads = [
+            message
+            for run in list(self._thread_runs)
+            for message in (run.now or ([], 0.0))[0]
+            if id(message) not in run.late
+        ]
+        return current + on_threads + [message for work in works for message in work.messages]
 
     async def close(self, held: HeldQueue) -> None:
         held.closing.set()

@@ -11,14 +11,12 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
 
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.consumer.handling.taking import SettleOne, Taking
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import StateError
 
 Settle = Callable[[BaseException | None], None]
 """Called once with the error of a message, None if it was handled."""
-
-SettleOne = Callable[[ReceivedMessage, BaseException | None], None]
-"""The same for one of several messages."""
 
 Next = Callable[[Hashable], Awaitable[ReceivedMessage | None]]
 """Returns the next message for a reader of a stream."""
@@ -78,7 +76,7 @@ def _is_async(function: HandlerFunction) -> bool:
     )
 
 
-class MessageStream:
+class MessageStream(Taking):
     """`async for message in stream`: taking the next message marks the one before as done.
 
     If the loop ends by an exception, its last message is not done and comes again. Several tasks may read one
@@ -87,15 +85,12 @@ class MessageStream:
 
     def __init__(self, topic: str, check_loop: Callable[[], None] = lambda: None) -> None:
         """`check_loop` raises on another loop than the consumer's, where readers would never be woken."""
+        super().__init__()
         self.topic = topic
         self._check_loop = check_loop
-        self._waiting: deque[tuple[ReceivedMessage, Callable[[], bool], SettleOne]] = deque()
         self._readers: deque[asyncio.Future[None]] = deque()
-        self._taken: dict[Hashable, tuple[ReceivedMessage, SettleOne]] = {}
-        self._all_settled: asyncio.Future[None] | None = None
         self._is_ended = False
         self._problem: BaseException | None = None
-        self._is_observed = False
 
     def __repr__(self) -> str:
         state = "ended" if self._is_ended else f"waiting={len(self._waiting)} taken={len(self._taken)}"
@@ -173,33 +168,10 @@ class MessageStream:
     def __aiter__(self) -> "MessageStream":
         return self
 
-    async def __anext__(self) -> ReceivedMessage:
-        me = asyncio.current_task()
-        message = None if self._is_observed else self._take(me)
-        if message is None:
-            # Another coroutine would cost more than most messages, so it is only for those who wait.
-            message = await self.next_for(me)
-        if message is None:
-            raise StopAsyncIteration
-        return message
-
     def observe(self, around: Callable[[Next], Next]) -> None:
         """Have a function wrapped around `next_for`."""
         setattr(self, "next_for", around(self.next_for))  # noqa: B010
         self._is_observed = True
-
-    def _take(self, me: Hashable) -> ReceivedMessage | None:
-        """The next message, if one is there; the reader's last one is done now."""
-        taken = self._taken
-        if me in taken:
-            self._settle(me, None)
-        waiting = self._waiting
-        while waiting:
-            message, is_dropped, settle = waiting.popleft()
-            if not is_dropped():
-                taken[me] = (message, settle)
-                return message
-        return None
 
     async def next_for(self, me: Hashable) -> ReceivedMessage | None:
         """The next message for a reader, whose last one is done now; None after the last."""
@@ -229,12 +201,6 @@ class MessageStream:
                 return
         raise StateError(f"only the current message of a reader can be retried, not {message!r}")
 
-    def _settle(self, reader: Hashable, problem: BaseException | None) -> None:
-        message, settle = self._taken.pop(reader)
-        settle(message, problem)
-        if self._all_settled is not None:
-            self._tell_finisher()
-
     def _reader_ended(self, task: "asyncio.Task[Any]") -> None:
         if task in self._taken:
             if task.cancelled() or task.exception() is not None:
@@ -242,10 +208,6 @@ class MessageStream:
                 self._tell_finisher()
             else:
                 self._settle(task, None)
-
-    def _tell_finisher(self) -> None:
-        if self._all_settled is not None and not self._taken and not self._all_settled.done():
-            self._all_settled.set_result(None)
 
     def is_read_by(self, reader: Hashable) -> bool:
         """Whether this reader has taken a message that is not done."""
