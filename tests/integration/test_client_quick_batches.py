@@ -5,6 +5,7 @@ The first message of a producer finds the route and opens the connection; the ba
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.scripted_broker import ScriptedBroker
@@ -187,3 +188,17 @@ async def test_a_lost_connection_ends_the_only_try(scripted: ScriptedBroker) -> 
         scripted.hold.set()
     assert [type(each) for each in outcomes] == [SendFailed] * 3
     assert "in 1 attempts: scripted:" in str(outcomes[0])
+
+
+async def test_a_send_of_the_applications_own_stays_in_front(scripted: ScriptedBroker) -> None:
+    class Counting(aio.Producer):
+        count = 0
+
+        async def send(self, message: object, **options: object) -> Any:
+            self.count += 1
+            return await super().send(message, **options)  # type: ignore[call-overload]
+
+    async with Counting("orders", scripted.address, linger_ms=0) as producer:
+        await asyncio.gather(*sends(producer))
+        assert producer.count == 3
+    assert bodies(scripted) == [[b"0", b"1", b"2"]]

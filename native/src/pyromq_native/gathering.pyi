@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from pyromq.client.in_flight_limit import InFlightLimit
@@ -53,14 +53,12 @@ class Gathering:
         check_loop: Callable[[], None],
         begin: Callable[[PlainBatch], None],
         flush: Callable[[PlainBatch], None],
-        generally: Callable[[Message], Coroutine[Any, Any, Any]],
+        generally: Callable[..., Coroutine[Any, Any, Any]],
         *,
         suffix: str,
         body_limit: int,
         max_bytes: int,
     ) -> None: ...
     def close(self) -> None: ...
-    def send(
-        self, message: Message | Sequence[Message]
-    ) -> Coroutine[Any, Any, SendResult | list[SendResult]]: ...
+    def send(self, message: Message, **options: Any) -> Coroutine[Any, Any, SendResult]: ...
     def add(self, message: Message) -> Promise | None: ...

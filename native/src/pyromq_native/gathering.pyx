@@ -441,8 +441,11 @@ cdef class Gathering:
         """From now on the general path takes every message."""
         self._is_closed = True
 
-    async def send(self, message):
-        """The result of a message; the general path is called for one that is not gathered."""
+    def send(self, message, **options):
+        """A coroutine with the result of a message. The general path sends what is not gathered."""
+        return self._generally(message, **options) if options else self._send(message)
+
+    async def _send(self, message):
         cdef Promise promise = None if self._is_closed else self.add(message)
         if promise is None:
             return await self._generally(message)

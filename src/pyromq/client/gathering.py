@@ -27,7 +27,7 @@ class Parts(PlainParts, Protocol):
 
 
 def gathering(
-    parts: Parts, max_bytes: int, generally: Callable[[Message], Coroutine[Any, Any, Any]]
+    parts: Parts, max_bytes: int, generally: Callable[..., Coroutine[Any, Any, Any]]
 ) -> "Gathering | None":
     """None for producers that do not batch, and without the compiled core.
 

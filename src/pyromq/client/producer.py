@@ -2,11 +2,11 @@
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
 from pyromq.client.gathering import gathering
@@ -121,8 +121,12 @@ class Producer:
             raise StateError("the producer has been started already")
         session = await Session.obtain(self.client_settings)
         self._parts = parts = ProducerParts(self, session)
-        if parts.tracing is None:
-            self._gathering = gathering(parts, self.settings.batch_max_bytes, self._send)
+        is_plain = type(self).send is Producer.send and "send" not in vars(self)
+        if is_plain and parts.tracing is None:
+            self._gathering = gathering(parts, self.settings.batch_max_bytes, self.send)
+        if self._gathering is not None:
+            # In front of ours, whose coroutine would cost as much as all the rest of a send.
+            setattr(self, "send", self._gathering.send)  # noqa: B010
         session.add_producer(session.wrap(self.group), self)
 
     async def close(self) -> None:
@@ -133,7 +137,7 @@ class Producer:
             return
         self._is_closed = True
         if self._gathering is not None:
-            self._gathering.close()
+            self._gathering.close()  # from now on it calls ours
         try:
             await self._finish(parts)
         finally:
@@ -199,7 +203,7 @@ class Producer:
         timeout_s: float | None = None,
     ) -> list[SendResult]: ...
 
-    def send(
+    async def send(
         self,
         message: Message | Sequence[Message],
         *,
@@ -209,37 +213,13 @@ class Producer:
         timeout_s: float | None = None,
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
-    ) -> Coroutine[Any, Any, SendResult | list[SendResult]]:
+    ) -> SendResult | list[SendResult]:
         """Send one message, or several of one topic in as few requests as possible.
 
         At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
         queue. With `delay` or `deliver_at` (which needs a time zone) the broker delivers the message later,
         and `recall` takes it back until then. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
-        # The compiled core has a coroutine of its own for messages without options: it costs half of ours.
-        if (
-            (gathering := self._gathering) is not None
-            and queue is None
-            and selector is None
-            and sharding_key is None
-            and timeout_s is None
-            and delay is None
-            and deliver_at is None
-        ):
-            return gathering.send(message)
-        return self._send(message, queue, selector, sharding_key, timeout_s, delay, deliver_at)
-
-    async def _send(
-        self,
-        message: Message | Sequence[Message],
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        sharding_key: str | None = None,
-        timeout_s: float | None = None,
-        delay: timedelta | None = None,
-        deliver_at: datetime | None = None,
-    ) -> SendResult | list[SendResult]:
-        """The general path, and single messages that the compiled core sends."""
         parts = self._parts
         if parts is None or self._is_closed:
             parts = self._started()
