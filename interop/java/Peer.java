@@ -4,6 +4,8 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -30,6 +32,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.MQClientManager;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
@@ -44,6 +48,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.netty.NettyRemotingAbstract;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
@@ -62,6 +67,7 @@ public final class Peer {
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        wakeWhoeverStops();
         answers.println("ready");
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             ByteArrayOutputStream said = new ByteArrayOutputStream();
@@ -120,6 +126,9 @@ public final class Peer {
             case "assigned":
                 printQueues(members.get(rest.get(0)).assigned());
                 break;
+            case "commit":
+                members.values().forEach(member -> member.consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset());
+                break;
             case "leave":
                 members.remove(rest.get(0)).consumer.shutdown();
                 break;
@@ -154,7 +163,42 @@ public final class Peer {
         }
     }
 
-    /** Clients of 5.x take seconds to shut down: whoever leaves nothing behind is not waited for. */
+    /**
+     * Clients of 5.x wait, when they shut down, for a thread that looks only every three seconds whether it should end, and each command
+     * of mqadmin has a client of its own. The thread of a client that was told to stop is interrupted: it ends at once, and nothing else changes.
+     */
+    private static void wakeWhoeverStops() throws Exception {
+        // Here and not later: what Java's logging says when it begins belongs to no answer.
+        Map<?, ?> clients = (Map<?, ?>) accessible(MQClientManager.class, "factoryTable").get(MQClientManager.getInstance());
+        Field events = accessible(NettyRemotingAbstract.class, "nettyEventExecutor");
+        Class<?> service = events.getType().getSuperclass();
+        Field thread = accessible(service, "thread");
+        Method isStopped = service.getMethod("isStopped");
+        Thread waker = new Thread(() -> {
+            try {
+                for (; ; Thread.sleep(20)) {
+                    for (Object client : clients.values()) {
+                        Object waiting = events.get(((MQClientInstance) client).getMQClientAPIImpl().getRemotingClient());
+                        if ((boolean) isStopped.invoke(waiting)) {
+                            ((Thread) thread.get(waiting)).interrupt();
+                        }
+                    }
+                }
+            } catch (ReflectiveOperationException | InterruptedException unexpected) {
+                throw new IllegalStateException(unexpected);
+            }
+        }, "waker");
+        waker.setDaemon(true);
+        waker.start();
+    }
+
+    private static Field accessible(Class<?> owner, String name) throws NoSuchFieldException {
+        Field field = owner.getDeclaredField(name);
+        field.setAccessible(true);
+        return field;
+    }
+
+    /** Whoever leaves nothing behind is not waited for. */
     private static void later(Runnable shutdown) {
         new Thread(shutdown, "shutdown").start();
     }

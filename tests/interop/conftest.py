@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ApacheServers, ClientOf
+from tests.support.apache import (
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ApacheServers,
+    ClientOf,
+    wait_for_broker,
+)
 from tests.support.apache_releases import RELEASES, Release
 
 
@@ -30,11 +37,10 @@ def servers(
 ) -> Iterator[ApacheServers]:
     """Apache's name server and broker of each release; the broker has the `SETTINGS` of the test's file."""
     release: Release = request.param
-    client = client_of(release, "JSON")
     settings = getattr(request.module, "SETTINGS", {})
     with (
         ApacheNameServer(release) as names,
         ApacheBroker(release, names.address, tmp_path_factory.mktemp("store"), settings=settings) as broker,
     ):
-        client.wait_for_broker(names.address, broker.name)
-        yield ApacheServers(release, names.address, broker, client)
+        wait_for_broker(names.address, broker.name)
+        yield ApacheServers(release, names.address, broker, client_of)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheNameServer, ClientOf
+from tests.support.apache import ApacheBroker, ApacheNameServer, wait_for_broker
 from tests.support.apache_releases import APACHE_4, RELEASES, Release
 
 from pyromq import Credentials, Message, PyroError, ReceivedMessage, TlsOptions, aio
@@ -38,18 +38,15 @@ _SETTINGS_5 = {
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=str)
-def names(
-    request: pytest.FixtureRequest, client_of: ClientOf, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def names(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     release: Release = request.param
-    client = client_of(release, "JSON")
     store = tmp_path_factory.mktemp("store")
     settings = {"aclEnable": "true"} if release is APACHE_4 else _SETTINGS_5
-    with ApacheNameServer(release) as server:
-        broker = ApacheBroker(release, server.address, store, settings=settings)
+    with ApacheNameServer(release, tls=True) as server:
+        broker = ApacheBroker(release, server.address, store, settings=settings, tls=True)
         (broker.home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
         with broker:
-            client.wait_for_broker(server.address, broker.name)
+            wait_for_broker(server.address, broker.name)
             yield server.address
 
 

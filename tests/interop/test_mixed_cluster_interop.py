@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
+from tests.support.apache import (
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ClientOf,
+    topics_at,
+    wait_for_broker,
+    wait_until,
+)
 from tests.support.apache_releases import RELEASES, Release
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
@@ -37,14 +45,14 @@ def test_our_broker_registers_with_apaches_name_server(
     with ApacheNameServer(release, header_form=form) as names:
         settings = {"serializeTypeCurrentRPC": form, "registerNameServerPeriod": "60000"}
         with OwnBroker(names.address, settings=settings) as broker:
-            client.wait_for_broker(names.address, broker.name)
+            wait_for_broker(names.address, broker.name)
             client.create_topic(names.address, broker.address, "Found", queues=3)
             bodies = sorted(b"message %d" % number for number in range(30))
             client.send(names.address, [{"topic": "Found", "body": body} for body in bodies])
             client.send(names.address, [{"topic": "MadeBySending", "body": b"first"}])
             # A change is registered long before the next period.
             wait_until(
-                lambda: "MadeBySending" in client.mqadmin("topicList", "-n", names.address).split(),
+                lambda: "MadeBySending" in topics_at(names.address),
                 "the new topic's route",
                 timeout_s=30,
             )
@@ -54,7 +62,7 @@ def test_our_broker_registers_with_apaches_name_server(
             assert len(client.queues(names.address, "Found")) == 3
             assert broker.terminate() == 0
         # It said goodbye: long before anyone would have missed it.
-        client.wait_for_broker(names.address, broker.name, present=False)
+        wait_for_broker(names.address, broker.name, present=False)
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=str)
@@ -64,7 +72,7 @@ def test_our_brokers_compressed_registration_is_understood(release: Release, cli
         ApacheNameServer(release) as names,
         OwnBroker(names.address, settings={"compressedRegister": "true"}) as broker,
     ):
-        client.wait_for_broker(names.address, broker.name)
+        wait_for_broker(names.address, broker.name)
         assert {"TBW102", "SELF_TEST_TOPIC"} <= set(client.mqadmin("topicList", "-n", names.address).split())
 
 
@@ -93,7 +101,7 @@ class Mixed:
             )
 
     def _queues(self, server: str, topic: str) -> list[tuple[str, int]]:
-        if topic not in self.client.mqadmin("topicList", "-n", server).split():
+        if topic not in topics_at(server):
             return []
         return self.client.queues(server, topic)
 
@@ -113,7 +121,7 @@ def mixed(
         ):
             for server in (mixed.own_names, mixed.apaches_names):
                 for broker in (APACHES, OURS):
-                    client.wait_for_broker(server, broker)
+                    wait_for_broker(server, broker)
             yield mixed
             assert " ERROR " not in own_broker.output(), own_broker.output()
 

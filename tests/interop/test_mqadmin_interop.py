@@ -17,6 +17,7 @@ from tests.support.apache import (
     ApacheNameServer,
     ClientOf,
     keyed_messages,
+    wait_for_broker,
     wait_until,
 )
 from tests.support.apache_releases import APACHE_4, APACHE_5
@@ -113,7 +114,7 @@ def both(
         )
         sides = []
         for names, broker in ((own_names.address, own_broker), (apaches_names.address, apaches_broker)):
-            client.wait_for_broker(names, broker.name)
+            wait_for_broker(names, broker.name)
             client.create_topic(names, broker.address, TOPIC, QUEUES)
             sent = client.send(names, keyed_messages(TOPIC, QUEUES, MESSAGES))
             member = running.enter_context(client.member(names, GROUP, TOPIC, reply="re: "))

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
+from tests.support.apache import (
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ClientOf,
+    topics_at,
+    wait_for_broker,
+    wait_until,
+)
 from tests.support.apache_releases import RELEASES, Release
 from tests.support.own_nameserver import OwnNameServer
 
@@ -44,7 +52,7 @@ class Peers:
         """Once only: a registration that is still on its way would undo what is done to one name server."""
         self.client.create_topic(self.ours.address, self.broker.address, topic, queues)
         wait_until(
-            lambda: topic in self.client.mqadmin("topicList", "-n", self.apaches.address).split(),
+            lambda: topic in topics_at(self.apaches.address),
             f"the route of {topic} at Apache's",
         )
 
@@ -64,7 +72,7 @@ def peers(
     ):
         client = client_of(release, form)
         for server in (ours.address, apaches.address):
-            client.wait_for_broker(server, broker.name)
+            wait_for_broker(server, broker.name)
         yield Peers(ours, apaches, broker, client)
 
 
@@ -236,10 +244,10 @@ def test_a_broker_that_leaves_is_gone_from_every_route(
     client = client_of(release, "JSON")
     with OwnNameServer() as ours:
         with ApacheBroker(release, ours.address, tmp_path / "store") as broker:
-            client.wait_for_broker(ours.address, "broker-a")
+            wait_for_broker(ours.address, "broker-a")
             leave(broker)
             # Long before the two minutes of silence after which a broker is given up.
-            wait_until(lambda: not client.mqadmin("topicList", "-n", ours.address).split(), "empty", 60)
+            wait_until(lambda: not topics_at(ours.address), "empty", 60)
         assert "broker-a" not in client.mqadmin("clusterList", "-n", ours.address)
 
 
@@ -251,7 +259,7 @@ def test_a_compressed_registration_is_understood(
         OwnNameServer() as ours,
         ApacheBroker(release, ours.address, tmp_path / "store", settings={"compressedRegister": "true"}),
     ):
-        client.wait_for_broker(ours.address, "broker-a")
+        wait_for_broker(ours.address, "broker-a")
         assert {"TBW102", "SCHEDULE_TOPIC_XXXX"} <= set(
             client.mqadmin("topicList", "-n", ours.address).split()
         )
@@ -266,7 +274,7 @@ def test_a_master_and_its_replica_are_one_broker(
         ApacheBroker(release, ours.address, tmp_path / "master") as master,
         ApacheBroker(release, ours.address, tmp_path / "replica", broker_id=1) as replica,
     ):
-        client.wait_for_broker(ours.address, "broker-a")
+        wait_for_broker(ours.address, "broker-a")
         wait_until(
             lambda: replica.address in client.mqadmin("clusterList", "-n", ours.address),
             "a registered replica",
@@ -286,7 +294,7 @@ def test_brokers_and_clients_survive_the_loss_of_one_of_two_name_servers(
         both = f"{first.address};{second.address}"
         with ApacheBroker(release, both, tmp_path / "store") as broker:
             for server in (first, second):
-                client.wait_for_broker(server.address, "broker-a")
+                wait_for_broker(server.address, "broker-a")
             client.create_topic(both, broker.address, "Survivor")
             client.send(both, [{"topic": "Survivor", "body": b"before"}])
             assert first.terminate() == 0

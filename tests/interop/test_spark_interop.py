@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheServers, wait_until
+from tests.support.apache import ApacheBroker, ApacheServers, wait_for_broker, wait_until
 from tests.support.apache_releases import APACHE_5
 
 pytest.importorskip("pyspark", reason="the Spark connector needs the extra spark")
@@ -87,7 +87,7 @@ class Apache(ApacheServers):
 
 @pytest.fixture(scope="module")
 def apache(servers: ApacheServers) -> Apache:
-    return Apache(servers.release, servers.names, servers.broker, servers.client)
+    return Apache(servers.release, servers.names, servers.broker, servers.client_of)
 
 
 def load(spark: SparkSession, names: str, **options: str) -> DataFrame:
@@ -163,7 +163,7 @@ def test_a_stream_goes_on_over_restarts_and_shows_its_lag(
     drain(spark, apache, tmp_path, **options)
     apache.broker.kill()
     apache.broker.start()
-    apache.client.wait_for_broker(apache.names, apache.broker.name)
+    wait_for_broker(apache.names, apache.broker.name)
     apache.send("Stream", range(100, 150))
     drain(spark, apache, tmp_path, **options)
     assert landed(spark, tmp_path) == list(range(150))
@@ -298,7 +298,7 @@ def test_a_replica_is_read_while_its_master_is_away(
             apache.release, apache.names, tmp_path / "copy", name="pair", broker_id=1, settings=READABLE
         ) as replica,
     ):
-        apache.client.wait_for_broker(apache.names, "pair")
+        wait_for_broker(apache.names, "pair")
         apache.client.create_topic(apache.names, master.address, "Mirrored", queues=1)
         apache.client.send(
             apache.names, [{"topic": "Mirrored", "body": b"%d" % n, "queue": 0} for n in range(50)]

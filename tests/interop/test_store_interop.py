@@ -6,12 +6,19 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
+from tests.support.apache import (
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ClientOf,
+    wait_for_broker,
+    wait_until,
+)
 from tests.support.apache_releases import ALL_RELEASES, RELEASES, Release
 from tests.support.java_rows import Row, java_row, rows_of
 from tests.support.own_broker import OwnBroker
@@ -61,10 +68,10 @@ class Directory:
             settings={**sizes, "timerWheelEnable": "false", **settings},
         )
         with broker:
-            self.client.wait_for_broker(self.name_server, broker.name)
+            wait_for_broker(self.name_server, broker.name)
             self.client.create_topic(self.name_server, broker.address, TOPIC, QUEUES)
             yield broker
-        self.client.wait_for_broker(self.name_server, broker.name, present=False)
+        wait_for_broker(self.name_server, broker.name, present=False)
 
     @contextlib.contextmanager
     def our_broker(self, **settings: str) -> Iterator[OwnBroker]:
@@ -72,7 +79,7 @@ class Directory:
         with OwnBroker(
             self.name_server, settings={**sizes, "storePathRootDir": str(self.root), **settings}
         ) as broker:
-            self.client.wait_for_broker(self.name_server, broker.name)
+            wait_for_broker(self.name_server, broker.name)
             yield broker
 
     def our_store(self) -> MessageStore:
@@ -98,11 +105,19 @@ class Directory:
         return [java_row(row) for row in self.client.read(self.name_server, TOPIC, at_least=count)]
 
 
+@pytest.fixture(scope="module")
+def names_of() -> Iterator[Callable[[Release], str]]:
+    """The name server of a release, which forgets each broker when that is gone."""
+    with contextlib.ExitStack() as running:
+        yield cache(lambda release: running.enter_context(ApacheNameServer(release)).address)
+
+
 @pytest.fixture(params=RELEASES, ids=str)
-def directory(request: pytest.FixtureRequest, tmp_path: Path, client_of: ClientOf) -> Iterator[Directory]:
+def directory(
+    request: pytest.FixtureRequest, tmp_path: Path, client_of: ClientOf, names_of: Callable[[Release], str]
+) -> Directory:
     release = request.param
-    with ApacheNameServer(release) as name_server:
-        yield Directory(tmp_path / "store", release, client_of(release, "JSON"), name_server.address)
+    return Directory(tmp_path / "store", release, client_of(release, "JSON"), names_of(release))
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -185,7 +200,7 @@ def test_our_broker_takes_over_from_apaches_and_hands_back(directory: Directory,
             # Tables are saved every few seconds, messages at once.
             wait_until(lambda: _committed(directory.root) == 40, "a saved table of offsets")
             ours.kill()
-    directory.client.wait_for_broker(directory.name_server, "broker-a", present=False)
+    wait_for_broker(directory.name_server, "broker-a", present=False)
     with directory.apaches_broker():
         send_and_consume("by Apache's again")
         rows = directory.client.read(directory.name_server, TOPIC, at_least=60)
@@ -241,7 +256,7 @@ def test_open_transactions_move_with_the_store(directory: Directory) -> None:
         answer_for("theirs")
         leave_transactions("ours")
         assert ours.terminate() == 0
-    client.wait_for_broker(names, "broker-a", present=False)
+    wait_for_broker(names, "broker-a", present=False)
     with directory.apaches_broker(**ASKING_SOON):
         answer_for("ours")
         assert directory_bodies() == sorted(seen)

@@ -21,6 +21,10 @@ from typing import IO, Any, Final
 
 from tests.support.apache_releases import PeerUnavailable, Release, driver_class_path, fetch, tool
 
+from pyromq.errors import PyroError
+from pyromq.protocol.requests.routes import GetAllTopics
+from pyromq.remoting.blocking_link import Link, LinkOptions
+
 LOOPBACK: Final = "127.0.0.1"
 # Generous: whoever waits in vain is wrong, whoever shares a busy machine is only slow.
 # Servers forget a client that did not take its leave only after two minutes.
@@ -30,6 +34,8 @@ EVENT_TIMEOUT_S: Final = 180.0
 ATTEMPTS: Final = 5
 EVENT_TIMEOUT_MS: Final = int(EVENT_TIMEOUT_S * 1000)
 STOP_TIMEOUT_S: Final = 180.0
+_SHORTEST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.4
 
 
 # What Java 17 must be told so that both releases can free their mapped files.
@@ -257,7 +263,9 @@ class ApacheNameServer(JavaProcess):
         settings: Mapping[str, str] | None = None,
         header_form: str = "JSON",
         jvm: Sequence[str] = _SMALL,
+        tls: bool = False,
     ) -> None:
+        """`tls`: it makes a certificate when it starts, which takes it half of its time."""
         self.port = port or free_ports()
         self.address = f"{LOOPBACK}:{self.port}"
         super().__init__(
@@ -265,7 +273,7 @@ class ApacheNameServer(JavaProcess):
             "org.apache.rocketmq.namesrv.NamesrvStartup",
             [],
             "The Name Server boot success",
-            {"rocketmq.serialize.type": header_form},
+            {"rocketmq.serialize.type": header_form, "tls.server.mode": "permissive" if tls else "disabled"},
             jvm,
         )
         conf = self.home / "namesrv.conf"
@@ -301,7 +309,9 @@ class ApacheBroker(JavaProcess):
         settings: Mapping[str, str] | None = None,
         header_form: str = "JSON",
         jvm: Sequence[str] = _SMALL,
+        tls: bool = False,
     ) -> None:
+        """`tls`: it makes a certificate when it starts, which takes it half of its time."""
         # The fast port is two below, the replication port one above.
         self.port = port or free_ports(4) + 2
         self.address = f"{LOOPBACK}:{self.port}"
@@ -312,7 +322,7 @@ class ApacheBroker(JavaProcess):
             "org.apache.rocketmq.broker.BrokerStartup",
             [],
             "boot success",
-            {"rocketmq.serialize.type": header_form},
+            {"rocketmq.serialize.type": header_form, "tls.server.mode": "permissive" if tls else "disabled"},
             jvm,
         )
         conf = self.home / "broker.conf"
@@ -428,23 +438,15 @@ class ApacheClient(JavaProcess):
         """Create a topic and wait until its route is known; 5.x registers it after it has answered."""
         count = str(queues)
         self.mqadmin("updateTopic", "-n", name_server, "-b", broker, "-t", topic, "-r", count, "-w", count)
-        wait_until(
-            lambda: topic in self.mqadmin("topicList", "-n", name_server).split(), f"the route of {topic}"
-        )
-
-    def wait_for_broker(self, name_server: str, broker: str, *, present: bool = True) -> None:
-        """Wait until a broker is registered, or gone: each has a topic of its own name."""
-        wait_until(
-            lambda: (broker in self.mqadmin("topicList", "-n", name_server).split()) is present,
-            f"{broker} {'registered' if present else 'gone'} at {name_server}",
-        )
+        wait_until(lambda: topic in topics_at(name_server), f"the route of {topic}")
 
     def wait_committed(self, name_server: str, group: str, topic: str, queues: int) -> None:
-        """Wait until a group has committed all of a topic. Its members do so every five seconds; one that
-        leaves may leave out what it has just consumed.
+        """Wait until a group has committed all of a topic. Its members are told to: by themselves they do so
+        every five seconds, and one that leaves may leave out what it has just consumed.
         """
 
         def is_committed() -> bool:
+            self.run("commit")
             said = self.mqadmin("consumerProgress", "-g", group, "-n", name_server)
             topics = [line.split()[0] for line in said.splitlines() if line.strip()]
             return topics.count(topic) == queues and "Diff Total: 0" in said
@@ -638,12 +640,16 @@ ClientOf = Callable[[Release, str], ApacheClient]
 
 @dataclass(frozen=True)
 class ApacheServers:
-    """A name server and a broker of a release, and its client."""
+    """A name server and a broker of a release, and its client, which starts when it is needed."""
 
     release: Release
     names: str
     broker: ApacheBroker
-    client: ApacheClient
+    client_of: ClientOf
+
+    @property
+    def client(self) -> ApacheClient:
+        return self.client_of(self.release, "JSON")
 
 
 def keyed_messages(topic: str, queues: int, count: int) -> list[dict[str, Any]]:
@@ -668,14 +674,39 @@ def _rows(text: str) -> list[dict[str, Any]]:
     return rows
 
 
+def topics_at(name_servers: str) -> set[str]:
+    """The topics that all of these name servers know; we ask them ourselves, as Java's client costs more."""
+    known = []
+    for address in name_servers.split(";"):
+        try:
+            link = Link(address, LinkOptions())
+            try:
+                known.append(set(link.call(GetAllTopics()).body.topic_list))
+            finally:
+                link.close()
+        except PyroError:
+            return set()
+    return set.intersection(*known)
+
+
+def wait_for_broker(name_servers: str, broker: str, *, present: bool = True) -> None:
+    """Wait until a broker is registered, or gone: each has a topic of its own name."""
+    wait_until(
+        lambda: (broker in topics_at(name_servers)) is present,
+        f"{broker} {'registered' if present else 'gone'} at {name_servers}",
+    )
+
+
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = EVENT_TIMEOUT_S) -> None:
-    """Ask again and again; each question to a peer takes its own time, so nothing is slept away."""
+    """Ask again and again, and less often the longer it takes: each question costs a peer a client."""
     deadline = threading.Event()
     timer = threading.Timer(timeout_s, deadline.set)
     timer.start()
     try:
+        pause_s = _SHORTEST_PAUSE_S
         while not condition():
-            if deadline.wait(0.05):
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            if deadline.wait(pause_s):
                 raise AssertionError(f"{what} did not happen within {timeout_s} s")
     finally:
         timer.cancel()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.apache import ApacheClient
+from tests.support.apache import ApacheClient, wait_for_broker
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 
@@ -55,6 +55,6 @@ def our_cluster(
         OwnNameServer(chosen) as name_server,
         OwnBroker(name_server.address, settings=chosen | dict(settings or {})) as broker,
     ):
-        client.wait_for_broker(name_server.address, broker.name)
+        wait_for_broker(name_server.address, broker.name)
         yield Peers(name_server.address, broker, client)
         assert " ERROR " not in broker.output(), broker.output()
