@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.support.apache import ApacheBroker, ClientOf, wait_until
 from tests.support.apache_releases import APACHE_5, APACHE_NEWEST, Release
 from tests.support.own_nameserver import OwnNameServer
 
+from pyromq.cli.mqadmin.tree import mqadmin as commands
 from pyromq.testing.held_ports import held_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -35,12 +35,8 @@ def apaches_broker(names: str, controller: str, store: Path, release: Release = 
 
 
 def mqadmin(*words: str) -> dict[str, Any]:
-
-    script = "from pyromq.apps.mqadmin import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words, "--json"], capture_output=True, text=True, check=False
-    )
-    found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    done = CliRunner().invoke(commands, [*words, "--json"])
+    found: dict[str, Any] = json.loads(done.stdout) if done.exit_code == 0 else {}
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.support.apache import ClientOf
+from tests.support.apache import ClientOf, wait_until
 from tests.support.apache_releases import APACHE_5, APACHE_NEWEST
 from tests.support.java_at_ours import Peers, our_cluster
 
@@ -35,8 +35,7 @@ def test_java_members_share_messages_by_pop(peers: Peers) -> None:
         peers.client.member(peers.name_server, group, topic, pop=True) as other,
     ):
         peers.send(*({"topic": topic, "body": body} for body in sent))
-        while len(one.received()) + len(other.received()) < len(sent):
-            pass
+        wait_until(lambda: len(one.received()) + len(other.received()) >= len(sent), "all messages")
         found = [row["body"] for row in (*one.received(), *other.received())]
         assert sorted(found) == sorted(sent)
         # One entry for all queues of the broker.
