@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import subprocess
 import sys
@@ -132,6 +133,35 @@ def test_tests_that_share_servers_stay_together_and_the_largest_share_begins() -
         ("test_c", 1),
     ]
     assert sorted(test for share in found for test in share.tests) == sorted(tests)
+
+
+def test_short_shares_run_in_one_process_if_they_use_the_same_client() -> None:
+    tests = [
+        *(f"tests/interop/test_long.py::test_{number}[5.3.3]" for number in range(60)),
+        *(f"tests/interop/test_half.py::test_{number}[5.3.3-JSON]" for number in range(30)),
+        "tests/interop/test_a.py::test_one[5.3.3]",
+        "tests/interop/test_b.py::test_one[5.3.3]",
+        "tests/interop/test_a.py::test_one[5.3.3-ROCKETMQ]",
+        "tests/interop/test_a.py::test_one[4.9.8]",
+        *(f"tests/interop/test_other_half.py::test_{number}[5.3.3]" for number in range(28)),
+    ]
+    found = shares_of(tests)
+    assert [share.name for share in found] == [
+        "test_long 5.3.3",
+        "test_other_half 5.3.3 + test_a 5.3.3 + test_b 5.3.3",
+        "test_half 5.3.3 JSON",
+        "test_a 5.3.3 ROCKETMQ",
+        "test_a 4.9.8",
+    ]
+    assert sorted(test for share in found for test in share.tests) == sorted(tests)
+
+
+def test_it_is_said_how_much_a_share_has_computed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs(monkeypatch, "print('== 1 passed in 0.10s ==')")
+    assert run_all([Share("a", ("x",))], at_once=1, minutes=1)
+    assert re.search(r"^ok     a: 1 passed in 0.10s \(.* \d+ s of CPU\)$", capsys.readouterr().out, re.M)
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, program: str) -> None:

@@ -19,9 +19,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -32,35 +33,49 @@ PYTEST: Final = (sys.executable, "-m", "pytest", "-m", "interop", "--color=no")
 NOTHING_COLLECTED: Final = 5
 _SOME_FAILED: Final = 1
 _RELEASE: Final = re.compile(r"(\d+\.\d+\.\d+)(?:-(JSON|ROCKETMQ))?")
-# What the longest shares take, in seconds, roughly: they start first, so that no worker is idle at the end.
-_LONG: Final = {
-    "test_store_interop 5.3.3": 490,
-    "test_official_clients_interop": 350,
-    "test_store_interop 4.9.8": 275,
-    "test_mixed_cluster_interop 5.3.3": 250,
-    "test_mqadmin_interop 5.3.3 JSON": 245,
+# What shares take, in seconds, roughly: the longest start first, so that no worker is idle at the end.
+_LENGTHS_S: Final = {
+    "test_official_clients_interop": 330,
     "test_timers_interop": 235,
-    "test_spark_interop 5.3.3": 215,
-    "test_nameserver_interop 5.3.3 JSON": 190,
-    "test_mixed_cluster_interop 4.9.8": 175,
-    "test_nameserver_interop 5.3.3 ROCKETMQ": 170,
-    "test_broker_interop 5.3.3 JSON": 120,
-    "test_broker_interop 5.3.3 ROCKETMQ": 120,
-    "test_nameserver_interop 5.3.3": 120,
-    "test_broker_interop 4.9.8 JSON": 100,
-    "test_broker_interop 4.9.8 ROCKETMQ": 100,
-    "test_spark_interop 4.9.8": 100,
-    "test_client_consumer_interop 5.3.3": 100,
-    "test_replication_interop 5.5.0": 90,
+    "test_store_interop 5.3.3": 220,
+    "test_spark_interop 5.3.3": 200,
+    "test_store_interop 4.9.8": 150,
+    "test_spark_interop 4.9.8": 120,
+    "test_mixed_cluster_interop 5.3.3": 110,
+    "test_mixed_cluster_interop 4.9.8": 110,
+    "test_controller_interop": 80,
+    "test_replication_interop 5.5.0": 80,
+    "test_client_consumer_interop 5.3.3": 80,
+    "test_client_consumer_interop 4.9.8": 80,
+    "test_broker_interop 5.3.3 JSON": 75,
+    "test_broker_interop 5.3.3 ROCKETMQ": 75,
+    "test_broker_interop 4.9.8 JSON": 75,
+    "test_broker_interop 4.9.8 ROCKETMQ": 75,
     "test_acting_master_interop": 75,
-    "test_migration_interop": 75,
-    "test_controller_interop": 75,
-    "test_client_consumer_interop 4.9.8": 75,
-    "test_own_mqadmin_interop 5.3.3": 75,
-    "test_pop_store_interop 5.3.3": 65,
-    "test_pop_store_interop 5.5.0": 65,
+    "test_migration_interop": 70,
+    "test_nameserver_interop 5.3.3": 70,
+    "test_replication_interop 5.3.3": 65,
+    "test_replication_interop 4.9.8": 60,
+    "test_pop_store_interop 5.3.3": 60,
+    "test_pop_store_interop 5.5.0": 60,
+    "test_mqadmin_interop 5.3.3 JSON": 60,
+    "test_controlled_brokers_interop 5.3.3": 60,
+    "test_controlled_brokers_interop 5.5.0": 60,
+    "test_later_interop 5.5.0": 45,
+    "test_nameserver_interop 4.9.8": 40,
+    "test_store_interop 5.5.0": 40,
+    "test_proxy_at_apache_interop": 35,
+    "test_apache_proxy_interop": 30,
+    "test_acting_master_interop 5.3.3": 30,
+    "test_acting_master_interop 5.5.0": 30,
+    "test_later_interop 5.3.3": 25,
+    "test_pop_interop 5.3.3": 25,
+    "test_pop_interop 5.5.0": 25,
 }
+_SHORT_S: Final = 60
+"""Shorter ones are joined up to this length."""
 _MAX_FAILURES: Final = 5
+_PAUSE: Final = threading.Event()
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 
 
@@ -70,6 +85,12 @@ class Share:
 
     name: str
     tests: tuple[str, ...]
+    length_s: float = 0.0
+    """How long it takes, roughly."""
+
+    def __add__(self, other: Share) -> Share:
+        name, tests = f"{self.name} + {other.name}", self.tests + other.tests
+        return Share(name, tests, self.length_s + other.length_s)
 
 
 @dataclass
@@ -80,6 +101,15 @@ class Run:
     process: subprocess.Popen[bytes]
     output: IO[bytes]
     started_s: float
+    cpu_s: float = 0.0
+    """What it and everything it started and waited for have computed, when it is over."""
+
+    def is_over(self) -> bool:
+        pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
+        if pid:
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+            self.cpu_s = used.ru_utime + used.ru_stime
+        return bool(pid)
 
     def text(self) -> str:
         self.output.seek(0)
@@ -107,19 +137,39 @@ def collect(arguments: Sequence[str]) -> list[str]:
 
 
 def shares_of(tests: Sequence[str]) -> list[Share]:
-    """One for each file, release and header form; those that take longest first."""
+    """One for each file, release and header form, the short ones joined; those that take longest first."""
     together: dict[str, list[str]] = {}
+    client_of: dict[str, str] = {}
     for test in tests:
         file, _, name = test.partition("::")
         release = _RELEASE.search(name)
-        words = [Path(file).stem, *(word for word in (release.groups() if release else ()) if word)]
-        together.setdefault(" ".join(words), []).append(test)
-    found = [Share(name, tuple(tests)) for name, tests in together.items()]
-    return sorted(found, key=_length, reverse=True)
+        words = [word for word in (release.groups() if release else ()) if word]
+        share = " ".join([Path(file).stem, *words])
+        together.setdefault(share, []).append(test)
+        client_of[share] = " ".join(word for word in words if word != "JSON")
+    found = [
+        Share(name, tuple(tests), _LENGTHS_S.get(name, min(_SHORT_S, 5 + len(tests))))
+        for name, tests in together.items()
+    ]
+    found = _joined(sorted(found, key=lambda share: share.length_s, reverse=True), client_of)
+    return sorted(found, key=lambda share: share.length_s, reverse=True)
 
 
-def _length(share: Share) -> int:
-    return _LONG.get(share.name, min(60, len(share.tests)))
+def _joined(shares: Sequence[Share], client_of: Mapping[str, str]) -> list[Share]:
+    """Short ones in one process, if they use the same client of Apache's: it starts only once."""
+    found: list[Share] = []
+    open_ones: dict[str, Share] = {}
+    for share in shares:
+        if share.length_s >= _SHORT_S:
+            found.append(share)
+            continue
+        client = client_of[share.name]
+        begun = open_ones.pop(client, None)
+        if begun is not None and begun.length_s + share.length_s > _SHORT_S:
+            found.append(begun)
+            begun = None
+        open_ones[client] = share if begun is None else begun + share
+    return [*found, *open_ones.values()]
 
 
 def start(share: Share, scratch: Path) -> Run:
@@ -203,9 +253,9 @@ def _wait_for_one(running: Sequence[Run], is_over: Callable[[], bool]) -> Run | 
     """The first that ends; None when the time is over."""
     while not is_over():
         for run in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                run.process.wait(0.2)
+            if run.is_over():
                 return run
+        _PAUSE.wait(0.2)
     return None
 
 
@@ -216,7 +266,8 @@ def _told(run: Run) -> Counter[str]:
     if run.process.returncode != 0:
         _say(text)
     verdict = "ok    " if run.process.returncode == 0 else "FAILED"
-    _say(f"{verdict} {run.share.name}: {last} (with start-up {time.monotonic() - run.started_s:.0f} s)")
+    took_s = time.monotonic() - run.started_s
+    _say(f"{verdict} {run.share.name}: {last} (with start-up {took_s:.0f} s, {run.cpu_s:.0f} s of CPU)")
     return Counter({what.rstrip("s") if what.startswith("error") else what: int(count)
                     for count, what in _COUNT.findall(last)})  # fmt: skip
 
@@ -242,7 +293,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1), help="processes")
+    parser.add_argument("--at-once", type=int, default=5 * (os.cpu_count() or 1) // 2, help="processes")
     parser.add_argument("--minutes", type=float, default=90.0, help="time for everything")
     options, arguments = parser.parse_known_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):
