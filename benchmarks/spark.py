@@ -1,6 +1,7 @@
 """Rows per second between topics and Spark, beside the same rows in uncompressed Parquet and in Kafka.
 
     python -m benchmarks.spark [--rows 2000000] [--sizes 100,1024] [--rounds 5] [--quick] [--report FILE]
+    python -m benchmarks.spark --scaling [--rows 2000000] [--rounds 5] [--report FILE]
 
 One session on `local[2]`, one `pyromq standalone` with its defaults; the sink of reads is `noop`. Cases take
 turns, round by round; a figure is the median of the rounds, a ratio the median of the ratios within rounds.
@@ -22,6 +23,7 @@ from pathlib import Path
 import pyspark
 from benchmarks.kafka_source import KafkaSource, fetch_kafka_source
 from benchmarks.process_cpu import cpu_seconds, cpu_seconds_of_tree
+from benchmarks.spark_scaling import scaling
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -34,14 +36,17 @@ from pyromq.spark import session
 MAX_BYTES = 700 * 1024 * 1024
 WRITTEN_PART = 4
 """Every round of writes stays in the log: they take a part of the rows."""
+ID_BYTES = 10
+"""Of a value; the rest is the same in all rows."""
 TRIGGERS, QUICK_TRIGGERS = 60, 9
 PARQUET, BATCH, STREAM, FEW = "Parquet", "batch", "stream", "batch, value and offset"
 KAFKA_BATCH, KAFKA_STREAM = "Kafka, batch", "Kafka, stream"
 KAFKA_COLUMNS = "key string, value binary, topic string, queueId int, offset bigint, timestamp timestamp"
 PROGRAMS = ("JVM", "Python", "broker", "Kafka")
-AS_KAFKA = "batch, columns of Kafka"
+AS_KAFKA, STREAM_AS_KAFKA = "batch, columns of Kafka", "stream, columns of Kafka"
 COUNT = "count of offsets"
 DOCUMENT = "id bigint, name string, price double, paid boolean, at timestamp"
+BETWEEN = "\n---\n"
 FROM_JSON, JSON = "from_json", "valueFormat=json"
 
 Cpu = dict[str, float]
@@ -137,8 +142,10 @@ class Bench:
         return {"kafka.bootstrap.servers": self.kafka.address, "subscribe": topic}
 
     def rows_to_write(self, rows: int, size: int) -> DataFrame:
+        # Padding a row by itself would take as long as writing it.
+        padding = "x" * (size - ID_BYTES)
         return self.spark.range(0, rows, numPartitions=2).selectExpr(
-            f"cast(rpad(cast(id as string), {size}, 'x') as binary) as value",
+            f"cast(concat(rpad(cast(id as string), {ID_BYTES}, 'x'), '{padding}') as binary) as value",
             "concat('key', id) as key",
             "'bench' as tags",
         )
@@ -183,6 +190,9 @@ class Bench:
             BATCH: lambda: noop(ours.load()),
             STREAM: lambda: self.drain(self.spark.readStream.format("rocketmq").options(**options)),
             AS_KAFKA: lambda: noop(as_kafka.schema(KAFKA_COLUMNS).load()),
+            STREAM_AS_KAFKA: lambda: self.drain(
+                self.spark.readStream.format("rocketmq").options(**options).schema(KAFKA_COLUMNS)
+            ),
             FEW: lambda: noop(few.schema("value binary, offset bigint").load()),
             COUNT: lambda: self.counted(options, rows),
         }
@@ -324,7 +334,12 @@ def report(bench: Bench, sizes: list[int], rows: int) -> str:
             )
             for name in (BATCH, STREAM)
         ]
-        for name, theirs in ((BATCH, KAFKA_BATCH), (STREAM, KAFKA_STREAM)):
+        for name, theirs in (
+            (BATCH, KAFKA_BATCH),
+            (STREAM, KAFKA_STREAM),
+            (AS_KAFKA, KAFKA_BATCH),
+            (STREAM_AS_KAFKA, KAFKA_STREAM),
+        ):
             if theirs in read:
                 ratio = read[name].of(read[theirs])
                 goals.append((f"{name} at {size} B: {ratio:.2f} × Kafka's source; 1.5 wanted", ratio >= 1.5))
@@ -379,12 +394,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--quick", action="store_true", help="only show that it works")
+    parser.add_argument("--scaling", action="store_true", help="only cores, queues and partitions")
     parser.add_argument(
-        "--report", type=Path, help="write the tables into this file, below its first line '---'"
+        "--report", type=Path, help="write the tables into this file, between its lines '---' or below them"
     )
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rows, arguments.rounds = 50_000, 1
+    if arguments.scaling:
+        with standalone() as (namesrv, _):
+            table = scaling(namesrv, arguments.rows, arguments.rounds, say)
+        publish(table, arguments.report, part=2)
+        return
     missing: list[str] = []
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyromq-lake-")))
@@ -406,10 +427,16 @@ def main() -> None:
         text = report(bench, sizes, arguments.rows)
         if source is not None:
             text += f"- Kafka {KAFKA_VERSION}, read by {source.names}\n"
+    publish(text, arguments.report, part=1)
+
+
+def publish(text: str, page: Path | None, part: int) -> None:
+    """Print it, and make it the part of a page; lines '---' are between the parts."""
     print(text)
-    if arguments.report is not None:
-        kept = arguments.report.read_text().partition("\n---\n")[0]
-        arguments.report.write_text(f"{kept}\n---\n\n{text}")
+    if page is not None:
+        parts = page.read_text().split(BETWEEN)
+        parts[part : part + 1] = [f"\n{text}"]
+        page.write_text(BETWEEN.join(parts))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The part of `make chaos` about Spark: drivers die at any moment, and every row is where it was promised.
 
     python -m tests.spark_kills [--kills N] [--minutes M] [--seed S] [--kinds archive,topic] [--each K]
+                                [--directory D]
 
 A round kills one pipeline `--each` times, at moments that follow from its seed, then runs it to its end and
 counts. The next round has the next pipeline and the next seed. A failure ends the campaign.
@@ -8,16 +9,17 @@ counts. The next round has the next pipeline and the next seed. A failure ends t
 
 import argparse
 import secrets
+import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 from tests.spark_kills.jobs import KINDS
 from tests.spark_kills.programs import Pipeline
-from tests.spark_kills.rounds import run_round
+from tests.spark_kills.rounds import Deaths, run_round
 from tests.spark_kills.topics import topics_of
 from tests.support.fuzzing import ANY_SEED, explore, say
 from tests.support.scratch import IN_MEMORY
@@ -32,13 +34,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--each", type=int, default=5, help="how often a round kills")
+    parser.add_argument("--directory", default=IN_MEMORY, help="where pipelines have their files")
     chosen = parser.parse_args(arguments)
     kinds = chosen.kinds.split(",")
-    total: Counter[str] = Counter()
+    total: dict[str, Deaths] = {}
+    rounds: Counter[str] = Counter()
     first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
 
     with (
-        tempfile.TemporaryDirectory(dir=IN_MEMORY, ignore_cleanup_errors=True) as scratch,
+        tempfile.TemporaryDirectory(dir=chosen.directory, ignore_cleanup_errors=True) as scratch,
         cluster() as running,
         topics_of(running.namesrv, running.broker_address) as topics,
     ):
@@ -54,24 +58,26 @@ def main(arguments: Sequence[str]) -> int:
             except AssertionError as problem:
                 say(f"spark kills: FAILED: {kind}: {problem}\nTo see it again:")
                 say(f"python -m tests.spark_kills {again}")
+                kept = shutil.move(directory.parent, tempfile.mkdtemp(prefix="pyromq-killed-"))
+                say(f"Its files are in {kept}")
                 return 1
-            total.update(done)
-            say(f"spark kills: {kind} seed {seed}: {_told(done)}")
+            shutil.rmtree(directory.parent, ignore_errors=True)
+            total.setdefault(kind, Deaths()).add(done)
+            rounds[kind] += 1
+            say(f"spark kills: {kind} seed {seed}: {done}")
             return 0
 
         ended, seed = explore(
-            first_seed, chosen.minutes, one_round, is_enough=lambda: _killed(total) >= chosen.kills
+            first_seed, chosen.minutes, one_round, is_enough=lambda: _kills(total) >= chosen.kills
         )
-    say(f"spark kills: seeds {first_seed} to {seed}: {_killed(total)} kills: {_told(total)}")
+    for kind, done in total.items():
+        say(f"spark kills: {kind}: {done.kills} kills in {rounds[kind]} rounds: {done}")
+    say(f"spark kills: seeds {first_seed} to {seed}: {_kills(total)} kills")
     return ended
 
 
-def _killed(done: Counter[str]) -> int:
-    return done.total() - done["ended before"]
-
-
-def _told(done: Counter[str]) -> str:
-    return ", ".join(f"{count} × {what}" for what, count in done.most_common())
+def _kills(total: Mapping[str, Deaths]) -> int:
+    return sum(done.kills for done in total.values())
 
 
 if __name__ == "__main__":

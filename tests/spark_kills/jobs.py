@@ -29,6 +29,11 @@ _STREAM: Final = (
     "CREATE TEMPORARY VIEW rows USING rocketmq OPTIONS"
     " (subscribe '{}', startingOffsets 'earliest', maxOffsetsPerTrigger '{}');"
 )
+_GROUPS: Final = 5
+_SUMS: Final = (
+    f"SELECT n % {_GROUPS} AS key_of, count(*) AS many, sum(n) AS total FROM"
+    " (SELECT cast(cast(value AS string) AS int) AS n FROM rows) GROUP BY 1"
+)
 
 
 class Job(ABC):
@@ -74,10 +79,21 @@ class Job(ABC):
         assert not twice, f"more than once: {twice}"
         assert not missing, f"missing: {sorted(missing)}"
 
-    def check_with_ids(self) -> None:
+    def check_with_ids(self, target: str | None = None) -> None:
         """At least once; what is there twice has its id twice."""
-        found = self.topics.ids(self.target)
+        found = self.topics.ids(target or self.target)
         self.check_once([body for body, _ in found])
+
+    def check_sums(self, target: str) -> None:
+        """What each batch told of the groups that it changed."""
+        told: dict[int, list[tuple[int, int]]] = {}
+        for body in self.topics.bodies(target):
+            row = json.loads(body)
+            told.setdefault(row["key_of"], []).append((row["many"], row["total"]))
+        for group in range(_GROUPS):
+            numbers = range(group, self.total, _GROUPS)
+            assert max(told[group]) == (len(numbers), sum(numbers)), (group, told[group])
+            assert len(set(told[group])) == len(told[group]), f"told twice: {group} {sorted(told[group])}"
 
 
 class Archive(Job):
@@ -101,10 +117,7 @@ class Files(Job):
         return self.sql("SELECT cast(value AS string) AS value FROM rows", "--sink", f"parquet={out}")
 
     def check(self) -> None:
-        found: list[str] = []
-        for path in _committed(self.directory / "out"):
-            found += map(str, pq.read_table(path, partitioning=None).column("value").to_pylist())
-        self.check_once(found)
+        self.check_once(_committed_values(self.directory / "out"))
 
 
 class Topic(Job):
@@ -132,25 +145,44 @@ class State(Job):
     """Sums by group, in transactions: each batch tells of the groups that changed, once."""
 
     places = ("*/state/*.delta", *_DECISION)
-    GROUPS: ClassVar[int] = 5
 
     def command(self) -> Pipeline:
         options = f"topic '{self.target}', outputMode 'update', mode 'transactional'"
         return self.sql(
-            f"CREATE TEMPORARY VIEW sums USING rocketmq OPTIONS ({options});"
-            f"INSERT INTO sums SELECT n % {self.GROUPS} AS key_of, count(*) AS many, sum(n) AS total FROM"
-            " (SELECT cast(cast(value AS string) AS int) AS n FROM rows) GROUP BY 1"
+            f"CREATE TEMPORARY VIEW sums USING rocketmq OPTIONS ({options});INSERT INTO sums {_SUMS}"
         )
 
     def check(self) -> None:
-        told: dict[int, list[tuple[int, int]]] = {}
-        for body in self.topics.bodies(self.target):
-            row = json.loads(body)
-            told.setdefault(row["key_of"], []).append((row["many"], row["total"]))
-        for group in range(self.GROUPS):
-            numbers = range(group, self.total, self.GROUPS)
-            assert max(told[group]) == (len(numbers), sum(numbers)), (group, told[group])
-            assert len(set(told[group])) == len(told[group]), f"told twice: {group} {sorted(told[group])}"
+        self.check_sums(self.target)
+
+
+class Together(Job):
+    """A script of four queries: whenever its driver dies, each of them is somewhere else."""
+
+    places = ("*/state/*.delta", "*/_spark_metadata/*", *_DECISION)
+    TOPICS: ClassVar[tuple[str, ...]] = ("plain", "once", "sums")
+
+    def command(self) -> Pipeline:
+        for name in self.TOPICS:
+            self.topics.create(f"{self.target}-{name}")
+        view = "CREATE TEMPORARY VIEW {} USING {} OPTIONS ({});".format
+        once = "mode 'transactional'"
+        return self.sql(
+            view("files", "parquet", f"path '{self.directory / 'out'}'")
+            + view("plain", "rocketmq", f"topic '{self.target}-plain'")
+            + view("once", "rocketmq", f"topic '{self.target}-once', {once}")
+            + view("sums", "rocketmq", f"topic '{self.target}-sums', outputMode 'update', {once}")
+            + "INSERT INTO files SELECT cast(value AS string) AS value FROM rows;"
+            + "INSERT INTO plain SELECT value FROM rows;"
+            + "INSERT INTO once SELECT value FROM rows;"
+            + f"INSERT INTO sums {_SUMS}"
+        )
+
+    def check(self) -> None:
+        self.check_once(_committed_values(self.directory / "out"))
+        self.check_with_ids(f"{self.target}-plain")
+        self.check_once(self.topics.bodies(f"{self.target}-once"))
+        self.check_sums(f"{self.target}-sums")
 
 
 class Replay(Job):
@@ -233,6 +265,7 @@ KINDS: Final[dict[str, type[Job]]] = {
     "topic": Topic,
     "transactional": TransactionalTopic,
     "state": State,
+    "together": Together,
     "replay": Replay,
     "redrive": Redrive,
     "redrive-group": RedriveToGroup,
@@ -270,6 +303,13 @@ def _parquet(lake: Path) -> list[str]:
         found += [
             value.decode() for value in pq.read_table(path, partitioning=None).column("value").to_pylist()
         ]
+    return found
+
+
+def _committed_values(out: Path) -> list[str]:
+    found: list[str] = []
+    for path in _committed(out):
+        found += map(str, pq.read_table(path, partitioning=None).column("value").to_pylist())
     return found
 
 

@@ -1,6 +1,7 @@
 """A round: one pipeline is killed again and again, with new messages each time; its totals are right then."""
 
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -13,12 +14,37 @@ _EVENTS = 40
 _LATER_S = 0.05
 
 
-def run_round(
-    kind: str, topics: Topics, namesrv: str, directory: Path, chance: Random, kills: int
-) -> Counter[str]:
-    """How often it was killed in which way; AssertionError if a run or the totals are wrong."""
+BEFORE = "ended before"
+"""The moment never came."""
+
+
+@dataclass(slots=True)
+class Deaths:
+    """How drivers died, and how many of them said something then."""
+
+    ways: Counter[str] = field(default_factory=Counter)
+    lines: Counter[str] = field(default_factory=Counter)
+    """How many lines they said in all, by the way they died."""
+
+    @property
+    def kills(self) -> int:
+        return self.ways.total() - self.ways[BEFORE]
+
+    def add(self, other: "Deaths") -> None:
+        self.ways.update(other.ways)
+        self.lines.update(other.lines)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{count} × {way}" + (f" ({self.lines[way]} lines said)" if self.lines[way] else "")
+            for way, count in self.ways.most_common()
+        )
+
+
+def run_round(kind: str, topics: Topics, namesrv: str, directory: Path, chance: Random, kills: int) -> Deaths:
+    """AssertionError if a run or the totals are wrong."""
     job = KINDS[kind](topics, namesrv, directory, f"{kind}-{chance.randrange(1 << 32):08x}")
-    done: Counter[str] = Counter()
+    done = Deaths()
     for _ in range(kills):
         job.more()
         moment, how = _moment(job.places, chance), _how(chance)
@@ -27,7 +53,9 @@ def run_round(
             check_death(end, how)
         except AssertionError as problem:
             raise AssertionError(f"{moment} {how}: {problem}") from None
-        done[how if end.was_killed else "ended before"] += 1
+        way = how if end.was_killed else BEFORE
+        done.ways[way] += 1
+        done.lines[way] += len(end.said.splitlines())
     job.more()
     end = job.pipeline.run()
     assert end.code == 0, end.said
