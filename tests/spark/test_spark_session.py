@@ -138,6 +138,14 @@ def test_trap_short_triggers_need_settings(spark: "SparkSession") -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
+def test_arrow_does_not_look_at_its_bounds_for_each_value(spark: "SparkSession") -> None:
+    """With other Java options, too: the tests have some."""
+    jvm = spark._jvm
+    assert jvm is not None
+    assert not jvm.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
+    assert "TieredStopAtLevel=1" in spark.sparkContext.getConf().get("spark.driver.extraJavaOptions", "")
+
+
 WITHOUT_JAVA = """
 import shutil, sys
 assert shutil.which("java") is None

