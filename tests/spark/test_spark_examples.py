@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.brief_consumer import consume_with
+from tests.support.spark_session import connect_url
 
 from pyromq import GiveUp, Message, Producer, ReceivedMessage
 from pyromq.testing import RunningCluster
@@ -84,6 +85,52 @@ def test_traces_and_dead_letters(
     shown = capsys.readouterr().out
     assert "2 from Payments: given up after 1" in shown
     assert "redrive: 2 rows in, 2 out" in shown
+
+
+def test_sessions(
+    spark: SparkSession, broker: RunningCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("spark_sessions.py").main(spark, broker.namesrv, str(tmp_path / "sessions"))
+    # Three of each of 40 visitors; the last click, of the next day, belongs to a session that is still open.
+    assert capsys.readouterr().out.splitlines() == [
+        "358 clicks sent; 60 sessions have ended, with 257 clicks, 19 paid",
+        "189 clicks sent; 120 sessions have ended, with 546 clicks, 29 paid",
+    ]
+
+
+def test_join(
+    spark: SparkSession, broker: RunningCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("spark_join.py").main(spark, broker.namesrv, str(tmp_path / "joined"))
+    late_or_never = [100 + number for number in range(100) if number % 10 in (3, 7)]
+    in_time = [100 + number for number in range(101) if number % 10 not in (3, 7)]
+    assert capsys.readouterr().out.splitlines() == [
+        f"20 orders of {sum(late_or_never)} cents were not paid in time",
+        f"81 orders of {sum(in_time)} cents were paid",
+    ]
+
+
+def test_change_data_capture(
+    spark: SparkSession, broker: RunningCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("spark_cdc.py").main(spark, broker.namesrv, str(tmp_path / "customers"))
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"1000 changes: version \d of the table has 44 customers", first)
+    assert second == "The table has the rows of the database."
+
+
+def test_connect(spark: SparkSession, tmp_path: Path) -> None:
+    """The client has no JVM. The session of these tests is its server, which finds the source by itself."""
+    pytest.importorskip("grpc", reason="Spark Connect needs the extra connect")
+    command = [sys.executable, str(EXAMPLES / "spark_connect.py"), connect_url(spark)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.splitlines() == [
+        "africa: 3900 cents",
+        "americas: 3940 cents",
+        "asia: 3980 cents",
+        "europe: 4020 cents",
+        "oceania: 4060 cents",
+    ], done.stderr[-4000:]
 
 
 def test_stream(broker: RunningCluster, tmp_path: Path) -> None:
