@@ -11,6 +11,9 @@ pipeline = LazyGroup(
         "archive": LazyCommand(
             f"{_HERE}.archive", "archive", "Archive topics exactly once, as Parquet, Delta or Iceberg."
         ),
+        "changes": LazyCommand(
+            f"{_HERE}.changes", "changes", "Apply Debezium's change events to a Delta or Iceberg table."
+        ),
         "compact": LazyCommand(
             f"{_HERE}.compact", "compact", "Join the small files of an archive that is a table."
         ),

@@ -12,9 +12,13 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.grown_schema import grown
+from pyromq.spark.pipelines.lake import DELETED
 from pyromq.spark.pipelines.lake_files import DataFile, absolute
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -31,6 +35,10 @@ class DeltaLake:
 
     def __repr__(self) -> str:
         return f"<DeltaLake {self._uri} batch={self.batch}>"
+
+    @property
+    def is_there(self) -> bool:
+        return self._table is not None
 
     @property
     def batch(self) -> int:
@@ -63,6 +71,33 @@ class DeltaLake:
                 commit_properties=done,
             )
         self._table = DeltaTable(self._uri)
+
+    def apply(self, changes: "pa.Table", keys: "Sequence[str]", batch: int, *, cleared: bool) -> None:
+        """Put rows in the place of those with the same keys, or take these away; once for each batch.
+
+        A table that is made here keeps its changes (`delta.enableChangeDataFeed`).
+        """
+        if self._table is None:
+            rows = Schema.from_arrow(changes.drop_columns([DELETED]).schema)
+            self._table = DeltaTable.create(
+                self._uri, rows, configuration={"delta.enableChangeDataFeed": "true"}
+            )
+        if cleared:
+            self._table.delete()  # a commit of its own: whoever dies here does it again
+        if not changes.num_rows:
+            return
+        merge = self._table.merge(
+            changes,
+            " AND ".join(f"new.`{key}` = old.`{key}`" for key in keys),
+            "new",
+            "old",
+            merge_schema=True,
+            streamed_exec=False,  # files without these keys are left out
+            commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, batch)]),
+        )
+        merge.when_matched_delete(f"new.{DELETED}").when_matched_update_all(
+            except_cols=[DELETED]
+        ).when_not_matched_insert_all(f"NOT new.{DELETED}", except_cols=[DELETED]).execute()
 
     def schema(self) -> "StructType":
         from pyspark.sql.types import StructType

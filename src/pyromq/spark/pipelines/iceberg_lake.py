@@ -8,7 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -19,10 +22,12 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.directory_catalog import DirectoryCatalog
 from pyromq.spark.pipelines.grown_schema import grown
+from pyromq.spark.pipelines.lake import DELETED
 from pyromq.spark.pipelines.lake_files import DataFile, absolute, write_files
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -43,6 +48,10 @@ class IcebergLake:
         return f"<IcebergLake {self._directory} batch={self.batch}>"
 
     @property
+    def is_there(self) -> bool:
+        return self._table is not None
+
+    @property
     def batch(self) -> int:
         """The last batch in it; -1 if it has none."""
         return -1 if self._table is None else int(self._table.properties.get(LAST_BATCH, -1))
@@ -57,6 +66,30 @@ class IcebergLake:
                 with transaction.update_schema() as update:
                     update.union_by_name(_arrow(schema))
             transaction.add_files([self._path(file) for file in files], check_duplicate_files=False)
+            transaction.set_properties({LAST_BATCH: str(batch)})
+
+    def apply(self, changes: "pa.Table", keys: "Sequence[str]", batch: int, *, cleared: bool) -> None:
+        """Put rows in the place of those with the same keys, or take these away; once for each batch."""
+        rows = changes.filter(pc.invert(changes[DELETED])).drop_columns([DELETED])
+        if self._table is None:
+            fields = assign_fresh_schema_ids(DirectoryCatalog._convert_schema_if_needed(rows.schema))
+            self._table = self._catalog.make_table(fields, PartitionSpec())
+        near: BooleanExpression = AlwaysTrue()
+        if not cleared:
+            # Expressions know no pairs: the column that tells most rows apart finds some that have to stay.
+            by = max(keys, key=lambda key: len(changes[key].unique()))
+            near = In(by, changes[by].unique().to_pylist())  # type: ignore[call-arg, arg-type]
+        found = self._table.scan(row_filter=near).to_arrow()
+        found = found.cast(pa.schema([rows.schema.field(name) for name in found.column_names]))
+        with self._table.transaction() as transaction:
+            with transaction.update_schema() as update:
+                update.union_by_name(rows.schema)
+            if found.num_rows:
+                transaction.delete(near)
+            if not cleared:
+                rows = pa.concat_tables([rows, _without(found, changes, keys)], promote_options="default")
+            if rows.num_rows:
+                transaction.append(rows)
             transaction.set_properties({LAST_BATCH: str(batch)})
 
     def schema(self) -> "StructType":
@@ -74,6 +107,10 @@ class IcebergLake:
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]:
         """Make few large files of many small ones; how many were replaced by how many."""
         table = self._known()
+        if not table.spec().fields:
+            raise ConfigError(
+                "lake", str(self._directory), "a lake that `pyromq pipeline archive` has written to"
+            )
         small: dict[str, list[IcebergFile]] = {}
         for task in table.scan().plan_files():
             if task.file.file_size_in_bytes < target_bytes:
@@ -114,3 +151,10 @@ def _arrow(schema: "StructType") -> "pa.Schema":
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def _without(rows: pa.Table, changes: pa.Table, keys: "Sequence[str]") -> pa.Table:
+    """The rows with keys that the changes do not have."""
+    numbered = rows.select(list(keys)).append_column(DELETED, pa.array(range(rows.num_rows), pa.int64()))
+    kept = numbered.join(changes.select(list(keys)), list(keys), join_type="left anti")
+    return rows.take(kept[DELETED])

@@ -17,12 +17,17 @@ from pyromq.spark.pipelines.grown_schema import plain
 from pyromq.spark.queues import Queue, flatten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from pyromq.spark.pipelines.lake_files import DataFile
 
 PARTITIONS = ("topic", "day", "batch")
+DELETED = "__deleted"
+"""The column that says of a change that its row is gone."""
 PLAIN, DELTA, ICEBERG = FORMATS = ("parquet", "delta", "iceberg")
 _METADATA = {DELTA: "_delta_log", ICEBERG: "metadata"}
 """The directory in a lake that makes it a table."""
@@ -32,11 +37,14 @@ class LakeTable(Protocol):
     """One version of a table; `enter` makes the next."""
 
     @property
+    def is_there(self) -> bool: ...
+    @property
     def batch(self) -> int: ...
     def enter(self, files: "list[DataFile]", schema: "StructType", batch: int) -> None: ...
     def schema(self) -> "StructType": ...
     def read(self, spark: "SparkSession", schema: "StructType") -> "DataFrame": ...
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]: ...
+    def apply(self, changes: "pa.Table", keys: "Sequence[str]", batch: int, *, cleared: bool) -> None: ...
 
 
 def checkpoint_of(lake: str) -> str:
@@ -131,18 +139,21 @@ def lake_schema(spark: "SparkSession", lake: str, reach: Archived) -> "StructTyp
     return frame.drop(*PARTITIONS).schema  # the types of these are only guessed
 
 
-def checked_form(spark: "SparkSession", lake: str, form: str | None) -> str:
+def checked_form(spark: "SparkSession", lake: str, form: str | None, journal: str | None = None) -> str:
     """The format to write: the one that the lake has. Refuses to write among files of others.
 
     Files without a journal would be taken for batches of this query, and be replaced.
     """
+    journal = journal or checkpoint_of(lake)
     from pyromq.spark.pipelines.lake_files import PART
 
     there = form_of(spark, lake)
     columns = _plain_columns(spark, lake) if there == PLAIN else []
-    if not _names(spark, f"{checkpoint_of(lake)}/offsets"):
+    if not _names(spark, f"{journal}/offsets"):
         if there != PLAIN or columns:
-            raise ConfigError("lake", lake, "an empty directory, or a lake with its _checkpoint")
+            raise ConfigError(
+                "lake", lake, f"an empty directory, or a lake with its {journal.rpartition('/')[2]}"
+            )
         return form or PLAIN
     # Of a table whose first batch has not been entered there may be files, but nothing else.
     is_made = there != PLAIN or (bool(columns) and PART not in columns)

@@ -1,0 +1,58 @@
+"""`pyromq pipeline changes`: Debezium's change events into a table."""
+
+import click
+
+from pyromq.apps.pipelines.job import EVERY, SETTINGS, TOPIC, Job, job_options, topics_options, trigger
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("place", metavar="DIR")
+@job_options
+@TOPIC
+@click.option("--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
+@EVERY
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["delta", "iceberg"]),
+    help="The format of a new table; the next run takes that of the table.",
+    show_default="delta",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="COLUMN",
+    help="A column that identifies a row; repeatable. Without it, the keys of the messages name them.",
+)
+@click.option(
+    "--schema", metavar="DDL", help="The columns, for events without schemas: 'id bigint, note string'."
+)
+def changes(
+    place: str,
+    job: Job,
+    topics: tuple[str, ...],
+    follow: bool,
+    every: str,
+    form: str | None,
+    keys: tuple[str, ...],
+    schema: str | None,
+) -> None:
+    """Apply Debezium's change events to the Delta or Iceberg table in DIR, by key; the next run continues.
+
+    Each event is applied exactly once, also after a crash: DIR holds the checkpoint as well.
+    """
+    with job.spark("changes") as spark:
+        from pyromq.spark.pipelines.changes import apply_changes
+
+        with job.reported("changes", place) as show:
+            apply_changes(
+                spark,
+                topics_options(topics, None) | job.options,
+                place,
+                form=form,
+                keys=keys,
+                schema=schema,
+                trigger=trigger(follow, every),
+                show=show,
+            )

@@ -1,0 +1,250 @@
+"""Change events as Debezium writes them in JSON: what happened to which row, and the row as it is now.
+
+An event may have its schema around it (`schema` and `payload`) or not. With a schema, dates, times and
+decimals, which Debezium writes as numbers and bytes, get the types they have in the database. Everything else
+is read as `from_json` does. An event that cannot be read ends the job: a table that misses a change is wrong
+for ever.
+"""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.spark.from_json.documents import Documents
+
+UPSERT, DELETE, TRUNCATE = "u", "d", "t"
+_MEANING = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": None}
+"""By Debezium's letters; a message that the database was told to send (m) changes no row."""
+
+_NULL = msgspec.Raw(b"null")
+_NOTHING = (b"", b"null")
+_EPOCH = datetime(1970, 1, 1)
+_PLAIN = {
+    "boolean": "boolean",
+    "int8": "int",
+    "int16": "int",
+    "int32": "int",
+    "int64": "bigint",
+    "float": "float",
+    "float32": "float",
+    "double": "double",
+    "float64": "double",
+    "string": "string",
+    "bytes": "binary",
+}
+_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+_TICKS_PER_S = {
+    "io.debezium.time.Timestamp": 1_000,
+    "org.apache.kafka.connect.data.Timestamp": 1_000,
+    "io.debezium.time.MicroTimestamp": 1_000_000,
+    "io.debezium.time.NanoTimestamp": 1_000_000_000,
+}
+_ZONED = "io.debezium.time.ZonedTimestamp"
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+class _Body(msgspec.Struct):
+    """With a schema around it, or without."""
+
+    schema: msgspec.Raw = _NULL
+    payload: msgspec.Raw = _NULL
+    op: str | None = None
+    before: msgspec.Raw = _NULL
+    after: msgspec.Raw = _NULL
+
+
+class Event(NamedTuple):
+    """`row` is JSON: the new row, or what is known of a deleted one."""
+
+    op: str
+    row: bytes
+    schema: bytes
+    """That of the whole event, or of the key if the row is made of it; empty if there is none."""
+
+
+def read_event(key: str | None, body: bytes) -> Event | None:
+    """None if it changes nothing; ValueError says why a body is no event."""
+    if body in _NOTHING:
+        return _of_tombstone(key)
+    found = msgspec.json.decode(body, type=_Body)
+    schema = bytes(found.schema)
+    if found.op is None:
+        if bytes(found.payload) in _NOTHING:
+            if schema not in _NOTHING:
+                return _of_tombstone(key)
+            raise ValueError("there is no op in it")
+        found = msgspec.json.decode(found.payload, type=_Body)
+    if found.op not in _MEANING:
+        raise ValueError(f"op is {found.op!r}, not one of {', '.join(_MEANING)}")
+    op = _MEANING[found.op]
+    if op is None:
+        return None
+    row = {UPSERT: bytes(found.after), DELETE: bytes(found.before), TRUNCATE: b"{}"}[op]
+    if row not in _NOTHING:
+        return Event(op, row, b"" if schema in _NOTHING else schema)
+    if op == UPSERT:
+        raise ValueError("it has no after")
+    if (deleted := _of_tombstone(key)) is None:
+        raise ValueError("it has no before, and its message no key")
+    return deleted
+
+
+def _of_tombstone(key: str | None) -> Event | None:
+    """It follows a delete, and is all that compaction leaves of one."""
+    found = _key_of(key)
+    return None if found is None else Event(DELETE, *found)
+
+
+def _key_of(key: str | None) -> tuple[bytes, bytes] | None:
+    """The fields of a message's key as JSON, and their schema if it has one."""
+    if not key or not key.startswith("{"):
+        return None
+    found = msgspec.json.decode(key.encode(), type=dict[str, msgspec.Raw])
+    if found.keys() == {"schema", "payload"}:
+        return bytes(found["payload"]), bytes(found["schema"])
+    return key.encode(), b""
+
+
+def key_names(key: str | None) -> list[str] | None:
+    """The columns that a message's key names."""
+    found = _key_of(key)
+    return None if found is None else list(msgspec.json.decode(found[0], type=dict[str, Any]))
+
+
+def row_ddl(schema: bytes) -> str | None:
+    """The columns of the table that an event's schema describes."""
+    return _fields_ddl(_row_schema(schema)) if schema else None
+
+
+@cache
+def _row_schema(schema: bytes) -> dict[str, Any]:
+    """That of an event's rows; that of a key is the schema itself."""
+    whole = msgspec.json.decode(schema, type=dict[str, Any])
+    by_name: dict[str, dict[str, Any]] = {field["field"]: field for field in whole["fields"]}
+    return by_name.get("after") or by_name.get("before") or whole
+
+
+def _fields_ddl(schema: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{field['field']}`: {_ddl(field)}" for field in schema["fields"])
+
+
+def _ddl(schema: Mapping[str, Any]) -> str:
+    kind, name = schema["type"], schema.get("name")
+    if name in _DAYS:
+        return "date"
+    if name in _TICKS_PER_S or name == _ZONED:
+        return "timestamp"
+    if name == _DECIMAL:
+        given = schema["parameters"]
+        return f"decimal({given.get('connect.decimal.precision', 38)}, {given['scale']})"
+    if kind == "struct":
+        return f"struct<{_fields_ddl(schema)}>"
+    if kind == "array":
+        return f"array<{_ddl(schema['items'])}>"
+    if kind == "map":
+        return f"map<{_ddl(schema['keys'])}, {_ddl(schema['values'])}>"
+    if kind not in _PLAIN:
+        raise ValueError(f"{kind!r} is not a type of Kafka Connect")
+    return _PLAIN[kind]
+
+
+def _translation(schema: Mapping[str, Any], type_: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes a value of this schema readable as this type; None if it is already."""
+    name = schema.get("name")
+    if name in _DAYS and pa.types.is_date(type_):
+        return lambda days: (date(1970, 1, 1) + timedelta(days)).isoformat()
+    if name in _TICKS_PER_S and pa.types.is_timestamp(type_):
+        ticks = _TICKS_PER_S[name]
+        zone = "" if type_.tz is None else "Z"
+        return lambda count: (_EPOCH + timedelta(microseconds=count * 1_000_000 // ticks)).isoformat() + zone
+    if name == _DECIMAL and pa.types.is_decimal(type_):
+        scale = int(schema["parameters"]["scale"])
+        return lambda text: format(
+            Decimal(int.from_bytes(base64.b64decode(text), signed=True)).scaleb(-scale), "f"
+        )
+    if schema["type"] == "struct" and pa.types.is_struct(type_):
+        inner = {
+            each["field"]: translation
+            for each in schema["fields"]
+            if type_.get_field_index(each["field"]) >= 0
+            and (translation := _translation(each, type_.field(each["field"]).type)) is not None
+        }
+        return (
+            (lambda row: row | {n: _or_none(inner[n], row[n]) for n in inner if n in row}) if inner else None
+        )
+    if schema["type"] == "array" and pa.types.is_list(type_):
+        one = _translation(schema["items"], type_.value_type)
+        return None if one is None else lambda values: [_or_none(one, value) for value in values]
+    return None
+
+
+def _or_none(translation: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else translation(value)
+
+
+class Rows:
+    """Reads the rows of events as one type."""
+
+    def __init__(self, type_: pa.StructType) -> None:
+        self._type = type_
+        self._documents = Documents(type_, 0, fails=True)
+        self._translations: dict[bytes, Callable[[Any], Any] | None] = {b"": None}
+
+    def read(self, events: Sequence[Event]) -> pa.StructArray:
+        return self._documents.read(pa.array([self._plain(event) for event in events], pa.binary()))
+
+    def _plain(self, event: Event) -> bytes:
+        if event.schema not in self._translations:
+            self._translations[event.schema] = _translation(_row_schema(event.schema), self._type)
+        translate = self._translations[event.schema]
+        return (
+            event.row if translate is None else msgspec.json.encode(translate(msgspec.json.decode(event.row)))
+        )
+
+
+def schemas(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over messages: the different columns and keys that these have."""
+    for batch in batches:
+        found = set()
+        for message, event in _events(batch):
+            if event.op != TRUNCATE:
+                names = key_names(message["key"])
+                found.add((row_ddl(event.schema), names and msgspec.json.encode(names).decode()))
+        columns, keys = zip(*found, strict=True) if found else ((), ())
+        yield pa.RecordBatch.from_pydict(
+            {"columns": pa.array(columns, pa.string()), "keys": pa.array(keys, pa.string())}
+        )
+
+
+def changes(batches: Iterator[pa.RecordBatch], type_: pa.StructType) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over messages: what each does, the row, and the place of the message."""
+    rows = Rows(type_)
+    for batch in batches:
+        if found := list(_events(batch)):
+            read = {
+                "op": pa.array([event.op for _, event in found]),
+                "row": rows.read([event for _, event in found]),
+                "at": pa.array([message["at"] for message, _ in found], pa.int64()),
+                "offset": pa.array([message["offset"] for message, _ in found], pa.int64()),
+            }
+            yield pa.RecordBatch.from_pydict(read)
+
+
+def _events(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Event]]:
+    for message in batch.to_pylist():
+        try:
+            event = read_event(message["key"], message["value"])
+        except (ValueError, LookupError, msgspec.MsgspecError) as problem:
+            place = "{topic}@{brokerName}:{queueId} offset {offset}".format_map(message)
+            raise RemoteProtocolError(
+                f"the message {place} is not a change event of Debezium: {problem}"
+            ) from None
+        if event is not None:
+            yield message, event

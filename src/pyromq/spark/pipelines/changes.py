@@ -1,0 +1,139 @@
+"""Change events of a database into a Delta or Iceberg table: each row as it is now, by its key.
+
+The last event of a key in a batch decides. A batch is one commit, which has its number: a batch that is
+repeated after a crash changes nothing. Events of one key must be in one queue, as Debezium Server and our
+sink send them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import StructType
+
+from pyromq.errors import ConfigError
+from pyromq.spark.ddl import parse_type
+from pyromq.spark.pipelines import change_events
+from pyromq.spark.pipelines import lake as lakes
+from pyromq.spark.pipelines.grown_schema import grown, plain
+from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CHANGES_PER_BATCH = 100_000
+"""The size of a batch, unless the options set it: its rows pass through the driver."""
+
+_PLACE = "topic string, brokerName string, queueId int, offset bigint, timestamp timestamp"
+
+
+def apply_changes(
+    spark: "SparkSession",
+    options: Mapping[str, str],
+    place: str,
+    *,
+    form: str | None = None,
+    keys: Sequence[str] = (),
+    schema: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    show: Show = unseen,
+) -> Tally:
+    """Apply new events once, or keep running with a `trigger`; `place` is the directory of the table.
+
+    `form` is delta or iceberg; without it, the format that the table has, or delta. `keys` are the columns
+    that identify a row; without them, those that the keys of the messages name. `schema` is DDL of the
+    columns, for events without schemas.
+    """
+    journal = f"{place.rstrip('/')}/_changes"
+    form = lakes.checked_form(spark, place, form, journal)
+    if form == lakes.PLAIN:
+        form = lakes.DELTA
+    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(CHANGES_PER_BATCH)} | dict(options)
+    declared = None if schema is None else _columns(schema)
+    stream = (
+        spark.readStream.format("rocketmq")
+        .options(**given)
+        .schema(f"key string, value binary, {_PLACE}")
+        .load()
+    )
+    apply = partial(_apply_batch, place=place, form=form, keys=tuple(keys), declared=declared)
+    writer = stream.writeStream.foreachBatch(apply).option("checkpointLocation", journal)
+    return watch("changes", writer.trigger(**(trigger or {"availableNow": True})).start(), show)
+
+
+def _columns(ddl: str) -> StructType:
+    try:
+        found = parse_type(f"struct<{ddl}>")
+    except ValueError as problem:
+        raise ConfigError("schema", ddl, f"DDL of Spark: {problem}") from None
+    assert isinstance(found, StructType)
+    return plain(found)
+
+
+def _apply_batch(
+    frame: "DataFrame",
+    batch: int,
+    place: str,
+    form: str,
+    keys: tuple[str, ...],
+    declared: StructType | None,
+) -> None:
+    table = lakes.table_at(place, form)
+    if table.batch >= batch:
+        return  # Only the journal of the query does not know it yet.
+    messages = frame.withColumn("at", fn.unix_micros("timestamp")).drop("timestamp").persist()
+    try:
+        known = table.schema() if table.is_there else None
+        columns = known if declared is None else declared if known is None else grown(known, declared)
+        if declared is None or not keys:
+            columns, keys = _found(messages, columns, keys)
+        if columns is not None:
+            _apply_last(messages, batch, table, columns, keys)
+    finally:
+        messages.unpersist()
+
+
+def _apply_last(
+    messages: "DataFrame", batch: int, table: lakes.LakeTable, columns: StructType, keys: tuple[str, ...]
+) -> None:
+    """Bring the table to the state after the last event of each key."""
+    read = StructType().add("op", "string").add("row", columns).add("at", "long").add("offset", "long")
+    events = messages.mapInArrow(
+        partial(change_events.changes, type_=to_arrow_type(columns, timezone="UTC")), read
+    )
+    of_truncates = events.where(f"op = '{change_events.TRUNCATE}'")
+    since = of_truncates.agg(fn.max(fn.struct("at", "offset"))).collect()[0][0]
+    if since is not None:
+        events = events.where(f"at > {since.at} OR at = {since.at} AND offset > {since.offset}")
+    order = Window.partitionBy(*[f"row.`{key}`" for key in keys]).orderBy(fn.desc("at"), fn.desc("offset"))
+    last = events.withColumn("place", fn.row_number().over(order)).where("place = 1")
+    is_deleted = (fn.col("op") == change_events.DELETE).alias(lakes.DELETED)
+    changes = last.select("row.*", is_deleted).toArrow()
+    wanted = to_arrow_schema(StructType(columns.fields).add(lakes.DELETED, "boolean"), timezone="UTC")
+    if changes.num_rows or since is not None:
+        table.apply(changes.cast(wanted), keys, batch, cleared=since is not None)
+
+
+def _found(
+    messages: "DataFrame", columns: StructType | None, keys: tuple[str, ...]
+) -> tuple[StructType | None, tuple[str, ...]]:
+    """The columns and keys that the events themselves tell; no columns if no event changes a row."""
+    rows = messages.mapInArrow(change_events.schemas, "columns string, keys string").distinct().collect()
+    for row in rows:
+        if row.columns is not None:
+            more = _columns(row.columns)
+            columns = more if columns is None else grown(columns, more)
+    if rows and columns is None:
+        raise ConfigError("schema", None, "DDL of the columns: the events have no schemas")
+    named = {row.keys for row in rows}
+    if not keys and len(named) == 1 and (only := named.pop()) is not None:
+        keys = tuple(json.loads(only))
+    if rows and not keys:
+        raise ConfigError(
+            "key", None, "the columns that identify a row: the keys of the messages do not tell"
+        )
+    return columns, keys

@@ -1,0 +1,154 @@
+"""Change events into tables and out of them, each applied once whatever died."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from tests.spark.test_spark_lakehouse import TABLES, as_others_read_it
+
+from pyromq.apps.pyromq import COMMANDS
+from pyromq.errors import ConfigError
+from pyromq.spark.pipelines.change_feed import delta_changes, to_debezium
+from pyromq.spark.pipelines.changes import apply_changes
+from pyromq.spark.pipelines.lake import DELTA
+
+if TYPE_CHECKING:
+    from tests.conftest import ErrorLogs
+    from tests.spark.conftest import Topics
+
+
+def event(op: str, row: dict[str, Any] | None, *kinds: str) -> bytes:
+    """With the schema around it if the kinds of the columns are given."""
+    envelope = {"before": row if op == "d" else None, "after": None if op == "d" else row, "op": op}
+    if not kinds or row is None:
+        return json.dumps(envelope).encode()
+    fields = [{"field": name, "type": kind} for name, kind in zip(row, kinds, strict=True)]
+    sides = [{"field": side, "type": "struct", "fields": fields} for side in ("before", "after")]
+    return json.dumps({"schema": {"type": "struct", "fields": sides}, "payload": envelope}).encode()
+
+
+def send(topics: "Topics", *events: bytes, key: str = "") -> None:
+    for each in events:
+        found = json.loads(each)
+        found = found.get("payload", found)
+        row = found["after"] or found["before"]
+        named = key or json.dumps({"id": row["id"]})
+        topics.send("Orders", 0, each, f"KEYS\x01{named}\x02")
+
+
+def in_table(form: str, place: Path) -> list[tuple[Any, ...]]:
+    rows = as_others_read_it(form, place).to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_a_table_follows_a_database_whatever_died(
+    form: str,
+    spark: SparkSession,
+    topics: "Topics",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error_logs: "ErrorLogs",
+) -> None:
+    place = tmp_path / "orders"
+    topics.create("Orders", queues=1)
+    send(
+        topics,
+        event("r", {"id": 1, "note": "old"}, "int64", "string"),
+        event("c", {"id": 2, "note": "b"}, "int64", "string"),
+        event("u", {"id": 1, "note": "new"}, "int64", "string"),
+        event("c", {"id": 3, "note": "gone"}, "int64", "string"),
+        event("d", {"id": 3, "note": "gone"}, "int64", "string"),
+    )
+    topics.send("Orders", 0, b"null", 'KEYS\x01{"id": 3}\x02')
+    options = topics.options("Orders")
+    entered: Callable[..., None] = TABLES[form].apply  # type: ignore[attr-defined]
+
+    def die(*arguments: Any, **named: Any) -> None:
+        entered(*arguments, **named)
+        raise OSError("killed behind the commit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TABLES[form], "apply", die)
+        with pytest.raises(StreamingQueryException, match="killed behind the commit"):
+            apply_changes(spark, options, str(place), form=form)
+    error_logs.expect("exception while executing the Python Proxy")
+    monkeypatch.setattr(TABLES[form], "apply", None)  # the repeated batch is not applied again
+    apply_changes(spark, options, str(place))
+    monkeypatch.undo()
+    assert in_table(form, place) == [(1, "new"), (2, "b")]
+    send(
+        topics,
+        event("d", {"id": 1}, "int64"),
+        event("u", {"id": 2, "note": "b", "cents": 5}, "int64", "string", "int32"),
+    )
+    apply_changes(spark, options, str(place))
+    assert in_table(form, place) == [(2, "b", 5)]
+    topics.send("Orders", 0, b'{"op": "t"}')
+    send(topics, event("c", {"id": 4, "note": "after"}))
+    apply_changes(spark, options, str(place))
+    assert in_table(form, place) == [(4, "after", None)]
+
+
+def test_events_without_schemas_need_columns_and_keys(
+    spark: SparkSession, topics: "Topics", tmp_path: Path, error_logs: "ErrorLogs"
+) -> None:
+    topics.create("Orders", queues=1)
+    send(topics, event("c", {"id": 1, "note": "x"}), key="plain")
+
+    def run(*more: str) -> Any:
+        place = str(tmp_path / "orders")
+        command = ["pipeline", "changes", place, "-n", topics.running.namesrv, "-t", "Orders", *more]
+        return CliRunner().invoke(COMMANDS, command)
+
+    assert "the events have no schemas" in run().output
+    columns = ("--schema", "id bigint, note string")
+    assert "the keys of the messages do not tell" in run(*columns).output
+    assert "DDL of Spark" in run("--schema", "id biggint").output
+    error_logs.expect_repeatedly("exception while executing the Python Proxy")
+    result = run(*columns, "--key", "id")
+    assert result.exit_code == 0, result.output
+    assert in_table(DELTA, tmp_path / "orders") == [(1, "x")]
+    (tmp_path / "lake" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "lake" / "_delta_log" / "0.json").write_text("{}")
+    with pytest.raises(ConfigError, match="with its _changes"):
+        apply_changes(spark, topics.options("Orders"), str(tmp_path / "lake"))
+
+
+def test_the_changes_of_a_delta_table_go_to_a_topic_and_into_another_table(
+    spark: SparkSession, topics: "Topics", tmp_path: Path
+) -> None:
+    topics.create("Orders", queues=1)
+    topics.create("Copies", queues=2)
+    place, copy = tmp_path / "orders", tmp_path / "copy"
+    options = topics.options("Orders")
+    kinds = ("int64", "string")
+    for batch in (
+        [event("c", {"id": number, "note": "first"}, *kinds) for number in range(4)],
+        [event("u", {"id": 1, "note": None}, *kinds), event("d", {"id": 2, "note": "first"}, *kinds)],
+    ):
+        send(topics, *batch)
+        apply_changes(spark, options, str(place))
+    changes = delta_changes(spark, str(place), ["id"])
+    found = sorted(
+        (row.version, row.op, row.before and row.before.id, row.after and row.after.id)
+        for row in changes.collect()
+    )
+    assert found == [*((1, "c", None, n) for n in range(4)), (2, "d", 2, None), (2, "u", 1, 1)]
+    messages = to_debezium(changes, ["id"], source={"table": "orders"})
+    messages.write.format("rocketmq").options(**topics.options() | {"topic": "Copies"}).mode("append").save()
+    [last] = [row for row in messages.collect() if b'"op":"d"' in bytes(row.value)]
+    body = json.loads(bytes(last.value))
+    assert last.key == '{"id":2}'
+    assert (body["before"], body["after"]) == ({"id": 2, "note": "first"}, None)
+    assert (body["source"]["connector"], body["source"]["table"]) == ("pyromq", "orders")
+    assert body["ts_ms"] > 1_700_000_000_000
+    apply_changes(spark, topics.options("Copies"), str(copy), schema="id bigint, note string")
+    assert in_table(DELTA, copy) == in_table(DELTA, place) == [(0, "first"), (1, None), (3, "first")]
+    with pytest.raises(ConfigError, match="op, and before or after"):
+        to_debezium(spark.range(1), ["id"])

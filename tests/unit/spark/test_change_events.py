@@ -1,0 +1,216 @@
+"""Debezium's events in all their forms, and tables that follow them."""
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_type
+from tests.unit.spark.test_lake_tables import TABLES, ddl
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.spark.pipelines.change_events import Event, Rows, changes, key_names, read_event, row_ddl, schemas
+from pyromq.spark.pipelines.delta_lake import DeltaLake
+from pyromq.spark.pipelines.lake import DELETED, LakeTable
+
+KEY = '{"id": 7}'
+KEY_WITH_SCHEMA = json.dumps(
+    {"schema": {"type": "struct", "fields": [{"type": "int64", "field": "id"}]}, "payload": {"id": 7}}
+)
+
+
+def body(**envelope: Any) -> bytes:
+    return json.dumps(envelope).encode()
+
+
+@pytest.mark.parametrize("op", ["c", "r", "u"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_an_event_says(op: str, wrapped: bool) -> None:
+    row = {"id": 7, "note": "hello"}
+    event = {"before": None, "after": row, "source": {"lsn": 5}, "op": op, "ts_ms": 1}
+    found = read_event(KEY, body(schema=None, payload=event) if wrapped else body(**event))
+    assert found is not None
+    assert (found.op, json.loads(found.row), found.schema) == ("u", row, b"")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        (KEY, body(op="d", before={"id": 7}, after=None), ("d", {"id": 7})),
+        (KEY, body(op="d", before=None), ("d", {"id": 7})),
+        (KEY_WITH_SCHEMA, body(op="d"), ("d", {"id": 7})),
+        (KEY, b"", ("d", {"id": 7})),
+        (KEY_WITH_SCHEMA, b"null", ("d", {"id": 7})),
+        (KEY, body(schema={}, payload=None), ("d", {"id": 7})),
+        ("plain", b"", None),
+        (None, b"null", None),
+        (None, body(op="t"), ("t", {})),
+        (None, body(op="m", message={}), None),
+    ],
+)
+def test_deletes_tombstones_and_truncates(
+    key: str | None, value: bytes, expected: tuple[str, Any] | None
+) -> None:
+    found = read_event(key, value)
+    assert (found and (found.op, json.loads(found.row))) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b"{", "truncated"),
+        (b"[]", "array"),
+        (body(id=7), "no op"),
+        (body(op="x"), "'x', not one of c, r, u, d, t, m"),
+        (body(op="u", before={"id": 7}), "no after"),
+        (body(op="d"), "no before, and its message no key"),
+    ],
+)
+def test_a_body_that_is_no_event_ends_the_job_with_its_place(value: bytes, problem: str) -> None:
+    message = {
+        "topic": "T",
+        "brokerName": "b",
+        "queueId": 1,
+        "offset": 5,
+        "at": 0,
+        "key": None,
+        "value": value,
+    }
+    with pytest.raises(RemoteProtocolError, match=f"T@b:1 offset 5 is not a change event.*{problem}"):
+        list(schemas(iter([pa.RecordBatch.from_pylist([message])])))
+
+
+def field(name: str, kind: str, called: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"field": name, "type": kind, "optional": True} | ({"name": called} if called else {}) | more
+
+
+DECIMAL = {"scale": "2", "connect.decimal.precision": "10"}
+ROW = [
+    field("id", "int64"),
+    field("day", "int32", "io.debezium.time.Date"),
+    field("at", "int64", "io.debezium.time.MicroTimestamp"),
+    field("seen", "int64", "io.debezium.time.Timestamp"),
+    field("zoned", "string", "io.debezium.time.ZonedTimestamp"),
+    field("price", "bytes", "org.apache.kafka.connect.data.Decimal", parameters=DECIMAL),
+    field("days", "array", items={"type": "int32", "name": "io.debezium.time.Date"}),
+    field("inner", "struct", fields=[field("day", "int32", "io.debezium.time.Date"), field("n", "int16")]),
+    field("raw", "bytes"),
+    field("ratio", "double"),
+]
+SCHEMA = {"type": "struct", "fields": [field("after", "struct", fields=ROW), field("op", "string")]}
+SENT = {
+    "id": 7,
+    "day": 20513,
+    "at": 1_772_366_400_000_001,
+    "seen": 1_772_366_400_000,
+    "zoned": "2026-03-01T13:00:00+01:00",
+    "price": base64.b64encode((-1234).to_bytes(2, signed=True)).decode(),
+    "days": [0, None],
+    "inner": {"day": -1, "n": 3},
+    "raw": "aGk=",
+    "ratio": 0.5,
+}
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MEANT = {
+    "id": 7,
+    "day": date(2026, 3, 1),
+    "at": NOON.replace(microsecond=1),
+    "seen": NOON,
+    "zoned": NOON,
+    "price": Decimal("-12.34"),
+    "days": [date(1970, 1, 1), None],
+    "inner": {"day": date(1969, 12, 31), "n": 3},
+    "raw": b"hi",
+    "ratio": 0.5,
+}
+
+
+def test_rows_have_the_types_that_the_schema_tells() -> None:
+    event = read_event(None, body(schema=SCHEMA, payload={"op": "c", "after": SENT}))
+    assert event is not None
+    columns = row_ddl(event.schema)
+    assert columns == (
+        "`id`: bigint, `day`: date, `at`: timestamp, `seen`: timestamp, `zoned`: timestamp, "
+        "`price`: decimal(10, 2), `days`: array<date>, `inner`: struct<`day`: date, `n`: int>, "
+        "`raw`: binary, `ratio`: double"
+    )
+    assert Rows(to_arrow_type(ddl(columns), timezone="UTC")).read([event]).to_pylist() == [MEANT]
+    # Someone who wants the numbers declares them.
+    numbers = Rows(to_arrow_type(ddl("id: bigint, day: int, at: bigint, price: string")))
+    assert numbers.read([event]).to_pylist() == [{name: SENT[name] for name in ("id", "day", "at", "price")}]
+
+
+def test_a_tombstones_key_has_the_types_that_its_own_schema_tells() -> None:
+    schema = {"type": "struct", "fields": [field("day", "int32", "io.debezium.time.Date")]}
+    event = read_event(json.dumps({"schema": schema, "payload": {"day": 0}}), b"")
+    assert event is not None
+    assert Rows(to_arrow_type(ddl("day: date, note: string"))).read([event]).to_pylist() == [
+        {"day": date(1970, 1, 1), "note": None}
+    ]
+    assert key_names(KEY_WITH_SCHEMA) == key_names(KEY) == ["id"]
+    assert key_names("plain") is None
+
+
+def test_rows_of_many_messages_keep_their_places() -> None:
+    messages = [
+        {"topic": "T", "brokerName": "b", "queueId": 0, "offset": n, "at": n, "key": KEY, "value": value}
+        for n, value in enumerate(
+            [body(op="c", after={"id": 1}), body(op="m"), body(op="d", before={"id": 2})]
+        )
+    ]
+    [found] = changes(iter([pa.RecordBatch.from_pylist(messages)]), pa.struct([("id", pa.int64())]))
+    assert found.to_pylist() == [
+        {"op": "u", "row": {"id": 1}, "at": 0, "offset": 0},
+        {"op": "d", "row": {"id": 2}, "at": 2, "offset": 2},
+    ]
+    with pytest.raises(RemoteProtocolError, match="cannot be read"):
+        Rows(pa.struct([("id", pa.int64())])).read([Event("u", b'{"id": "x"}', b"")])
+
+
+def change(columns: str, *rows: tuple[Any, ...]) -> pa.Table:
+    names = [column.partition(":")[0] for column in columns.split(", ")]
+    schema = pa.schema([*to_arrow_type(ddl(columns), timezone="UTC"), pa.field(DELETED, pa.bool_())])
+    return pa.Table.from_pylist([dict(zip([*names, DELETED], row, strict=True)) for row in rows], schema)
+
+
+def rows(place: Path, table: Callable[[str], LakeTable]) -> list[tuple[Any, ...]]:
+    if table is DeltaLake:
+        from deltalake import DeltaTable
+
+        found = DeltaTable(str(place)).to_pyarrow_table()
+    else:
+        from pyiceberg.table import StaticTable
+
+        found = StaticTable.from_metadata(str(place)).scan().to_arrow()
+    return sorted(tuple(row.values()) for row in found.to_pylist())
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_follows_changes_by_key_and_grows(table: Callable[[str], LakeTable], tmp_path: Path) -> None:
+    place, columns, keys = str(tmp_path), "tenant: string, id: bigint, tags: array<string>", ["tenant", "id"]
+
+    def apply(batch: int, found: pa.Table, *, cleared: bool = False) -> list[tuple[Any, ...]]:
+        table(place).apply(found, keys, batch, cleared=cleared)
+        return rows(tmp_path, table)
+
+    first = change(
+        columns, ("a", 1, ["x"], False), ("a", 2, [], False), ("b", 1, None, False), ("c", 9, None, True)
+    )
+    assert apply(0, first) == [("a", 1, ["x"]), ("a", 2, []), ("b", 1, None)]
+    assert (table(place).batch, table(place).is_there) == (0, True)
+    second = change(columns, ("a", 1, ["y"], False), ("b", 1, None, True), ("b", 2, ["z"], False))
+    after = [("a", 1, ["y"]), ("a", 2, []), ("b", 2, ["z"])]
+    assert apply(1, second) == after
+    assert apply(1, second) == after, "changes may come twice"
+    wider = change(f"{columns}, Größe: timestamp", ("a", 2, ["w"], NOON, False))
+    assert apply(2, wider) == [("a", 1, ["y"], None), ("a", 2, ["w"], NOON), ("b", 2, ["z"], None)]
+    assert table(place).schema() == ddl(f"{columns}, `Größe`: timestamp")
+    last = change(f"{columns}, Größe: timestamp", ("n", 1, None, NOON, False))
+    assert apply(3, last, cleared=True) == [("n", 1, None, NOON)]
+    assert apply(4, last.slice(0, 0), cleared=True) == []
+    apply(5, last.slice(0, 0).cast(last.schema), cleared=True)
