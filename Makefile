@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop lakehouse browser pictures bench docs site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop lakehouse registry browser pictures bench docs site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -64,6 +64,9 @@ interop: setup ## the same code beside Apache's own servers and clients (needs J
 
 lakehouse: setup ## our Delta and Iceberg tables in the hands of Spark's own connectors (needs PyPI and Maven Central)
 	$(BIN)/python -m tests.support.lakehouse
+
+registry: setup ## our registry client and Apicurio's server (needs Java 17, Maven and Maven Central)
+	$(BIN)/python -m tests.support.apicurio
 
 # `make test` without a browser has the rest of the console's tests.
 browser: setup ## the web console in a real browser (Debian's Chromium; apt installs it where it may)

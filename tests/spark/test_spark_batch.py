@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import struct
-from tests.support.schema_registry import stand_in_registry
+from tests.support.schema_registry import some_registry
 
 from pyromq.protocol.compression import Compression, compress
 from pyromq.spark.cluster import Cluster
@@ -195,23 +195,23 @@ def test_bodies_go_to_a_topic_and_come_back_with_the_ids_of_their_schemas(
 ) -> None:
     topics.create("Orders", queues=1)
     identity, note = {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}
-    with stand_in_registry() as registry:
+    with some_registry() as registry:
         for fields, ddl, rows in (
             ([identity], "id bigint", [(1,)]),
             ([identity, note], "id bigint, note string", [(2, "hello"), (3, None)]),
         ):
             schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
             frame = spark.createDataFrame(rows, ddl)
-            body = to_avro(struct(*frame.columns), registry.url, "Orders-value", schema=schema)
+            body = to_avro(struct(*frame.columns), registry, "Orders-value", schema=schema)
             writer = frame.coalesce(1).select(body.alias("value")).write.format("rocketmq")
             writer.options(**topics.options() | {"topic": "Orders"}).mode("append").save()
-        options = topics.options("Orders", valueFormat="avro", schemaRegistry=registry.url)
+        options = topics.options("Orders", valueFormat="avro", schemaRegistry=registry)
         found = load(spark, options).orderBy("offset").select("value.*").collect()
         assert [tuple(row) for row in found] == [(1, None), (2, "hello"), (3, None)]
 
 
 def test_protobuf_goes_to_a_topic_and_comes_back(spark: SparkSession, topics: "Topics") -> None:
-    topics.create("Orders", queues=1)
+    topics.create("Messages", queues=1)
     schema = """
         syntax = "proto3"; import "google/protobuf/duration.proto";
         message Order { int64 id = 1; google.protobuf.Duration took = 2; map<string, uint64> counts = 3; }
@@ -220,18 +220,18 @@ def test_protobuf_goes_to_a_topic_and_comes_back(spark: SparkSession, topics: "T
         "SELECT 1L AS id, INTERVAL '1 02:03:04.5' DAY TO SECOND AS took, map('a', 5BD) AS counts"
     )
     expected = frame.collect()
-    with stand_in_registry() as registry:
-        body = to_protobuf(struct(*frame.columns), registry.url, "Orders-value", schema=schema)
+    with some_registry() as registry:
+        body = to_protobuf(struct(*frame.columns), registry, "Messages-value", schema=schema)
         written = frame.select(body.alias("value"))
-        options = topics.options() | {"topic": "Orders"}
+        options = topics.options() | {"topic": "Messages"}
         written.write.format("rocketmq").options(**options).mode("append").save()
-        options = topics.options("Orders", valueFormat="protobuf", schemaRegistry=registry.url)
+        options = topics.options("Messages", valueFormat="protobuf", schemaRegistry=registry)
         assert load(spark, options).select("value.*").collect() == expected
-        found = written.select(from_protobuf("value", registry.url, "Orders-value").alias("value"))
+        found = written.select(from_protobuf("value", registry, "Messages-value").alias("value"))
         assert found.select("value.*").collect() == expected
         avro = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
-        bodies = frame.select(to_avro(struct("id"), registry.url, "id", schema=avro).alias("body"))
-        assert bodies.select(from_avro("body", registry.url, "id").alias("it")).select("it.id").collect() == [
+        bodies = frame.select(to_avro(struct("id"), registry, "id", schema=avro).alias("body"))
+        assert bodies.select(from_avro("body", registry, "id").alias("it")).select("it.id").collect() == [
             (1,)
         ]
 

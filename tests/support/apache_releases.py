@@ -76,7 +76,7 @@ def fetch(version: str, part: str) -> Path:
     arriving = Path(tempfile.mkdtemp(prefix=f"{directory.name}.arriving-", dir=directory.parent))
     say(f"fetching Apache RocketMQ {version} ({part}) with Maven ...")
     try:
-        _maven(
+        maven(
             f"--file={REPOSITORY / 'interop' / 'pom.xml'}",
             f"--activate-profiles={part}",
             f"-Drocketmq.version={version}",
@@ -108,7 +108,7 @@ def fetch_all(releases: Iterable[Release] = ALL_RELEASES) -> None:
 
 def probe(releases: Iterable[Release] = ALL_RELEASES) -> str:
     """Why `fetch_all` would work, told at once; PeerUnavailable says why not."""
-    _check_java()
+    check_java()
     tool("javac")
     if all(
         _jars(release.servers, "servers").is_dir() and _jars(release.clients, "clients").is_dir()
@@ -119,7 +119,7 @@ def probe(releases: Iterable[Release] = ALL_RELEASES) -> str:
         project = Path(scratch) / "pom.xml"
         project.write_text(_PROBE)
         # A repository of its own, or Maven would only ask the disk.
-        _maven(
+        maven(
             f"--file={project}", f"-Dmaven.repo.local={scratch}/repository", "validate",
             timeout_s=PROBE_TIMEOUT_S,
         )  # fmt: skip
@@ -176,7 +176,7 @@ def _jars(version: str, part: str) -> Path:
     return cache_directory() / f"{version}-{part}"
 
 
-def _check_java() -> None:
+def check_java() -> None:
     said = subprocess.run(
         [tool("java"), "-version"], capture_output=True, text=True, check=False, timeout=PROBE_TIMEOUT_S
     ).stderr
@@ -186,7 +186,7 @@ def _check_java() -> None:
         raise PeerUnavailable(f"Apache RocketMQ needs Java {NEEDED_JAVA} here, java says: {first}")
 
 
-def _maven(*arguments: str, timeout_s: float) -> None:
+def maven(*arguments: str, timeout_s: float) -> None:
     """Run Maven, telling now and then how many files it has read; PeerUnavailable says what went wrong."""
     command = [tool("mvn"), "--batch-mode", *arguments]
     environment = {**os.environ, "MAVEN_OPTS": os.environ.get("MAVEN_OPTS", "") + " -Djansi.mode=strip"}

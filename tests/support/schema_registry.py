@@ -2,12 +2,15 @@
 
 import base64
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
+
+REAL = "PYROMQ_REGISTRY"
 
 
 class StandInRegistry(ThreadingHTTPServer):
@@ -35,6 +38,11 @@ class StandInRegistry(ThreadingHTTPServer):
             case ["schemas", "ids", _]:
                 return 404, {"error_code": 40403, "message": "Schema not found"}
             case ["subjects", subject, "versions"] if method == "POST":
+                if "schemaType" not in body or body["schemaType"] == "AVRO":
+                    try:
+                        json.loads(body["schema"])
+                    except ValueError as problem:
+                        return 422, {"error_code": 42201, "message": f"Invalid schema: {problem}"}
                 # As Confluent's server: what is Avro, or refers to nothing, does not say so.
                 found = {
                     name: value
@@ -84,6 +92,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nobody wants to read it."""
+
+
+@contextmanager
+def some_registry() -> Iterator[str]:
+    """The URL of the real one that `make registry` has started, or of a stand-in."""
+    if REAL in os.environ:
+        yield os.environ[REAL]
+    else:
+        with stand_in_registry() as server:
+            yield server.url
 
 
 @contextmanager

@@ -5,6 +5,8 @@ schema has a pool of descriptors of its own: two versions of a type never meet. 
 `from_protobuf` with its option `upcast.unsigned.ints`: no number changes.
 """
 
+import base64
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -38,6 +40,7 @@ _DDL: Final = {
     18: "bigint",  # sint64
 }
 """By the numbers that Protobuf has for its types."""
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _TIMES: Final = {TIMESTAMP: "timestamp", DURATION: "interval day to second"}
 
 
@@ -59,18 +62,28 @@ def _compiled(text: str, references: Texts) -> bytes:
     import subprocess  # most readers need neither
     import tempfile
 
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
     with tempfile.TemporaryDirectory(prefix="pyromq-proto-") as scratch:
+        ready = FileDescriptorSet()
         for name, content in (*references, (MAIN, text)):
             if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                 raise RemoteProtocolError(f"{name!r} is not the name of a .proto file")
+            if _BASE64.fullmatch(content):
+                # Confluent's Python client registers a descriptor, and some registries give it back.
+                ready.file.add().ParseFromString(base64.b64decode(content))
+                ready.file[-1].name = name
+                continue
             path = Path(scratch, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
-        made = Path(scratch, "pyromq-made.binpb")
+        made, given = Path(scratch, "pyromq-made.binpb"), Path(scratch, "pyromq-given.binpb")
+        given.write_bytes(ready.SerializeToString())
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "grpc_tools.protoc", "--include_imports"),
-                *(f"--proto_path={scratch}", f"--descriptor_set_out={made}", MAIN),
+                *(f"--proto_path={scratch}", f"--descriptor_set_in={given}"),
+                *(f"--descriptor_set_out={made}", MAIN),
             ],
             capture_output=True,
             text=True,

@@ -1,5 +1,6 @@
 """Protobuf bodies: every kind of field there and back, in Confluent's form, and refusals that say why."""
 
+import base64
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 from tests.support.chance import examples
-from tests.support.schema_registry import StandInRegistry, stand_in_registry
+from tests.support.schema_registry import some_registry
 
 from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError
 from pyromq.spark.ddl import parse_type
@@ -25,8 +27,8 @@ from pyromq.spark.protobuf import (
     registered_protobuf_reader,
     unpacked_path,
 )
-from pyromq.spark.protobuf_schema import protobuf_to_ddl
-from pyromq.spark.registry import Registered, Registry, registered_reader
+from pyromq.spark.protobuf_schema import protobuf_to_ddl, schema_file
+from pyromq.spark.registry import Registered, Registry, Texts, registered_reader
 from pyromq.spark.schema import value_type
 from pyromq.spark.values import read_one_by_one
 
@@ -227,30 +229,50 @@ def test_what_is_wrong_with_a_schema_is_said() -> None:
         protobuf_to_ddl('syntax = "proto3"; message A {}', (("../evil.proto", ""),))
 
 
+def descriptor(text: str, references: Texts = ()) -> str:
+    """A schema as Confluent's Python client registers it."""
+    file = FileDescriptorProto()
+    schema_file(text, references).CopyToProto(file)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def test_a_schema_may_be_a_descriptor() -> None:
+    other = 'syntax = "proto3"; message Money { int64 cents = 1; }'
+    text = """
+        syntax = "proto3"; import "money.proto"; import "google/protobuf/timestamp.proto";
+        message Order { Money price = 1; google.protobuf.Timestamp at = 2; }
+    """
+    expected = "struct<`price`: struct<`cents`: bigint>, `at`: timestamp>"
+    plain = (("money.proto", other),)
+    assert protobuf_to_ddl(descriptor(text, plain), plain) == expected
+    assert protobuf_to_ddl(text, (("money.proto", descriptor(other)),)) == expected
+    assert protobuf_to_ddl(descriptor(text, plain), (("money.proto", descriptor(other)),)) == expected
+
+
 @pytest.fixture
-def server() -> Iterator[StandInRegistry]:
-    with stand_in_registry() as server:
-        yield server
+def url() -> Iterator[str]:
+    with some_registry() as url:
+        yield url
 
 
-def test_a_schema_imports_those_of_other_subjects_and_changes(server: StandInRegistry) -> None:
-    registry = Registry(server.url)
+def test_a_schema_imports_those_of_other_subjects_and_changes(url: str) -> None:
+    registry = Registry(url)
     head = 'syntax = "proto3"; package shop;'
     registry.register("money", f"{head} message Money {{ int64 cents = 1; }}", "PROTOBUF")
     text = f'{head} import "shop/money.proto"; message Order {{ int64 id = 1; Money price = 2; }}'
     references = {"shop/money.proto": "money"}
-    old = registry.register("Orders-value", text, "PROTOBUF", references)
+    old = registry.register("Imports-value", text, "PROTOBUF", references)
     new = registry.register(
-        "Orders-value",
+        "Imports-value",
         text[:-1] + "string note = 3; } message Other { int64 id = 1; }",
         "PROTOBUF",
         references,
     )
     options = {
         "namesrv": "127.0.0.1:1",
-        "subscribe": "Orders",
+        "subscribe": "Imports",
         "valueFormat": "protobuf",
-        "schemaRegistry": server.url,
+        "schemaRegistry": url,
     }
     type_ = value_type(read_options(options, streaming=False))
     assert type_ == "struct<`id`: bigint, `price`: struct<`cents`: bigint>, `note`: string>"
@@ -265,7 +287,7 @@ def test_a_schema_imports_those_of_other_subjects_and_changes(server: StandInReg
         b"\x00" + struct.pack(">i", new.id) + b"\x02\x04",
     ]
     arrow = to_arrow_type(parse_type(type_), timezone="UTC")
-    read = registered_reader(Registry(server.url), "PROTOBUF", registered_protobuf_reader)
+    read = registered_reader(Registry(url), "PROTOBUF", registered_protobuf_reader)
     assert read_one_by_one(pa.array(bodies), read, arrow, False).to_pylist() == [
         {"id": 1, "price": {"cents": 5}, "note": None},
         {"id": 2, "price": None, "note": "hello"},

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.support.schema_registry import StandInRegistry, stand_in_registry
+from tests.support.schema_registry import StandInRegistry, some_registry, stand_in_registry
 
 from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError, TransportError
 from pyromq.spark.avro import avro_to_ddl, avro_writer, registered_avro_reader
@@ -110,20 +110,45 @@ def test_the_type_of_the_column_is_that_of_the_subjects_latest_schema(server: St
         kind(valueFormat="string")
 
 
-def test_avro_schemas_take_types_from_other_subjects(server: StandInRegistry) -> None:
-    registry = Registry(server.url)
+@pytest.fixture
+def url() -> Iterator[str]:
+    with some_registry() as url:
+        yield url
+
+
+def test_schemas_of_a_subject_change_and_old_bodies_stay_readable(url: str) -> None:
+    registry = Registry(url)
+    # A registry may write a schema anew: only its meaning stays.
+    old, new = registry.register("changing/a value", OLD), registry.register("changing/a value", NEW)
+    assert old.id != new.id
+    assert registry.register("changing/a value", OLD).id == old.id
+    assert registry.latest("changing/a value").id == new.id
+    bodies = [avro_writer(old)({"id": 1}), avro_writer(new)({"id": 2, "note": "hello"})]
+    read = registered_reader(Registry(url), "AVRO", registered_avro_reader)
+    assert [read(body) for body in bodies] == [{"id": 1}, {"id": 2, "note": "hello"}]
+    with pytest.raises(RemoteProtocolError, match="404"):
+        registry.schema(987_654)
+    with pytest.raises(RemoteProtocolError, match="404"):
+        registry.latest("nothing")
+    with pytest.raises(RemoteProtocolError, match=r"with 4[02]\d"):
+        registry.register("broken", "{")
+
+
+def test_avro_schemas_take_types_from_other_subjects(url: str) -> None:
+    registry = Registry(url)
     state = json.dumps({"type": "enum", "name": "shop.State", "symbols": ["NEW", "PAID"]})
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "was", "type": "shop.State"}]}
     registry.register("state", state)
     registry.register("line", json.dumps(line), references={"shop.State": "state"})
     order = schema(("now", "shop.State"), ("lines", {"type": "array", "items": "shop.Line"}))
-    made = registry.register("Orders-value", order, references={"shop.Line": "line", "shop.State": "state"})
+    made = registry.register("referring", order, references={"shop.Line": "line", "shop.State": "state"})
     registry.register("state", json.dumps({"type": "enum", "name": "shop.State", "symbols": ["OTHER"]}))
-    assert [name for name, _ in made.references] == ["shop.State", "shop.Line"]
-    assert Registry(server.url).latest("Orders-value") == Registry(server.url).schema(made.id) == made
+    found = Registry(url).latest("referring")
+    assert found == Registry(url).schema(made.id)
+    assert (found.id, [name for name, _ in found.references]) == (made.id, ["shop.State", "shop.Line"])
     assert (
-        avro_to_ddl(made.text, made.references)
+        avro_to_ddl(found.text, found.references)
         == "struct<`now`: string, `lines`: array<struct<`was`: string>>>"
     )
     row = {"now": "PAID", "lines": [{"was": "NEW"}]}
-    assert registered_reader(registry, "AVRO", registered_avro_reader)(avro_writer(made)(row)) == row
+    assert registered_reader(Registry(url), "AVRO", registered_avro_reader)(avro_writer(made)(row)) == row
