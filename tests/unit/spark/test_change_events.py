@@ -16,7 +16,8 @@ from tests.unit.spark.test_lake_tables import TABLES, ddl
 from pyromq.errors import RemoteProtocolError
 from pyromq.spark.pipelines.change_events import Event, Rows, changes, key_names, read_event, row_ddl, schemas
 from pyromq.spark.pipelines.delta_lake import DeltaLake
-from pyromq.spark.pipelines.lake import DELETED, LakeTable
+from pyromq.spark.pipelines.lake import LakeTable
+from pyromq.spark.pipelines.lake_files import DELETED
 
 KEY = '{"id": 7}'
 KEY_WITH_SCHEMA = json.dumps(

@@ -20,6 +20,7 @@ from pyromq.spark.ddl import parse_type
 from pyromq.spark.pipelines import change_events
 from pyromq.spark.pipelines import lake as lakes
 from pyromq.spark.pipelines.grown_schema import grown, plain
+from pyromq.spark.pipelines.lake_files import DELETED
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
 
 if TYPE_CHECKING:
@@ -111,9 +112,9 @@ def _apply_last(
         events = events.where(f"at > {since.at} OR at = {since.at} AND offset > {since.offset}")
     order = Window.partitionBy(*[f"row.`{key}`" for key in keys]).orderBy(fn.desc("at"), fn.desc("offset"))
     last = events.withColumn("place", fn.row_number().over(order)).where("place = 1")
-    is_deleted = (fn.col("op") == change_events.DELETE).alias(lakes.DELETED)
+    is_deleted = (fn.col("op") == change_events.DELETE).alias(DELETED)
     changes = last.select("row.*", is_deleted).toArrow()
-    wanted = to_arrow_schema(StructType(columns.fields).add(lakes.DELETED, "boolean"), timezone="UTC")
+    wanted = to_arrow_schema(StructType(columns.fields).add(DELETED, "boolean"), timezone="UTC")
     if changes.num_rows or since is not None:
         table.apply(changes.cast(wanted), keys, batch, cleared=since is not None)
 

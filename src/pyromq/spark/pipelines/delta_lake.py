@@ -12,8 +12,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.grown_schema import grown
-from pyromq.spark.pipelines.lake import DELETED
-from pyromq.spark.pipelines.lake_files import DataFile, absolute
+from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,8 +22,7 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.directory_catalog import DirectoryCatalog
 from pyromq.spark.pipelines.grown_schema import grown
-from pyromq.spark.pipelines.lake import DELETED
-from pyromq.spark.pipelines.lake_files import DataFile, absolute, write_files
+from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyromq.spark.pipelines.lake_files import DataFile
 
 PARTITIONS = ("topic", "day", "batch")
-DELETED = "__deleted"
-"""The column that says of a change that its row is gone."""
 PLAIN, DELTA, ICEBERG = FORMATS = ("parquet", "delta", "iceberg")
 _METADATA = {DELTA: "_delta_log", ICEBERG: "metadata"}
 """The directory in a lake that makes it a table."""

@@ -20,6 +20,9 @@ DAY = "date_from_unix_date(cast(floor(unix_millis(timestamp) / 86400000) as int)
 PART = "part"
 """The column that sorts rows into files."""
 
+DELETED = "__deleted"
+"""The column that says of a change that its row is gone."""
+
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _COUNTED = ("timestamp", "offset", "queueId", "batch")
 """Columns whose least and greatest values tables want to know."""
