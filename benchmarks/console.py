@@ -6,7 +6,9 @@ A hundred brokers with ten thousand topics and two thousand groups answer over r
 their own (benchmarks/simulated_cluster.py). The console is another process, which also notes how long its
 event loop was held, and viewers are a third one: each opens a list every few seconds over its own connection
 and holds a live stream. The requests to the cluster are counted where they arrive, without viewers and with
-them. Beside it stands what Apache's dashboard would ask by its source (rocketmq-dashboard 2.1), not run.
+them. With `--browser` Chromium opens the first page with an empty cache, before the viewers come and beside
+them, and for comparison a page that is one line of text. Beside it stands what Apache's dashboard would ask
+by its source (rocketmq-dashboard 2.1), not run.
 """
 
 from __future__ import annotations
@@ -18,20 +20,22 @@ import json
 import os
 import resource
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
 from benchmarks.simulated_cluster import BROKERS_PER_TOPIC, TOPICS_PER_GROUP
 
 from pyromq.apps.serving import serve
+from pyromq.console.security.headers import ALWAYS
 from pyromq.console.server import Console
 from pyromq.console.settings import ConsoleSettings
 
@@ -202,6 +206,24 @@ async def view(plan: Plan, host: str, port: int) -> dict[str, list[float]]:
     return times
 
 
+@contextlib.contextmanager
+def viewers(plan: Plan, host: str, port: int) -> Iterator[subprocess.Popen[str]]:
+    """All of them, in a process of their own; it ends by writing its times."""
+    command = [sys.executable, "-m", "benchmarks.console", "--view", f"{host}:{port}"]
+    command += [f"--viewers={plan.viewers}", f"--seconds={plan.seconds}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def viewed(plan: Plan, host: str, port: int) -> dict[str, list[float]]:
+    with viewers(plan, host, port) as process:
+        times: dict[str, list[float]] = json.loads(process.communicate()[0])
+        return times
+
+
 # ---------------------------------------------------------------------- the run
 
 
@@ -247,34 +269,92 @@ def dashboard_requests_per_minute(plan: Plan) -> dict[str, int]:
     }
 
 
+_PAINTED: Final = """() => new Promise(done => {
+  const told = () => {
+    const page = performance.getEntriesByType('navigation')[0];
+    const first = performance.getEntriesByName('first-contentful-paint')[0].startTime;
+    done([Math.max(first, largest), page.domContentLoadedEventEnd, page.loadEventEnd]);
+  };
+  let largest = 0;
+  new PerformanceObserver(list => {
+    for (const each of list.getEntries()) largest = Math.max(largest, each.startTime);
+    requestAnimationFrame(() => setTimeout(told));
+  }).observe({ type: 'largest-contentful-paint', buffered: true });
+})"""
+"""When the largest thing on a page was painted, when its scripts had run, when all was loaded."""
+
+
 def first_pages(url: str) -> dict[str, dict[str, float]]:
-    """How long Chromium takes for the first page of somebody who was never here: nothing is in its cache."""
+    """How long Chromium takes for a page of somebody who was never here: nothing is in its cache."""
     from playwright.sync_api import sync_playwright
     from tests.support.chromium import chromium
 
-    found: dict[str, list[float]] = {"to its content, ms": [], "to the end of loading, ms": []}
+    found: dict[str, list[float]] = {"painted, ms": [], "scripts have run, ms": [], "all is loaded, ms": []}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for number in range(_OFTEN + 1):
             context = browser.new_context(viewport={"width": 1280, "height": 800})
             page = context.new_page()
-            page.goto(f"{url}c/default/", wait_until="load")
-            times = page.evaluate(
-                "() => { const t = performance.getEntriesByType('navigation')[0];"
-                " return [t.domContentLoadedEventEnd, t.loadEventEnd]; }"
-            )
+            page.goto(url, wait_until="load")
+            times = page.evaluate(_PAINTED)
             context.close()
             if number:  # the browser itself starts with the first one
                 for of_kind, took_ms in zip(found.values(), times, strict=True):
                     of_kind.append(took_ms)
         browser.close()
     return {
-        name: {
-            "p50": round(statistics.median(times), 1),
-            "p95": round(sorted(times)[int(len(times) * 0.95)], 1),
-        }
+        name: {"p50": _percentile(times, 0.5), "p95": _percentile(times, 0.95)}
         for name, times in found.items()
     }
+
+
+def _percentile(times: list[float], share: float) -> float:
+    return round(sorted(times)[int(len(times) * share)], 1)
+
+
+class _OneLine(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        content = b"<!doctype html><title>t</title><link rel=icon href=data:,><p>One line of text."
+        self.send_response(200)
+        for name, value in (
+            ALWAYS | {"Content-Type": "text/html", "Content-Length": str(len(content))}
+        ).items():
+            if name != "Content-Security-Policy":
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[str]:
+    """The address of a page that is as fast as a page can be in this browser on this machine."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _OneLine)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def in_browser(plan: Plan, url: str, host: str, port: int) -> dict[str, dict[str, dict[str, float]]]:
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    with one_line() as bare:
+        found["a line of text"] = first_pages(bare)
+        found["the overview"] = first_pages(f"{url}c/default/")
+        found["the topics"] = first_pages(f"{url}c/default/topics")
+        with viewers(replace(plan, seconds=600.0), host, port):
+            time.sleep(plan.between_s)  # until all of them are there
+            found[f"a line of text, beside {plan.viewers} viewers"] = first_pages(bare)
+            found[f"the overview, beside {plan.viewers} viewers"] = first_pages(f"{url}c/default/")
+    return found
 
 
 def run(plan: Plan, is_apache: bool, with_browser: bool = False) -> dict[str, object]:
@@ -290,23 +370,21 @@ def run(plan: Plan, is_apache: bool, with_browser: bool = False) -> dict[str, ob
         time.sleep(plan.seconds)
         unviewed, quiet, pause = Counter(cluster.ask()), console.ask(), time.perf_counter()
         alone = {path: _alone(console, quiet["cpu_share"], host, int(port), path) for path in LISTS}
-        in_browser = first_pages(console.first) if with_browser else {}
+        pages = in_browser(plan, console.first, host, int(port)) if with_browser else {}
         console.ask()
         unwatched, middle = Counter(cluster.ask()), time.perf_counter()
-        times = asyncio.run(view(plan, host, int(port)))
+        times = viewed(plan, host, int(port))
         watched, busy, ended = Counter(cluster.ask()), console.ask(), time.perf_counter()
     waits = sorted(each for of_list in times.values() for each in of_list)
     return {
         "kind": "Apache" if is_apache else "PyroMQ",
         "processor time of a list, ms": alone,
         "lists opened": len(waits),
-        "p50, ms": round(statistics.median(waits), 1),
-        "p95, ms": round(waits[int(len(waits) * 0.95)], 1),
+        "p50, ms": _percentile(waits, 0.5),
+        "p95, ms": _percentile(waits, 0.95),
         "max, ms": round(waits[-1], 1),
-        "p95 by list, ms": {
-            path: round(sorted(each)[int(len(each) * 0.95)], 1) for path, each in sorted(times.items())
-        },
-        "first page in Chromium": in_browser,
+        "p95 by list, ms": {path: _percentile(each, 0.95) for path, each in sorted(times.items())},
+        "first page in Chromium": pages,
         "requests a minute without viewers": _a_minute(unviewed - first, pause - began),
         "requests a minute with viewers": _a_minute(watched - unwatched, ended - middle),
         "requests by name, with viewers": dict(watched - unwatched),
@@ -358,7 +436,15 @@ def main() -> None:
     parser.add_argument("--browser", action="store_true", help="also open the first page in Chromium")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--view", help=argparse.SUPPRESS)
+    parser.add_argument("--viewers", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.view is not None:
+        host, port = options.view.rsplit(":", 1)
+        plan = Plan(viewers=options.viewers, seconds=options.seconds)
+        _say(json.dumps(asyncio.run(view(plan, host, int(port)))))
+        return
     if options.serve is not None:
         with tempfile.TemporaryDirectory() as home:
             measured = Measured(options.serve, Path(home))

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
+from itertools import chain
 from zlib import crc32
 
 import msgspec
@@ -113,7 +114,40 @@ async def by_key(
 ) -> list[StoredMessage]:
     """Messages with a key, oldest first."""
     found = await _query(cluster, topic, key, limit, begin_ms, end_ms, routed_as, unique=False)
-    return [message for message in found if key in (message.get(KEYS) or "").split(KEY_SEPARATOR)][:limit]
+    return [message for message in found if _has_key(message, key)][:limit]
+
+
+def _has_key(message: StoredMessage, key: str) -> bool:
+    return key in (message.get(KEYS) or "").split(KEY_SEPARATOR)
+
+
+class KeyLook(msgspec.Struct, frozen=True):
+    """The newest messages with a key, newest first. `is_whole` if there are no older ones; else `next_end_ms`
+    is the end to ask with for them, None if the brokers' index cannot tell them apart: it knows seconds."""
+
+    found: list[StoredMessage]
+    is_whole: bool
+    next_end_ms: int | None = None
+
+
+async def newest_by_key(
+    cluster: Cluster, topic: str, key: str, limit: int = 64, end_ms: int = FOREVER_MS
+) -> KeyLook:
+    """The newest messages with a key, stored until `end_ms`; a broker tells at most `limit`."""
+    while True:
+        told = await _told(cluster, topic, key, limit, 0, end_ms, None, unique=False)
+        # Below the oldest of a broker that told as many as it may, it has told nothing.
+        ends = [min(each.store_timestamp for each in found) for count, found in told if count >= limit]
+        untold_ms = max(ends, default=None)
+        every = sorted(
+            chain.from_iterable(found for _, found in told), key=lambda each: -each.store_timestamp
+        )
+        wanted = [each for each in every if each.store_timestamp <= end_ms and _has_key(each, key)]
+        if untold_ms is None or untold_ms >= end_ms:
+            return KeyLook(wanted, is_whole=untold_ms is None)
+        if sure := [each for each in wanted if each.store_timestamp > untold_ms]:
+            return KeyLook(sure, is_whole=False, next_end_ms=untold_ms)
+        end_ms = untold_ms  # their keys only looked alike
 
 
 async def by_unique_key(
@@ -137,6 +171,23 @@ async def _query(
     *,
     unique: bool,
 ) -> list[StoredMessage]:
+    told = await _told(cluster, topic, key, limit, begin_ms, end_ms, routed_as, unique=unique)
+    found = chain.from_iterable(messages for _, messages in told)
+    return sorted(found, key=lambda message: message.store_timestamp)
+
+
+async def _told(
+    cluster: Cluster,
+    topic: str,
+    key: str,
+    limit: int,
+    begin_ms: int,
+    end_ms: int,
+    routed_as: str | None,
+    *,
+    unique: bool,
+) -> list[tuple[int, list[StoredMessage]]]:
+    """What each broker finds: how many records, and the messages in them."""
     request = QueryMessage(
         topic=topic,
         key=key,
@@ -145,12 +196,13 @@ async def _query(
         end_timestamp=end_ms,
         is_unique_key=True if unique else None,
     )
-    found: list[StoredMessage] = []
+    told: list[tuple[int, list[StoredMessage]]] = []
     for address in route_addresses(await cluster.route(routed_as or topic)).values():
         answer = await cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, request)
-        for record in decode_records(answer.body) if answer is not None else ():
-            found += open_message(record)
-    return sorted(found, key=lambda message: message.store_timestamp)
+        if answer is not None:
+            records = decode_records(answer.body)
+            told.append((len(records), [each for record in records for each in open_message(record)]))
+    return told
 
 
 async def at_queue_offset(cluster: Cluster, queue: MessageQueue, offset: int) -> StoredMessage:

@@ -1,19 +1,21 @@
 """Alerts: a webhook is told of each alarm and warning that has stood for a while, and of its end.
 
 The address is in the settings alone, and no answer leads anywhere else: redirects are failures. What cannot
-be told is tried again a few times, then dropped and logged.
+be told is tried again a few times, then dropped and logged. What was told is kept in a file, so that a start
+does not tell it again.
 """
 
 import asyncio
 import logging
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final
 from urllib.error import HTTPError
 
 import msgspec
 
+from pyromq.console.alerts_file import AlertsFile, Key
 from pyromq.console.languages import DEFAULT_LANGUAGE, Texts
 from pyromq.console.watch.values import Problem, Severity, Snapshot
 
@@ -26,18 +28,27 @@ RETRY_S: Final = (1.0, 5.0, 30.0)
 _TIMEOUT_S: Final = 10.0
 _MAX_WAITING: Final = 1000
 _TOLD: Final = (Severity.ALARM, Severity.WARNING)
-
-_Key = tuple[str, str, str, str]
+_SETTLED_MS: Final = 300_000
+"""A watch that has just started does not know every problem yet: what was told before the start has not ended
+because it is not among the first ones."""
 
 
 class Alerts:
     """`look` with every snapshot of every cluster; `run` sends what it found."""
 
-    def __init__(self, post: Post, after_s: float) -> None:
+    def __init__(
+        self, post: Post, after_s: float, file: AlertsFile | None = None, clusters: Container[str] = ()
+    ) -> None:
         self._post = post
         self._after_ms = after_s * 1000
-        self._told: dict[_Key, Problem] = {}
-        self._waiting: deque[bytes] = deque(maxlen=_MAX_WAITING)
+        self._file = file
+        self._told: dict[Key, Problem] = {} if file is None else file.load(clusters)
+        self._unseen = set(self._told)
+        """Told before the start, and not found again so far."""
+        self._first_ms: dict[str, int] = {}
+        """When each cluster was first looked at."""
+        self._waiting: deque[tuple[bytes, dict[Key, Problem]]] = deque(maxlen=_MAX_WAITING)
+        """What to post, and what is told then."""
         self._has_some = asyncio.Event()
         self._texts = Texts(DEFAULT_LANGUAGE)
         self.sent = 0
@@ -59,13 +70,20 @@ class Alerts:
             for key, each in standing.items()
             if key not in self._told and snapshot.at_ms - each.since_ms >= self._after_ms
         }
-        ended = {key: each for key, each in self._told.items() if key[0] == cluster and key not in standing}
+        self._unseen -= standing.keys()
+        if snapshot.at_ms - self._first_ms.setdefault(cluster, snapshot.at_ms) >= _SETTLED_MS:
+            self._unseen = {key for key in self._unseen if key[0] != cluster}
+        ended = {
+            key: each
+            for key, each in self._told.items()
+            if key[0] == cluster and key not in standing and key not in self._unseen
+        }
         if began or ended:
             self._told = {key: each for key, each in self._told.items() if key not in ended} | began
             self._put(cluster, snapshot.at_ms, began, ended)
 
     def _put(
-        self, cluster: str, at_ms: int, began: Mapping[_Key, Problem], ended: Mapping[_Key, Problem]
+        self, cluster: str, at_ms: int, began: Mapping[Key, Problem], ended: Mapping[Key, Problem]
     ) -> None:
         if len(self._waiting) == _MAX_WAITING:
             self.dropped += 1
@@ -78,7 +96,7 @@ class Alerts:
             "began": [_facts(each) for each in began.values()],
             "ended": [_facts(each) for each in ended.values()],
         }
-        self._waiting.append(msgspec.json.encode(content))
+        self._waiting.append((msgspec.json.encode(content), self._told))
         self._has_some.set()
 
     def _sentence(self, problem: Problem) -> str:
@@ -90,7 +108,10 @@ class Alerts:
         while True:
             await self._has_some.wait()
             while self._waiting:
-                await self._send(self._waiting.popleft())
+                content, told = self._waiting.popleft()
+                await self._send(content)
+                if self._file is not None:
+                    await asyncio.to_thread(self._file.save, told)
             self._has_some.clear()
 
     async def _send(self, content: bytes) -> None:

@@ -19,7 +19,7 @@ from pyromq.console.forms import read_form, sent_token
 from pyromq.console.fragments import Fragments
 from pyromq.console.gate import Gate
 from pyromq.console.languages import LANGUAGES, Texts, chosen_language
-from pyromq.console.page import THEMES, Page, answer, redirect, refuse, wants_json
+from pyromq.console.page import THEMES, Page, answer, answer_in_turns, redirect, refuse, wants_json
 from pyromq.console.pages import downloads, login, operation, probes
 from pyromq.console.security.audit import CannotAudit
 from pyromq.console.security.origin import has_token, why_forged
@@ -128,6 +128,7 @@ def _to_login(visit: Visit) -> Response:
 
 def _showing(state: State, page: Page, fragments: Fragments) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
+        await state.turns.wait_for_turn()
         visit = _visit(state, request)
         if page.needs is not None and visit.session is None:
             return _to_login(visit)
@@ -140,12 +141,11 @@ def _showing(state: State, page: Page, fragments: Fragments) -> Callable[[Reques
             return await fragments.answer(visit, page, render)
 
         async def render(seen: Visit) -> Response:
-            await state.turns.wait_for_turn()
             data = await page.show(seen)
             if isinstance(data, Response):
                 return data
             await state.turns.wait_for_turn()
-            return answer(seen, page.template, data, section=page.section, live=page.live)
+            return await answer_in_turns(seen, page, data)
 
         return await _answered(visit, work)
 

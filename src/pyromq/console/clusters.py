@@ -11,6 +11,7 @@ from pyromq.console.guarded import GuardedCluster
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.watch.values import Snapshot
 from pyromq.console.watch.watch import Watch
+from pyromq.remoting.slices import Slices
 
 _MAX_KEPT: Final = 100
 """Lists that are kept at once: their URLs are the viewers' choice."""
@@ -25,6 +26,7 @@ class ShownCluster:
         self.watch = watch
         self._kept: dict[Hashable, list[Any]] = {}
         self._kept_version = -1
+        watch.on_snapshot(lambda _: self._kept.clear())  # the watch frees what only they would hold
 
     def __repr__(self) -> str:
         return f"<ShownCluster {self.name} {self.cluster!r}>"
@@ -48,7 +50,7 @@ class ShownCluster:
 
 
 class Clusters(Mapping[str, ShownCluster]):
-    def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
+    def __init__(self, settings: ConsoleSettings, clock: Clock, turns: Slices) -> None:
         self._shown: dict[str, ShownCluster] = {}
         for name, addresses in settings.cluster_addresses().items():
             cluster = GuardedCluster(
@@ -59,7 +61,7 @@ class Clusters(Mapping[str, ShownCluster]):
                 clock=clock,
             )
             cluster.dialled = settings.dialled()
-            self._shown[name] = ShownCluster(name, cluster, Watch(cluster, name=name))
+            self._shown[name] = ShownCluster(name, cluster, Watch(cluster, name=name, turns=turns))
         self._open = AsyncExitStack()
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from pyromq.console.languages import LANGUAGES
-from pyromq.console.rendering import render, segment
+from pyromq.console.rendering import render, render_in_turns, segment
 from pyromq.console.security.roles import Role
 from pyromq.console.visit import Visit
 
@@ -64,14 +64,23 @@ def answer(
 ) -> Response:
     """The data of a page in the form that was asked for."""
     if wants_json(visit):
-        plain = {key: value for key, value in data.items() if not key.startswith("_")}
-        content = msgspec.json.encode(plain, enc_hook=_plain)
-        return Response(content, status, media_type="application/json")
+        return _json(data, status)
     return Response(
-        render(template, context(visit, section) | {"live": live} | data),
-        status,
-        media_type=HTML,
+        render(template, context(visit, section) | {"live": live} | data), status, media_type=HTML
     )
+
+
+async def answer_in_turns(visit: Visit, page: Page, data: Data) -> Response:
+    """The same for a page that may be long: others have their turns while it is made."""
+    if wants_json(visit):
+        return _json(data)
+    values = context(visit, page.section) | {"live": page.live} | data
+    return Response(await render_in_turns(page.template, values, visit.state.turns), media_type=HTML)
+
+
+def _json(data: Data, status: int = 200) -> Response:
+    plain = {key: value for key, value in data.items() if not key.startswith("_")}
+    return Response(msgspec.json.encode(plain, enc_hook=_plain), status, media_type="application/json")
 
 
 def _plain(value: object) -> object:

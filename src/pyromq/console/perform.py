@@ -96,4 +96,4 @@ async def _surroundings(visit: Visit, operation: Operation) -> Surroundings:
         undone = await asyncio.to_thread(visit.state.audit.intention, operation.id)
         if undone is not None and undone.cluster != visit.cluster_name:
             undone = None
-    return Surroundings(visit.cluster, undone)
+    return Surroundings(visit.cluster, visit.state.store_jobs, visit.person.name, undone)

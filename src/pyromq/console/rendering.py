@@ -7,6 +7,7 @@ There is no way around the escaping: no template says `safe`, and a test holds t
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
@@ -14,11 +15,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pyromq.console.visible import visible
+from pyromq.remoting.slices import Slices
 
 UNKNOWN = "–"
 OPEN_PLACE = "<!-- person -->"
 """What `layout.html` has where a shared page names its viewer; no value can contain it: they are escaped."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_PIECES = 50
+"""So many pieces of a page, about two rows, are made between two looks at the clock."""
 _SPARK_WIDTH, _SPARK_HEIGHT = 96.0, 20.0
 
 
@@ -128,3 +132,14 @@ def compile_all() -> None:
 
 def render(template: str, context: dict[str, Any]) -> str:
     return environment().get_template(template).render(context)
+
+
+async def render_in_turns(template: str, context: dict[str, Any], turns: Slices) -> str:
+    """A page that may have many rows: it is made in as many turns of the loop as it needs."""
+    pieces: list[str] = []
+    made = environment().get_template(template).generate(context)
+    while some := list(islice(made, _PIECES)):
+        pieces += some
+        if turns.is_over():
+            await turns.wait_for_turn()
+    return "".join(pieces)

@@ -29,8 +29,8 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Console:
-    COLLECT_AT: ClassVar[tuple[int, int, int]] = (5_000, 5, 100)
-    """For the garbage collector: pages make many objects, and ten times as many would take 50 ms at once."""
+    COLLECT_AT: ClassVar[tuple[int, int, int]] = (2_000, 5, 100)
+    """For the garbage collector: pages and connections make many objects; a look at 50,000 takes 50 ms."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         """Raises ConfigError if it would listen beyond this machine without users."""

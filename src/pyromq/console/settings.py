@@ -48,6 +48,7 @@ class ConsoleSettings(Settings):
     cluster_tls: bool = setting(False, "Connect to the clusters with TLS.", local=True)
     cluster_trust_path: Path | None = setting(None, "Connect to the clusters with TLS, and check their certificates against those in this file, PEM.")
     checkpoints: str = setting("", "Directories of tables and checkpoints of Spark's streaming queries, separated by commas; the pages of topics compare them with the brokers.", local=True)
+    local_stores: str = setting("", "Store directories of brokers on this machine, separated by commas; administrators see what they hold, and can have them verified.", local=True)
     pipeline_runs: Path = setting(RUNS, "Where runs of `pyromq pipeline` tell of themselves (their --runs).")
     dialled_networks: str = setting("", "Link-local addresses and networks that may be dialled although a name server tells them; others of that kind never are.", local=True)
     timeout_seconds: Seconds = setting(3, "How long a server may take for one request.", check=POSITIVE)
@@ -57,7 +58,7 @@ class ConsoleSettings(Settings):
     webhook_after_seconds: Seconds = setting(30, "A problem is posted when it has stood for this long.", check=NOT_NEGATIVE)
 
     # Users
-    home: Path = setting(Path("~/.pyromq/console"), "The directory of the users file and of the audit log.")
+    home: Path = setting(Path("~/.pyromq/console"), "The directory of the users file, the audit log, and the alerts that were posted.")
     anonymous_role: AnonymousRole = setting("NONE", "What viewers may do without logging in; only on loopback.", local=True)
     user_header: str = setting("", "The header in which trustedProxies name whom they have logged in, such as X-Forwarded-User; roles are those of the users file.", local=True)
     read_only: bool = setting(False, "Leave out every operation that changes something.", local=True)
@@ -101,7 +102,10 @@ class ConsoleSettings(Settings):
             raise ConfigError("accessKey", self.access_key, "to be set together with secretKey")
 
     def checkpoint_directories(self) -> list[Path]:
-        return [Path(each.strip()).expanduser() for each in self.checkpoints.split(",") if each.strip()]
+        return _directories(self.checkpoints)
+
+    def store_directories(self) -> list[Path]:
+        return _directories(self.local_stores)
 
     def masked_names(self) -> list[str]:
         return [each.strip() for each in self.masked_fields.split(",") if each.strip()]
@@ -117,6 +121,10 @@ class ConsoleSettings(Settings):
     @property
     def audit_file(self) -> Path:
         return self.home / "audit.log"
+
+    @property
+    def alerts_file(self) -> Path:
+        return self.home / "alerts.json"
 
     def credentials(self) -> Credentials | None:
         return Credentials(self.access_key, self.secret_key) if self.secret_key else None
@@ -142,3 +150,7 @@ class ConsoleSettings(Settings):
                 raise ConfigError("clusters", entry, "name=host:port;host:port, each name once, of letters, digits, _ . -")
             found[name] = addresses
         return found
+
+
+def _directories(text: str) -> list[Path]:
+    return [Path(each.strip()).expanduser() for each in text.split(",") if each.strip()]

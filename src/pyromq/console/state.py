@@ -7,6 +7,7 @@ from functools import partial
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.console.alerts import Alerts, poster
+from pyromq.console.alerts_file import AlertsFile
 from pyromq.console.clusters import Clusters
 from pyromq.console.masking import Masks
 from pyromq.console.security.attempts import Attempts
@@ -17,6 +18,7 @@ from pyromq.console.security.sessions import Session, Sessions
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.static_files import StaticFiles
+from pyromq.console.store_jobs import StoreJobs
 from pyromq.console.tailing import Readers
 from pyromq.remoting.slices import Slices
 
@@ -30,15 +32,16 @@ class State:
         self.users = users
         self._users_due_s = 0.0
         self.clock: Clock = clock if clock is not None else SystemClock()
-        self.clusters = Clusters(settings, self.clock)
+        self.turns = Slices(self.clock)
+        """Pages and snapshots are made in turns: many at once do not hold the loop together."""
+        self.clusters = Clusters(settings, self.clock, self.turns)
         self.sessions = Sessions(self.clock, settings.session_idle_seconds)
         self.attempts = Attempts(self.clock)
         self.origins = Origins(settings)
         self.static = StaticFiles()
         self.masks = Masks(settings.masked_names())
         self.readers = Readers(self.masks)
-        self.turns = Slices(self.clock)
-        """Pages are made in turns: many that are asked for at once do not hold the loop together."""
+        self.store_jobs = StoreJobs(settings.store_directories(), self.clock)
         self.stream_turns = Slices(self.clock)
         self.is_stopping = False
         self.audit = AuditLog(
@@ -50,7 +53,12 @@ class State:
         self.alerts: Alerts | None = None
         """If the settings have a webhook."""
         if settings.webhook_url:
-            self.alerts = Alerts(poster(settings.webhook_url), settings.webhook_after_seconds)
+            self.alerts = Alerts(
+                poster(settings.webhook_url),
+                settings.webhook_after_seconds,
+                AlertsFile(settings.alerts_file),
+                self.clusters,
+            )
         self._tasks: list[asyncio.Task[None]] = []
         self._named: dict[str, Session] = {}
         self.anonymous: Session | None = None
@@ -98,4 +106,5 @@ class State:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.readers.stop()
+        await self.store_jobs.stop()
         await self.clusters.close()

@@ -13,9 +13,13 @@ from starlette.responses import Response
 
 _KEPT = "public, max-age=31536000, immutable"
 _HASH_CHARACTERS = 12
-SCRIPTS = ("vendor/htmx.min.js", "vendor/hx-sse.min.js")
-"""Joined into one file: htmx starts before an extension that is still loading."""
-FILES = ("app.css", "app.js", "tail.js", "favicon.svg", "vendor/uPlot.iife.min.js", "vendor/uPlot.min.css")
+JOINED = {
+    "console.js": ("vendor/htmx.min.js", "vendor/hx-sse.min.js", "app.js"),
+    "console.css": ("vendor/uPlot.min.css", "app.css"),
+}
+"""What every page needs is one script and one style: a first page waits for two files. Also, htmx would start
+before an extension that is still loading."""
+FILES = ("tail.js", "favicon.svg", "vendor/uPlot.iife.min.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,13 @@ class StaticFile:
 class StaticFiles:
     def __init__(self) -> None:
         root = resources.files("pyromq.console").joinpath("static")
-        contents = {name: root.joinpath(*name.split("/")).read_bytes() for name in FILES}
-        contents["htmx.js"] = b";\n".join(root.joinpath(*name.split("/")).read_bytes() for name in SCRIPTS)
+
+        def read(name: str) -> bytes:
+            return root.joinpath(*name.split("/")).read_bytes()
+
+        contents = {name: read(name) for name in FILES}
+        for name, parts in JOINED.items():
+            contents[name] = (b";\n" if name.endswith(".js") else b"\n").join(map(read, parts))
         self._by_address: dict[str, StaticFile] = {}
         self.addresses: dict[str, str] = {}
         """The address of each file, below /static/."""

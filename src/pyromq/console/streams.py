@@ -26,13 +26,15 @@ def streamed(events: AsyncIterator[bytes]) -> StreamingResponse:
 
 async def ticks(visit: Visit) -> StreamingResponse:
     """An event for each new snapshot: the page fetches itself again, and the server renders it once for
-    all."""
+    all. A page says which one it shows (`seen`), and is not told of that one again."""
     shown = visit.shown
     assert shown is not None
+    seen = visit.request.headers.get("last-event-id", visit.text("seen"))
 
     async def events() -> AsyncIterator[bytes]:
         yield b"retry: 2000\n\n"
-        version, silent_s = -1, 0.0
+        version = int(seen) if seen.isdecimal() and len(seen) < 16 else -1
+        silent_s = 0.0
         while not visit.state.is_stopping:
             if shown.snapshot.version != version:
                 version, silent_s = shown.snapshot.version, 0.0

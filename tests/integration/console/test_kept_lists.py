@@ -101,3 +101,21 @@ async def test_pages_that_are_asked_for_together_are_made_in_turns(scene: Scene)
     found = await asyncio.gather(*(scene.names(f"?q=t{number}") for number in range(6)))
     assert [names[0] for names in found] == ["t00", "t10", "t20", "t30", "t40", "t50"]
     assert scene.state.turns.pauses > 0
+
+
+async def test_a_long_page_is_made_in_many_turns_and_is_the_same_page(scene: Scene) -> None:
+    whole = (await scene.browser.get("/c/default/topics?size=60")).text
+    scene.state.turns = Slices(HastyClock())
+    browser = Browser(make_app(scene.state))
+    assert (await browser.get("/c/default/topics?size=60")).text == whole
+    assert scene.state.turns.pauses > 3
+
+
+async def test_an_old_snapshot_is_let_go_and_what_did_not_change_is_not_made_again(scene: Scene) -> None:
+    await scene.names("?sort=-name")
+    before = scene.shown.snapshot
+    topic = before.topics["t00"]
+    await scene.look()
+    assert scene.shown.snapshot.topics["t00"].brokers is topic.brokers
+    assert scene.shown._kept == {}
+    assert len(before.topics) == 60, "a page that still shows it loses nothing"

@@ -21,6 +21,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.console import rendering
 from pyromq.console.all_pages import PAGES
 from pyromq.console.security.roles import Role
+from pyromq.remoting.slices import Slices
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -122,18 +123,17 @@ async def test_a_refresh_is_rendered_once_for_all_viewers_of_a_role(
     shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendered: list[str] = []
-    render = rendering.render
+    render = rendering.render_in_turns
 
-    def counted(template: str, context: dict[str, Any]) -> str:
-        if template != "person.html":
-            rendered.append(template)
-        return render(template, context)
+    async def counted(template: str, context: dict[str, Any], turns: Slices) -> str:
+        rendered.append(template)
+        return await render(template, context, turns)
 
     async def nothing() -> None:
         """The snapshot stays the same."""
 
     monkeypatch.setattr(shown.state.clusters["default"].watch, "publish", nothing)
-    monkeypatch.setattr("pyromq.console.page.render", counted)
+    monkeypatch.setattr("pyromq.console.page.render_in_turns", counted)
     pages = []
     for role in (Role.VIEWER, Role.VIEWER, Role.ADMIN):
         browser = await shown.browser(role)

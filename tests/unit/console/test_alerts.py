@@ -5,7 +5,9 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.support.replicas import until
 
 from pyromq.console import alerts as alerting
 from pyromq.console.alerts import Alerts, poster
+from pyromq.console.alerts_file import AlertsFile
 from pyromq.console.watch.values import Problem, Severity, Snapshot
 
 ALARM = Problem("broker-silent", Severity.ALARM, "broker", "broker-a/0", {"problem": "no answer"}, 1000)
@@ -20,7 +23,7 @@ NOTE = Problem("group-unread", Severity.NOTE, "group", "g", {"lag": 3}, 1000)
 
 
 def told(alerts: Alerts) -> list[Any]:
-    found = [json.loads(each) for each in alerts._waiting]
+    found = [json.loads(content) for content, _ in alerts._waiting]
     alerts._waiting.clear()
     return found
 
@@ -69,6 +72,52 @@ async def test_what_cannot_be_sent_is_tried_again_and_then_dropped(monkeypatch: 
     await until(lambda: alerts.sent)
     sending.cancel()
     assert (len(tries), alerts.dropped, alerts.problem) == (4, 1, "")
+
+
+async def test_a_start_does_not_tell_again_what_still_stands_and_tells_what_ended_meanwhile(
+    tmp_path: Path,
+) -> None:
+    file = AlertsFile(tmp_path / "alerts.json")
+    fault = Problem("store-fault", Severity.ALARM, "broker", "b/0", {"fault": "disk"}, 1000)
+    before = Alerts(lambda content: None, 0.0, file, ["prod"])
+    before.look("prod", snapshot(2000, ALARM, fault))
+    before.look("gone", snapshot(2000, ALARM))
+    sending = asyncio.create_task(before.run())
+    await until(lambda: before.sent == 2)
+    await until(lambda: len(file.load(["prod", "gone"])) == 3)
+    sending.cancel()
+
+    after = Alerts(lambda content: None, 0.0, file, ["prod"])
+    after.look("prod", snapshot(10_000))  # the watch knows little yet
+    after.look("prod", snapshot(20_000, replace(ALARM, since_ms=15_000)))
+    assert told(after) == []
+    after.look("prod", snapshot(309_999, ALARM))
+    assert told(after) == []
+    after.look("prod", snapshot(310_000, ALARM))
+    (ended,) = told(after)
+    assert (ended["began"], [each["name"] for each in ended["ended"]]) == ([], ["b/0"])
+    assert ended["ended"][0]["sinceMs"] == 1000
+    after.look("prod", snapshot(311_000))
+    assert [each["name"] for each in told(after)[0]["ended"]] == ["broker-a/0"]
+
+
+async def test_an_alert_that_was_not_posted_yet_is_told_after_a_start(tmp_path: Path) -> None:
+    file = AlertsFile(tmp_path / "alerts.json")
+    before = Alerts(lambda content: None, 0.0, file, ["prod"])
+    before.look("prod", snapshot(2000, ALARM))  # and it is killed before it posts
+    after = Alerts(lambda content: None, 0.0, file, ["prod"])
+    after.look("prod", snapshot(3000, ALARM))
+    assert len(told(after)) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{}", '[{"cluster": 1}]'])
+def test_a_file_that_makes_no_sense_is_no_reason_to_stop(tmp_path: Path, content: str) -> None:
+    (tmp_path / "alerts.json").write_text(content)
+    assert AlertsFile(tmp_path / "alerts.json").load(["prod"]) == {}
+    (tmp_path / "file").touch()
+    nowhere = AlertsFile(tmp_path / "file" / "alerts.json")
+    assert nowhere.load(["prod"]) == {}
+    nowhere.save({("prod", ALARM.kind, ALARM.about, ALARM.name): ALARM})
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """Who gets in, and what every answer carries; without a cluster, which these pages never reach."""
 
 import asyncio
+import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
@@ -20,8 +22,11 @@ from pyromq.console.security.users import Users
 from pyromq.console.server import Console
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
+from pyromq.console.streams import ticks
+from pyromq.console.visit import Visit
 from pyromq.console.watch.values import BrokerView, GoneBroker, Problem, Severity, Snapshot, Told, TopicView
 from pyromq.errors import ConfigError
+from pyromq.remoting.slices import Slices
 
 PASSWORD = "correct horse battery"
 PLACES = {
@@ -92,7 +97,7 @@ async def test_every_answer_has_the_headers(state: State, path: str) -> None:
 
 async def test_static_files_are_kept_for_ever_and_compressed(state: State) -> None:
     browser = Browser(make_app(state))
-    name = f"/static/{state.static.addresses['app.css']}"
+    name = f"/static/{state.static.addresses['console.css']}"
     packed = await browser.get(name, accept_encoding="gzip, br")
     assert packed.headers["content-encoding"] == "gzip"
     assert "immutable" in packed.headers["cache-control"]
@@ -334,14 +339,13 @@ async def test_a_live_page_is_rendered_once_for_everybody_and_names_each_person(
     watch = state.clusters["default"].watch
     watch.snapshot = Snapshot(1, 1, topics={hostile: topic})
     rendered: list[str] = []
-    render = rendering.render
+    render = rendering.render_in_turns
 
-    def counted(template: str, context: dict[str, Any]) -> str:
-        if template != "person.html":
-            rendered.append(template)
-        return render(template, context)
+    async def counted(template: str, context: dict[str, Any], turns: Slices) -> str:
+        rendered.append(template)
+        return await render(template, context, turns)
 
-    monkeypatch.setattr("pyromq.console.page.render", counted)
+    monkeypatch.setattr("pyromq.console.page.render_in_turns", counted)
     app = make_app(state)
 
     async def look(name: str, **headers: str) -> str:
@@ -420,3 +424,54 @@ async def test_a_proxy_that_logs_people_in_names_them_and_the_users_file_says_wh
     assert (await browser.get("/me", x_user="viewer")).status == 303
     elsewhere = Browser(make_app(state), client="192.0.2.7", host="127.0.0.1:8088")
     assert (await elsewhere.get("/me", x_user="admin")).status in (303, 421)
+
+
+async def test_of_many_brokers_the_overview_shows_the_silent_and_the_fullest(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    brokers = [
+        BrokerView(
+            "c",
+            f"b{n:02}",
+            0,
+            f"h:{n}",
+            is_master=True,
+            told=Told(1, "silent" * (n == 3)),
+            disk_ratio=n / 100,
+        )
+        for n in range(30)
+    ]
+    watch = state.clusters["default"].watch
+    watch.snapshot = Snapshot(1, 1, brokers=tuple(brokers))
+    admin = await logged_in(state)
+    text = (await admin.get("/c/default/")).text
+    assert "All 30 brokers" in text
+    shown = re.findall(r'href="/c/default/brokers/(b\d\d)/0">b\d\d/0</a></th>', text)
+    assert shown == ["b03", *(f"b{n:02}" for n in range(29, 10, -1))]
+    assert len((await admin.get_json("/c/default/")).json["brokers"]) == 30
+    watch.snapshot = Snapshot(2, 2, brokers=tuple(brokers[:20]))
+    assert "All 20 brokers" not in (await admin.get("/c/default/")).text
+
+
+async def test_a_page_is_not_told_of_the_snapshot_that_it_shows(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    state.clusters["default"].watch.snapshot = Snapshot(1000, 7)
+    admin = await logged_in(state)
+    assert 'hx-sse:connect="/c/default/live?seen=7"' in (await admin.get("/c/default/")).text
+    for query, header, is_told in (
+        ("", "", True),
+        ("?seen=7", "", False),
+        ("?seen=6", "", True),
+        ("?seen=6", "7", False),
+        ("?seen=x", "", True),
+    ):
+        visit = SimpleNamespace(
+            shown=state.clusters["default"],
+            state=state,
+            text=lambda name, query=query: query.removeprefix(f"?{name}="),
+            request=SimpleNamespace(headers={"last-event-id": header} if header else {}),
+        )
+        events = (await ticks(cast(Visit, visit))).body_iterator
+        assert await anext(events) == b"retry: 2000\n\n"
+        state.is_stopping = not is_told
+        assert (b"event: tick" in bytes(await anext(events))) == is_told
+        state.is_stopping = False

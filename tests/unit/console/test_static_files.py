@@ -49,13 +49,20 @@ def test_no_template_goes_around_the_escaping() -> None:
         assert "Markup(" not in text, path
 
 
-def test_names_have_a_hash_of_the_content_and_htmx_is_one_file() -> None:
+def test_names_have_a_hash_of_the_content_and_pages_need_one_script_and_one_style() -> None:
     files = StaticFiles()
-    assert re.fullmatch(r"app\.[0-9a-f]{12}\.css", files.addresses["app.css"])
-    joined = files._by_address[files.addresses["htmx.js"]]
+    assert re.fullmatch(r"console\.[0-9a-f]{12}\.css", files.addresses["console.css"])
+    joined = files._by_address[files.addresses["console.js"]]
     parts = [(VENDOR / name).read_bytes() for name in ("htmx.min.js", "hx-sse.min.js")]
-    assert joined.content == b";\n".join(parts)
+    assert joined.content == b";\n".join([*parts, (CONSOLE / "static" / "app.js").read_bytes()])
     assert gzip.decompress(joined.packed) == joined.content
+    layout = (CONSOLE / "templates" / "layout.html").read_text()
+    assert re.findall(r"static\['([^']+)'\]", layout) == [
+        "favicon.svg",
+        "console.css",
+        "console.js",
+        "uPlot.iife.min.js",
+    ]
 
 
 def test_the_package_has_every_file_of_the_console() -> None:

@@ -12,6 +12,7 @@ from pyromq.console.operations.groups import DeleteGroup, PutGroup
 from pyromq.console.operations.messages import Redeliver, ResendLetters, SendAgain, SendMessage
 from pyromq.console.operations.offsets import CloneOffsets, ResetOffsets, UndoReset
 from pyromq.console.operations.operation import Operation
+from pyromq.console.operations.stores import VerifyStore
 from pyromq.console.operations.topics import DeleteTopic, DeleteTopics, PutTopic
 
 OPERATIONS: dict[str, type[Operation]] = {
@@ -34,6 +35,7 @@ OPERATIONS: dict[str, type[Operation]] = {
         CleanBroker,
         SetOnNameServers,
         PutEntry,
+        VerifyStore,
         CreateUser,
         ChangeUser,
         DeleteUser,

@@ -12,6 +12,7 @@ import msgspec
 from pyromq.admin.cluster import Cluster
 from pyromq.console.security.audit import Entry
 from pyromq.console.security.roles import Role
+from pyromq.console.store_jobs import StoreJobs
 
 Row = dict[str, Any]
 
@@ -39,6 +40,8 @@ class Surroundings(msgspec.Struct):
     """What an operation may use."""
 
     cluster: Cluster
+    store_jobs: StoreJobs
+    person: str
     undone: Entry | None = None
     """For an undo: the line of the audit log that announced what is undone."""
 

@@ -90,16 +90,18 @@ async def show(visit: Visit) -> Data:
 async def _named(visit: Visit, topic: str, form: dict[str, Any]) -> Data:
     if form["id"]:
         found = [await messages.by_id(visit.cluster, topic, form["id"])]
-        stop = "end"
+        stop, go_on = "end", ""
     else:
-        found = await messages.by_key(visit.cluster, topic, form["key"], _KEYS_PER_PAGE)
-        stop = "rows" if len(found) >= _KEYS_PER_PAGE else "end"
+        end_ms = visit.number("at", messages.FOREVER_MS) or 0
+        look = await messages.newest_by_key(visit.cluster, topic, form["key"], _KEYS_PER_PAGE, end_ms)
+        found, stop = look.found, "end" if look.is_whole else "rows"
+        go_on = "" if look.next_end_ms is None else str(look.next_end_ms)
     reads = visit.person.reads_bodies
     if reads:
         await audit_look(visit, topic, len(found))
     brokers = {view.address: view.name for view in visit.snapshot.brokers}
     rows = [row_of(brokers.get(str(each.store_host), ""), each, visit.body_of(each)) for each in found]
-    return {"messages": rows, "seen": len(found), "stop": stop}
+    return {"messages": rows, "seen": len(found), "stop": stop, "go_on": go_on}
 
 
 async def audit_look(visit: Visit, topic: str, count: int) -> None:

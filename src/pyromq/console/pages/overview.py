@@ -1,14 +1,19 @@
 """The first page of a cluster: what is wrong, then how much goes through it."""
 
+from collections.abc import Sequence
+from heapq import nsmallest
+
 from pyromq.console.charts import chart, span_of
 from pyromq.console.listing import Key, listed
 from pyromq.console.page import Data
 from pyromq.console.pages.topics import known_topics
 from pyromq.console.visit import Visit
-from pyromq.console.watch.values import Problem, Severity
+from pyromq.console.watch.values import BrokerView, Problem, Severity
 
 _SHOWN = 20
 """More problems than these are on their own page."""
+_BROKERS_SHOWN = 20
+"""Of more brokers than these, the page shows so many: silent ones, then those with the fullest disks."""
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 _KEYS: dict[str, Key[Problem]] = {
     "severity": lambda problem: (_ORDER[problem.severity], -problem.since_ms),
@@ -31,11 +36,20 @@ async def show(visit: Visit) -> Data:
         "topics": len(known_topics(shown, with_system=False)),
         "groups": sum(not group.is_system for group in snapshot.groups.values()),
         "brokers": snapshot.brokers,
+        "_worst_brokers": _worst(snapshot.brokers),
         "name_servers": snapshot.name_servers,
         "chart": chart(visit, span_s, ("cluster", "", "in"), ("cluster", "", "out")),
         "lag_chart": chart(visit, span_s, ("cluster", "", "lag")),
         "span": visit.text("span", "1h"),
     }
+
+
+def _worst(brokers: Sequence[BrokerView]) -> Sequence[BrokerView]:
+    if len(brokers) <= _BROKERS_SHOWN:
+        return brokers
+    return nsmallest(
+        _BROKERS_SHOWN, brokers, key=lambda each: (each.told.is_answering, -(each.disk_ratio or 0.0))
+    )
 
 
 async def problems(visit: Visit) -> Data:

@@ -1,6 +1,5 @@
 """The list of topics, from the snapshot: opening it asks nobody anything."""
 
-from pyromq.admin.topics import is_derived
 from pyromq.console.clusters import ShownCluster
 from pyromq.console.listing import Key, listed
 from pyromq.console.page import Data
@@ -20,7 +19,7 @@ KEYS: dict[str, Key[TopicView]] = {
 
 def is_own(topic: TopicView) -> bool:
     """Whether people made it: neither the brokers nor a group's retries and dead letters did."""
-    return not topic.is_system and not is_derived(topic.name)
+    return not (topic.is_system or topic.is_derived)
 
 
 def known_topics(shown: ShownCluster, *, with_system: bool) -> list[TopicView]:

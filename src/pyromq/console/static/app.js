@@ -5,18 +5,31 @@
   const LOST_MS = 20000;
   let lastTick = Date.now();
 
+  // One for all times of a page: to make one takes longer than to format a hundred times.
+  const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "short", timeStyle: "medium" });
   function localTimes(root) {
     for (const each of root.querySelectorAll("time[data-ms]")) {
       const at = new Date(Number(each.dataset.ms));
-      if (!isNaN(at)) each.textContent = at.toLocaleString(document.documentElement.lang, { dateStyle: "short", timeStyle: "medium" });
+      if (!isNaN(at)) each.textContent = format.format(at);
     }
+  }
+
+  // Charts are drawn after the rest is painted, and only pages that have some load what draws them.
+  let plots = null;
+  function loadPlots() {
+    plots = document.createElement("script");
+    plots.src = body.dataset.plots;
+    plots.addEventListener("load", () => charts(document));
+    requestAnimationFrame(() => setTimeout(() => document.head.append(plots)));
   }
 
   const drawn = new WeakMap();
   function charts(root) {
-    if (!window.uPlot) return;
+    const boxes = root.querySelectorAll(".chart[data-chart]");
+    if (!boxes.length) return;
+    if (!window.uPlot) { if (!plots) loadPlots(); return; }
     const colours = getComputedStyle(document.documentElement);
-    for (const box of root.querySelectorAll(".chart[data-chart]")) {
+    for (const box of boxes) {
       if (drawn.get(box) === box.dataset.chart && box.firstChild) continue;
       drawn.set(box, box.dataset.chart);
       const data = JSON.parse(box.dataset.chart);

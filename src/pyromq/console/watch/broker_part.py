@@ -91,6 +91,10 @@ class BrokerPart:
     def __repr__(self) -> str:
         return f"<BrokerPart {self.member.broker_name} {self.source} topics={len(self.topics)}>"
 
+    def has_nothing_yet(self) -> bool:
+        """Whether its next figures are all it has, and not only what changed."""
+        return self.version is None and self.source is not Source.APACHE
+
     def forget_lists(self) -> None:
         """Another broker of the group tells them from now on."""
         self.topics, self.pairs, self.groups = {}, {}, {}

@@ -6,7 +6,7 @@ those of brokers, groups, busy topics and open pages.
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -122,8 +122,5 @@ class Histories(Generic[K]):
             history = self._histories[key] = History()
         history.put(at_s, value)
 
-    def keep(self, keys: Iterable[K]) -> None:
-        """Forget all others."""
-        wanted = set(keys)
-        for gone in self._histories.keys() - wanted:
-            del self._histories[gone]
+    def forget(self, key: K) -> None:
+        self._histories.pop(key, None)

@@ -1,10 +1,11 @@
 """Joins the parts that brokers told into topics and groups over the whole cluster. Pure, and in slices."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 import msgspec
 
+from pyromq.admin.topics import is_derived
 from pyromq.console.watch.broker_part import BrokerPart, PairPart, TopicPart
 from pyromq.console.watch.forecast import LagForecast, LossClock
 from pyromq.console.watch.values import GroupState, GroupTopicView, GroupView, Told, TopicView
@@ -133,14 +134,21 @@ class Joined:
             read.groups[group] = read.groups.get(group, 0) + pair.lag
             read.out_per_s = plus(read.out_per_s, pair.out_per_s)
 
-    def take_topic(self, name: str, system: frozenset[str], trend: tuple[float, ...]) -> TopicView:
+    def take_topic(
+        self, name: str, system: frozenset[str], trend: tuple[float, ...], before: TopicView | None
+    ) -> TopicView:
+        """`before` is the view of the last snapshot: what is the same is not made again."""
         found = self.topics.pop(name)
         worst = max(found.groups, key=found.groups.__getitem__, default=None)
+        brokers, groups = found.brokers, tuple(sorted(found.groups))
+        if before is not None:
+            brokers = before.brokers if before.brokers == brokers else brokers
+            groups = before.groups if before.groups == groups else groups
         return TopicView(
             name=name,
             kind=found.kind,
             is_system=is_system_topic(name, system),
-            brokers=found.brokers,
+            brokers=brokers,
             read_queues=found.read,
             write_queues=found.write,
             perm=found.perm,
@@ -149,9 +157,10 @@ class Joined:
             messages=found.held,
             worst_lag=None if worst is None else found.groups[worst],
             worst_group=worst,
-            groups=tuple(sorted(found.groups)),
+            groups=groups,
             trend=trend,
             told=Told(found.at_ms, found.problem),
+            is_derived=is_derived(name),
         )
 
     def take_group(
@@ -217,9 +226,12 @@ def plus(one: T | None, other: T | None) -> T | None:
     return one + other  # type: ignore[operator, no-any-return]
 
 
-def _chunks(table: Mapping[K, V]) -> list[list[tuple[K, V]]]:
-    items = list(table.items())
-    return [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
+def _chunks(table: Mapping[K, V]) -> Iterator[Iterable[tuple[K, V]]]:
+    """Of the table as it is now. There is no list of pairs: the garbage collector would look at each."""
+    keys, values = list(table), list(table.values())
+    for start in range(0, len(keys), _CHUNK):
+        end = start + _CHUNK
+        yield zip(keys[start:end], values[start:end], strict=True)
 
 
 def is_system_topic(name: str, system: frozenset[str]) -> bool:

@@ -123,15 +123,19 @@ class Standing:
     def __init__(self) -> None:
         self._since_ms: dict[tuple[str, str, str], int] = {}
 
-    def dated(self, found: Iterable[Problem], now_ms: int) -> tuple[Problem, ...]:
-        """The problems with the time when each was first seen, the worst and then the newest first."""
-        before, self._since_ms = self._since_ms, {}
-        dated = []
+    def dated(self, found: Iterable[Problem], now_ms: int) -> Iterator[Problem]:
+        """The problems with the time when each was first seen; all others are forgotten."""
+        since_ms: dict[tuple[str, str, str], int] = {}
         for problem in found:
             key = problem.kind, problem.about, problem.name
-            since_ms = self._since_ms[key] = before.get(key, now_ms)
-            dated.append(replace(problem, since_ms=since_ms))
-        return tuple(sorted(dated, key=lambda each: (_ORDER[each.severity], -each.since_ms, each.name)))
+            since_ms[key] = self._since_ms.get(key, now_ms)
+            yield replace(problem, since_ms=since_ms[key])
+        self._since_ms = since_ms
+
+
+def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """The worst, and then the newest."""
+    return tuple(sorted(problems, key=lambda each: (_ORDER[each.severity], -each.since_ms, each.name)))
 
 
 def _problem(kind: str, severity: Severity, about: str, name: str, **values: str | int | float) -> Problem:

@@ -130,6 +130,8 @@ class TopicView(msgspec.Struct, frozen=True, gc=False):
     trend: tuple[float, ...] = ()
     """Messages in per second, oldest first; only of busy and of open topics."""
     told: Told = Told()
+    is_derived: bool = False
+    """The retries or dead letters of a group."""
 
     @property
     def queues(self) -> int:

@@ -6,7 +6,7 @@ delays nobody. What was told is joined into a `Snapshot`, at most once a second.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
@@ -75,6 +75,8 @@ _AT_ONCE: Final = 32
 _TICK_S: Final = 0.025
 _STARTED_AT_ONCE: Final = 2
 """So many questions are started in a turn: answers that arrive together hold the loop together."""
+_LARGE_AT_ONCE: Final = 6
+"""The first answer of a broker has everything, and takes milliseconds to digest."""
 _PUBLISH_S: Final = 1.0
 _MAX_PUBLISH_S: Final = 5.0
 _MAX_LOAD: Final = 0.05
@@ -84,6 +86,8 @@ _FORECAST_S: Final = 30.0
 _FORECAST_SPAN_S: Final = 900.0
 _TREND_POINTS: Final = 30
 _BUSY_TOPICS: Final = 500
+_FREED: Final = 100
+"""So many views are freed between two looks at the clock."""
 _MAX_HISTORIES: Final = 8000
 
 
@@ -91,9 +95,16 @@ class _Question:
     """One question to one server, asked again and again; the first wait differs from server to server, so
     that they are not all asked at the same time."""
 
-    def __init__(self, key: tuple[str, str], ask: Callable[[], Awaitable[None]], every_s: float) -> None:
+    def __init__(
+        self,
+        key: tuple[str, str],
+        ask: Callable[[], Awaitable[None]],
+        every_s: float,
+        is_large: Callable[[], bool],
+    ) -> None:
         self.key = key
         self.ask = ask
+        self.is_large = is_large
         self.every_s = every_s
         self.due_s = 0.0
         self.failures = 0
@@ -121,14 +132,20 @@ class Watch:
     """`async with Watch(cluster) as watch:` and `watch.run()` in a task; `watch.snapshot` is the latest."""
 
     def __init__(
-        self, cluster: Cluster, *, pace: Pace | None = None, clock: Clock | None = None, name: str = ""
+        self,
+        cluster: Cluster,
+        *,
+        pace: Pace | None = None,
+        clock: Clock | None = None,
+        name: str = "",
+        turns: Slices | None = None,
     ) -> None:
         self.name = name
         self.pace = pace or Pace()
         self._cluster = cluster
         self._clock = clock or cluster.clock
         self._aside = Aside(cluster)
-        self._slices = Slices(self._clock)
+        self._slices = turns or Slices(self._clock)
         self._resources = AsyncExitStack()
         self._servers = {address: _NameServer(address) for address in cluster.name_servers}
         self._parts: dict[str, BrokerPart] = {}
@@ -238,6 +255,9 @@ class Watch:
         now_s = self._clock.monotonic()
         started: list[asyncio.Task[None]] = []
         due = [each for each in self._questions.values() if each.due_s <= now_s and each.task is None]
+        running = sum(each.task is not None and each.is_large() for each in self._questions.values())
+        if running >= _LARGE_AT_ONCE:
+            due = [each for each in due if not each.is_large()]
         for question in nsmallest(_STARTED_AT_ONCE, due, key=lambda each: each.due_s):
             question.task = asyncio.create_task(self._ask(question), name=f"console {question.key}")
             started.append(question.task)
@@ -261,10 +281,17 @@ class Watch:
                 question.task = None
                 self._is_changed = True
 
-    def _add(self, address: str, what: str, ask: Callable[[], Awaitable[None]], every_s: float) -> None:
+    def _add(
+        self,
+        address: str,
+        what: str,
+        ask: Callable[[], Awaitable[None]],
+        every_s: float,
+        is_large: Callable[[], bool] = lambda: False,
+    ) -> None:
         key = address, what
         if key not in self._questions:
-            self._questions[key] = _Question(key, ask, every_s)
+            self._questions[key] = _Question(key, ask, every_s, is_large)
 
     def _drop(self, address: str, *what: str) -> None:
         for key in [each for each in self._questions if each[0] == address and (not what or each[1] in what)]:
@@ -318,17 +345,22 @@ class Watch:
                 part = self._parts[address] = BrokerPart(member)
                 self._add(address, "runtime", self._ask_runtime(part), self.pace.runtime_s)
             part.member = member
+        tellers = self._tellers()
         for address, part in self._parts.items():
-            if part.member == self._teller(part.member.broker_name):
-                self._add(address, "lists", self._ask_lists(part), self.pace.figures_s)
+            if part.member == tellers[part.member.broker_name]:
+                self._add(address, "lists", self._ask_lists(part), self.pace.figures_s, part.has_nothing_yet)
             elif (address, "lists") in self._questions:
                 self._drop(address, "lists", *_APACHE)
                 part.forget_lists()
 
-    def _teller(self, broker_name: str) -> BrokerMember | None:
-        """Who tells the lists of a broker group: its master or, without one, its first replica."""
-        members = [part.member for part in self._parts.values() if part.member.broker_name == broker_name]
-        return min(members, key=lambda member: member.broker_id, default=None)
+    def _tellers(self) -> dict[str, BrokerMember]:
+        """Who tells the lists of each broker group: its master or, without one, its first replica."""
+        found: dict[str, BrokerMember] = {}
+        for part in self._parts.values():
+            member = part.member
+            if member.broker_id < found.setdefault(member.broker_name, member).broker_id:
+                found[member.broker_name] = member
+        return found
 
     # Brokers
 
@@ -406,18 +438,20 @@ class Watch:
         ]
         async for group in spread(groups.values()):
             found += problems.of_group(group, now_ms)
+        standing = [each async for each in spread(self._standing.dated(found, now_ms))]
         await self._slices.wait_for_turn()
         in_per_s = _sum(view.in_per_s for view in brokers if view.is_master)
         out_per_s = _sum(view.out_per_s for view in brokers if view.is_master)
+        before = self.snapshot
         self.snapshot = Snapshot(
             at_ms=now_ms,
-            version=self.snapshot.version + 1,
+            version=before.version + 1,
             brokers=brokers,
             gone=gone,
             topics=MappingProxyType(topic_views),
             groups=MappingProxyType(groups),
             name_servers=servers,
-            problems=self._standing.dated(found, now_ms),
+            problems=problems.worst_first(standing),
             in_per_s=in_per_s,
             out_per_s=out_per_s,
         )
@@ -427,6 +461,15 @@ class Watch:
         self._published.set()
         for listener in self._listeners:
             listener(self.snapshot)
+        await self._let_go(before)
+        await self._forget_histories()
+
+    async def _let_go(self, snapshot: Snapshot) -> None:
+        """Free the views of an old snapshot, some in each turn: ten thousand at once take a while."""
+        views: list[object] = [*snapshot.topics.values(), *snapshot.groups.values()]
+        del snapshot
+        async for _ in self._slices.spread(range(0, len(views), _FREED)):
+            del views[-_FREED:]
 
     def _in_order(self) -> list[BrokerPart]:
         return sorted(
@@ -462,12 +505,16 @@ class Watch:
         views: dict[str, TopicView] = {}
         now_s, at_s = self._clock.monotonic(), now_ms / 1000
         self._open_topics = {name: until for name, until in self._open_topics.items() if until > now_s}
+        busy: list[TopicView] = []
+        before = self.snapshot.topics
         async for name in self._slices.spread(sorted(joined.topics)):
             history = self._histories.get(("topic", name, "in"))
-            views[name] = joined.take_topic(name, system, _trend(history))
+            view = views[name] = joined.take_topic(name, system, _trend(history), before.get(name))
+            if view.in_per_s:
+                busy.append(view)
         await self._slices.wait_for_turn()
-        busy = nlargest(_BUSY_TOPICS, views.values(), key=lambda view: view.in_per_s or 0.0)
-        remembered = {view.name for view in busy if view.in_per_s} | self._open_topics.keys()
+        busiest = nlargest(_BUSY_TOPICS, busy, key=lambda view: view.in_per_s or 0.0)
+        remembered = {view.name for view in busiest} | self._open_topics.keys()
         async for name in self._slices.spread(remembered & views.keys()):
             for figure, value in (("in", views[name].in_per_s), ("out", views[name].out_per_s)):
                 if value is not None:
@@ -551,13 +598,22 @@ class Watch:
         ):
             if value is not None:
                 self._histories.put(("cluster", "", figure), at_s, value)
+
+    async def _forget_histories(self) -> None:
+        """Now and then, those of what is not there any more."""
+        snapshot = self.snapshot
         if snapshot.version % 60 == 0:
-            brokers = {("broker", view.key) for view in snapshot.brokers}
-            groups = {("group", name) for name in snapshot.groups}
-            kept = brokers | groups | {("topic", name) for name in snapshot.topics} | {("cluster", "")}
-            keys = {view.key for view in snapshot.brokers}
-            self._full_disks = {key: each for key, each in self._full_disks.items() if key in keys}
-            self._histories.keep(key for key in self._histories if key[:2] in kept)
+            brokers = {view.key for view in snapshot.brokers}
+            self._full_disks = {key: each for key, each in self._full_disks.items() if key in brokers}
+            known: dict[str, Collection[str]] = {
+                "broker": brokers,
+                "group": snapshot.groups,
+                "topic": snapshot.topics,
+                "cluster": ("",),
+            }
+            async for key in self._slices.spread(list(self._histories)):
+                if key[1] not in known[key[0]]:
+                    self._histories.forget(key)
 
 
 _ASIDE: Final = ("offsets", "lags")

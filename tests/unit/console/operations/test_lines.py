@@ -20,6 +20,7 @@ from pyromq.console.operations.groups import DeleteGroup, PutGroup
 from pyromq.console.operations.messages import Redeliver, SendAgain, SendMessage
 from pyromq.console.operations.offsets import CloneOffsets, ResetOffsets, moment_ms
 from pyromq.console.operations.operation import Operation
+from pyromq.console.operations.stores import VerifyStore
 from pyromq.console.operations.topics import DeleteTopic, DeleteTopics, PutTopic
 from pyromq.console.pages.spark import commands
 from pyromq.errors import ConfigError
@@ -52,6 +53,7 @@ SAMPLES: list[Operation] = [
     SetOnNameServers(key="k", value="v"),
     PutEntry(namespace="n", key="k", value="v"),
     PutEntry(namespace="n", key="k"),
+    VerifyStore(directory="/"),
     CreateUser(user="ada", password="geheim", user_type="Super"),
     ChangeUser(user="ada", password="geheim", user_status="disable"),
     ChangeUser(user="ada", user_type="Normal"),
@@ -63,15 +65,20 @@ SAMPLES: list[Operation] = [
 
 
 @pytest.mark.parametrize("operation", SAMPLES, ids=lambda each: each.NAME)
-def test_a_line_is_one_that_mqadmin_accepts(operation: Operation) -> None:
+def test_a_line_is_one_that_its_command_accepts(operation: Operation) -> None:
     lines = operation.line(NAMESRV).splitlines()
     assert lines
     for line in lines:
-        program, command, *arguments = shlex.split(line)
-        assert program == "mqadmin"
-        found = mqadmin.get_command(click.Context(mqadmin), command)
-        assert found is not None, command
-        found.make_context(command, arguments)
+        assert_accepted(line)
+
+
+def assert_accepted(line: str) -> None:
+    program, *words = shlex.split(line)
+    found: click.Command | None = {"mqadmin": mqadmin, "pyromq": COMMANDS}[program]
+    while isinstance(found, click.Group):
+        found = found.get_command(click.Context(found), words.pop(0))
+    assert found is not None, line
+    found.make_context(found.name, words)
 
 
 @pytest.mark.parametrize("operation", [each for each in SAMPLES if each.SECRET], ids=lambda each: each.NAME)
@@ -86,13 +93,8 @@ def test_every_operation_has_a_line_or_mqadmin_cannot_do_it() -> None:
 
 def test_the_lines_of_pipelines_are_accepted() -> None:
     for line in commands(NAMESRV, "it's"):
-        program, group, command, *arguments = shlex.split(line)
-        assert (program, group) == ("pyromq", "pipeline")
-        pipeline = COMMANDS.get_command(click.Context(COMMANDS), group)
-        assert isinstance(pipeline, click.Group)
-        found = pipeline.get_command(click.Context(pipeline), command)
-        assert found is not None
-        found.make_context(command, arguments)
+        assert line.startswith("pyromq pipeline ")
+        assert_accepted(line)
 
 
 def test_times_of_forms() -> None:

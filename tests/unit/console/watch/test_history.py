@@ -59,6 +59,6 @@ def test_histories_are_bounded_and_forget_what_is_gone() -> None:
     for name in ("a", "b", "c"):
         histories.put(name, 5.0, 1.0)
     assert set(histories) == {"a", "b"}
-    histories.keep(["b"])
+    histories.forget("a")
     histories.put("c", 5.0, 1.0)
     assert set(histories) == {"b", "c"}

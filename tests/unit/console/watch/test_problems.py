@@ -5,7 +5,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from pyromq.console.watch.forecast import FullDisk, LossClock
-from pyromq.console.watch.problems import KINDS, Standing, of_brokers, of_group, of_name_servers
+from pyromq.console.watch.problems import KINDS, Standing, of_brokers, of_group, of_name_servers, worst_first
 from pyromq.console.watch.values import (
     BrokerView,
     GroupState,
@@ -82,10 +82,10 @@ def test_every_kind_is_listed() -> None:
 def test_a_problem_keeps_its_first_time_until_it_is_gone() -> None:
     standing = Standing()
     silent = list(of_brokers([replace(BROKER, told=Told(1, "no answer"))]))
-    assert standing.dated(silent, 100)[0].since_ms == 100
-    assert standing.dated(silent, 200)[0].since_ms == 100
-    assert standing.dated([], 300) == ()
-    assert standing.dated(silent, 400)[0].since_ms == 400
+    assert [each.since_ms for each in standing.dated(silent, 100)] == [100]
+    assert [each.since_ms for each in standing.dated(silent, 200)] == [100]
+    assert list(standing.dated([], 300)) == []
+    assert [each.since_ms for each in standing.dated(silent, 400)] == [400]
 
 
 def test_alarms_come_before_warnings_and_notes() -> None:
@@ -94,5 +94,4 @@ def test_alarms_come_before_warnings_and_notes() -> None:
         *of_group(structs.replace(GROUP, state=GroupState.STUCK, lag=5), NOW_MS),
         *of_brokers([replace(BROKER, told=Told(1, "no answer"))]),
     ]
-    dated = Standing().dated(found, NOW_MS)
-    assert [each.severity for each in dated] == [Severity.ALARM, Severity.WARNING, Severity.NOTE]
+    assert [each.severity for each in worst_first(found)] == [Severity.ALARM, Severity.WARNING, Severity.NOTE]
