@@ -119,3 +119,13 @@ async def test_an_old_snapshot_is_let_go_and_what_did_not_change_is_not_made_aga
     assert scene.shown.snapshot.topics["t00"].brokers is topic.brokers
     assert scene.shown._kept == {}
     assert len(before.topics) == 60, "a page that still shows it loses nothing"
+
+
+async def test_a_join_that_began_earlier_does_not_replace_a_newer_snapshot(scene: Scene) -> None:
+    watch = scene.shown.watch
+    early = asyncio.create_task(watch.publish())
+    await asyncio.sleep(0)  # it has begun, with what was known
+    scene.broker.add_topic("t99")
+    await scene.look()
+    await early
+    assert "t99" in watch.snapshot.topics

@@ -162,6 +162,7 @@ class Watch:
         self._open_topics: dict[str, float] = {}
         self._is_changed = False
         self._publish_at_s = 0.0
+        self._publishing = asyncio.Lock()
         self._published = asyncio.Event()
         self._listeners: list[Callable[[Snapshot], None]] = []
         self.snapshot = Snapshot()
@@ -419,7 +420,11 @@ class Watch:
     # Joining
 
     async def publish(self) -> None:
-        """Join what was told into a new snapshot."""
+        """Join what was told into a new snapshot; one after the other, so that the newest is the last."""
+        async with self._publishing:
+            await self._publish()
+
+    async def _publish(self) -> None:
         self._is_changed = False
         start_s, now_ms = self._clock.monotonic(), self._clock.now_ms()
         joined, spread = Joined(), self._slices.spread
