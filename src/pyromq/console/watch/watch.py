@@ -182,7 +182,7 @@ class Watch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [each.task for each in self._questions.values() if each.task is not None]
+        tasks = self._running()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -246,9 +246,9 @@ class Watch:
                 publishing.cancel()
 
     async def look(self) -> Snapshot:
-        """Ask whatever is due now, and whatever is due then, wait for the answers, and join them."""
-        while tasks := self._start_due():
-            await asyncio.gather(*tasks, return_exceptions=True)
+        """Ask whatever is due now, and whatever is due then, wait for all answers, and join them."""
+        while self._start_due() or self._running():
+            await asyncio.gather(*self._running(), return_exceptions=True)
         await self.publish()
         return self.snapshot
 
@@ -263,6 +263,9 @@ class Watch:
             question.task = asyncio.create_task(self._ask(question), name=f"console {question.key}")
             started.append(question.task)
         return started
+
+    def _running(self) -> "list[asyncio.Task[None]]":
+        return [each.task for each in self._questions.values() if each.task is not None]
 
     async def _ask(self, question: _Question) -> None:
         # Questions aside wait for each other, and must not make the others wait.
