@@ -113,6 +113,10 @@ class Http2Connection:
     def open_streams(self) -> int:
         return len(self._streams)
 
+    @property
+    def has_output(self) -> bool:
+        return bool(self._output)
+
     def take_output(self) -> bytes:
         """The bytes to write now."""
         if not self._output:

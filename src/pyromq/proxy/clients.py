@@ -192,7 +192,7 @@ class Clients:
         client = self._by_id.setdefault(joining.client_id, joining)
         _check_user(client, joining.user)
         if client is joining:
-            _log.info("client joined id=%s peer=%s", client.client_id, client.peer_address)
+            _log.debug("client joined id=%s peer=%s", client.client_id, client.peer_address)
         client.settings = joining.settings
         client.last_seen = self._clock.monotonic()
         return client
@@ -202,7 +202,7 @@ class Clients:
             return
         del self._by_id[client.client_id]
         client.has_left = True
-        _log.info("client left id=%s", client.client_id)
+        _log.debug("client left id=%s", client.client_id)
         for callback in self._leave_callbacks:
             callback(client)
 

@@ -128,7 +128,10 @@ class GrpcConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for event in self._http2.receive(data, self._loop.time()):
             self._handle(event)
-        self._flush()
+        if self._http2.has_output and not self._is_flush_planned:
+            # Behind the handlers of streams that have just begun: their first answers go along.
+            self._is_flush_planned = True
+            self._loop.call_soon(self._flush)
 
     def pause_writing(self) -> None:
         # A peer that does not read gets nothing more to answer for.
