@@ -1,7 +1,7 @@
 """The gRPC front under load, over real sockets; the same load on Apache's proxy where Maven can fetch it.
 
-    python -m benchmarks.proxy [--quick] [--mode cluster] [--loads waiting,telemetry] [--servers pyromq,apache-5.3.3]
-        [--rounds N] [--json FILE]
+    python -m benchmarks.proxy [--quick] [--mode cluster] [--loads waiting,telemetry]
+        [--servers pyromq,apache-5.3.3] [--rounds N] [--json FILE]
 
 Both run with a broker in the same process (local mode), or each in front of a broker of its own make (cluster
 mode). CPU time and memory are those of proxy and broker together, all threads. They take turns, round by
