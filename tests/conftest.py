@@ -1,16 +1,18 @@
 """What holds for every test: the loop it runs on, no ERROR log it did not expect, no task left behind."""
 
 import asyncio
+import gc
 import logging
 import random
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from hypothesis import settings
 from tests.support.chance import register_profiles, settle_constants
 from tests.support.loop import EVERY_LOOP, FASTEST_LOOP
-from tests.support.sharing import WholeFiles, put_long_ones_first, show_where_tests_hang
+from tests.support.sharing import WholeFiles, put_long_ones_first, send_only_news, show_where_tests_hang
+from tests.support.time_limits import TimeLimits
 from xdist.remote import Producer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -21,12 +23,21 @@ register_profiles()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(TimeLimits())
     if hasattr(config, "workerinput"):
         show_where_tests_hang()
+        send_only_news(config)
 
 
-def pytest_collection_finish() -> None:
-    settle_constants()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays until the end: the garbage collector need not look through it each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_asyncio_loop_factories(
@@ -73,24 +84,28 @@ def error_logs() -> Iterator[ErrorLogs]:
     assert not logs.records, f"unexpected ERROR logs: {logs.messages}"
 
 
-@pytest.fixture(autouse=True)
-def _same_chances(request: pytest.FixtureRequest) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """What our own code leaves to chance falls out the same in every run: queues, orders, ids."""
-    random.seed(request.node.nodeid)
+    random.seed(item.nodeid)
 
 
 @pytest.fixture
-async def _no_leaked_tasks() -> AsyncIterator[None]:
-    before = asyncio.all_tasks()
+def _no_leaked_tasks(_function_scoped_runner: asyncio.Runner) -> Iterator[None]:
     yield
-    leaked = asyncio.all_tasks() - before - {asyncio.current_task()}
-    if leaked:
+    if asyncio.all_tasks(_function_scoped_runner.get_loop()):
+        _function_scoped_runner.run(_refuse_leaked_tasks())
+
+
+async def _refuse_leaked_tasks() -> None:
+    if leaked := asyncio.all_tasks() - {asyncio.current_task()}:
         # A task that is about to end was not left behind.
         _, leaked = await asyncio.wait(leaked, timeout=5)
     assert not leaked, f"tasks left behind: {leaked}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    settle_constants()  # before hypothesis looks for them
     is_looking_for_more = not settings().derandomize
     for item in items:
         if is_looking_for_more:

@@ -2,7 +2,7 @@
 
 import re
 
-import pytest
+from tests.support.many_cases import for_each
 
 from pyromq.protocol.catalogue import CATALOGUE, Declaration
 from pyromq.protocol.requests.undeclared import UNDECLARED
@@ -175,10 +175,10 @@ APACHE_CODES = """
 """
 APACHE = {int(code): name for code, name in map(str.split, APACHE_CODES.strip().splitlines())}
 
-DECLARATIONS = pytest.mark.parametrize("declaration", CATALOGUE.values(), ids=lambda each: each.name)
+DECLARATIONS = for_each("declaration", CATALOGUE.values(), named=lambda each: each.name)
 
 
-@pytest.mark.parametrize("code", APACHE, ids=APACHE.get)
+@for_each("code", APACHE, named=APACHE.__getitem__)
 def test_every_code_of_apache_is_declared_or_excused(code: int) -> None:
     assert (code in CATALOGUE) != (code in UNDECLARED)
 

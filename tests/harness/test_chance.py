@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from tests.support.chance import examples
 from tests.support.fuzzing import command, explore, how_to_repeat
 from tests.support.places import ROOT
@@ -54,6 +55,10 @@ def test_the_same_examples_are_tried_every_time(tmp_path: Path, profile: str) ->
     assert alone.startswith({"usual": "100 ", "quick": "5 "}[profile])
     in_company = "import pyromq.protocol.requests, pyromq.store.message_store, random; random.seed(1)"
     assert tried(tmp_path, profile, 2, first=in_company) == alone
+
+
+def test_constants_of_the_modules_that_happen_to_be_there_are_tried_on_request_alone() -> None:
+    assert bool(len(providers._get_local_constants())) != settings().derandomize
 
 
 def test_other_examples_are_tried_on_request(tmp_path: Path) -> None:

@@ -41,19 +41,39 @@ def test_what_takes_long_comes_first() -> None:
 
 
 CONFTEST = """
-from tests.support.sharing import WholeFiles, show_where_tests_hang
+from tests.support.sharing import WholeFiles, send_only_news, show_where_tests_hang
+from tests.support.time_limits import TimeLimits
 
 def pytest_configure(config):
+    config.pluginmanager.register(TimeLimits())
     if hasattr(config, "workerinput"):
         show_where_tests_hang()
+        send_only_news(config)
 
 def pytest_xdist_make_scheduler(config, log):
     return WholeFiles(config, log)
 """
-HANGS = """
+TESTS = """
 import pytest, threading
 
 def test_before(): pass
+
+def test_that_fails(): assert False, "of no use"
+
+@pytest.fixture
+def broken(): raise ValueError("it does not start")
+
+def test_that_cannot_start(broken): pass
+
+@pytest.fixture
+def unending():
+    yield
+    raise ValueError("it does not end")
+
+def test_that_cannot_end(unending): pass
+
+@pytest.mark.skip(reason="nobody knows how")
+def test_that_is_skipped(): pass
 
 @pytest.mark.timeout(1)
 def test_that_hangs(): threading.Event().wait()
@@ -62,13 +82,15 @@ def test_after(): pass
 """
 
 
-def test_a_test_that_hangs_is_shown_and_fails_once_and_all_others_run(tmp_path: Path) -> None:
+def test_what_goes_wrong_is_shown_and_a_test_that_hangs_fails_once_and_all_others_run(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "pytest.ini").touch()
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_it.py").write_text(HANGS)
+    (tmp_path / "test_it.py").write_text(TESTS)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-v", "-p", "xdist.plugin", "-p", "pytest_timeout"),
+            *(sys.executable, "-m", "pytest", "-ra", "-p", "xdist.plugin", "-p", "pytest_timeout"),
             *("-p", "no:cacheprovider", "-n", "1", "--dist", "loadfile", "--timeout-method=thread"),
         ],
         cwd=tmp_path,
@@ -78,6 +100,13 @@ def test_a_test_that_hangs_is_shown_and_fails_once_and_all_others_run(tmp_path: 
         check=False,
     )
     assert done.returncode == 1
-    assert "1 failed, 2 passed" in done.stdout
-    assert "FAILED test_it.py::test_that_hangs - worker 'gw0' crashed" in done.stdout
+    assert "2 failed, 3 passed, 1 skipped, 2 errors" in done.stdout
+    for line in (
+        "FAILED test_it.py::test_that_fails - AssertionError: of no use",
+        "FAILED test_it.py::test_that_hangs - worker 'gw0' crashed",
+        "ERROR test_it.py::test_that_cannot_start - ValueError: it does not start",
+        "ERROR test_it.py::test_that_cannot_end - ValueError: it does not end",
+        "nobody knows how",
+    ):
+        assert line in done.stdout
     assert "in test_that_hangs" in done.stderr

@@ -9,10 +9,11 @@ from typing import Any, get_origin
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 from tests.support.chance import examples
+from tests.support.many_cases import eight_at_a_time
 
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol.catalogue import (
@@ -31,7 +32,7 @@ from pyromq.protocol.requests.undeclared import UNDECLARED
 
 assert UNDECLARED, "importing it has completed the catalogue"
 
-DECLARATIONS = pytest.mark.parametrize("declaration", CATALOGUE.values(), ids=lambda each: each.name)
+DECLARATIONS = eight_at_a_time("declarations", CATALOGUE.values(), named=lambda each: each.name)
 # Many declarations with few examples each: together they are many examples of every kind of field.
 QUICK = settings(
     max_examples=examples(6), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -104,13 +105,17 @@ def _over_the_wire(frame: Frame) -> Frame:
 @QUICK
 @given(data=st.data(), opaque=INT32, oneway=st.booleans())
 def test_every_request_comes_back(
-    declaration: Declaration, form: HeaderForm, data: st.DataObject, opaque: int, oneway: bool
+    declarations: list[Declaration], form: HeaderForm, data: st.DataObject, opaque: int, oneway: bool
 ) -> None:
-    value: Request[Any] = data.draw(_structs(declaration.request_type, full_text=form is HeaderForm.BINARY))
-    frame = _over_the_wire(encode_request(value, opaque, form=form, oneway=oneway))
-    assert (frame.code, frame.opaque, frame.is_oneway) == (declaration.code, opaque, oneway)
-    assert not frame.is_response
-    assert decode_request(declaration, frame) == value
+    for declaration in declarations:
+        note(declaration.name)
+        value: Request[Any] = data.draw(
+            _structs(declaration.request_type, full_text=form is HeaderForm.BINARY)
+        )
+        frame = _over_the_wire(encode_request(value, opaque, form=form, oneway=oneway))
+        assert (frame.code, frame.opaque, frame.is_oneway) == (declaration.code, opaque, oneway)
+        assert not frame.is_response
+        assert decode_request(declaration, frame) == value
 
 
 @DECLARATIONS
@@ -118,14 +123,16 @@ def test_every_request_comes_back(
 @QUICK
 @given(data=st.data(), opaque=INT32)
 def test_every_answer_comes_back(
-    declaration: Declaration, form: HeaderForm, data: st.DataObject, opaque: int
+    declarations: list[Declaration], form: HeaderForm, data: st.DataObject, opaque: int
 ) -> None:
-    value: Answer = data.draw(_structs(declaration.answer_type, full_text=form is HeaderForm.BINARY))
-    value.code = data.draw(st.sampled_from(sorted(declaration.accepts)))
-    asked = Frame(code=declaration.code, opaque=opaque, form=form)
-    frame = _over_the_wire(encode_answer(declaration, value, asked))
-    assert (frame.opaque, frame.flag, frame.form) == (opaque, RESPONSE_FLAG, form)
-    assert decode_answer(declaration.request_type, frame) == value
+    for declaration in declarations:
+        note(declaration.name)
+        value: Answer = data.draw(_structs(declaration.answer_type, full_text=form is HeaderForm.BINARY))
+        value.code = data.draw(st.sampled_from(sorted(declaration.accepts)))
+        asked = Frame(code=declaration.code, opaque=opaque, form=form)
+        frame = _over_the_wire(encode_answer(declaration, value, asked))
+        assert (frame.opaque, frame.flag, frame.form) == (opaque, RESPONSE_FLAG, form)
+        assert decode_answer(declaration.request_type, frame) == value
 
 
 def _odd_ext(declaration: Declaration) -> st.SearchStrategy[dict[str, str]]:
@@ -149,12 +156,14 @@ def _parts(declaration: Declaration) -> list[Any]:
 @QUICK
 @given(data=st.data())
 def test_a_frame_with_anything_in_it_is_a_request_or_refused(
-    declaration: Declaration, data: st.DataObject
+    declarations: list[Declaration], data: st.DataObject
 ) -> None:
-    body = data.draw(st.binary(max_size=20) | st.sampled_from([b"", b"{}", b"[]", b"null", b'{"a":1}']))
-    frame = Frame(code=declaration.code, ext=data.draw(_odd_ext(declaration)), body=body)
-    with contextlib.suppress(Refused):
-        assert isinstance(decode_request(declaration, frame), declaration.request_type)
-    with contextlib.suppress(RemoteProtocolError):
-        answer = decode_answer(declaration.request_type, msgspec.structs.replace(frame, code=0))
-        assert isinstance(answer, get_origin(declaration.answer_type) or declaration.answer_type)
+    for declaration in declarations:
+        note(declaration.name)
+        body = data.draw(st.binary(max_size=20) | st.sampled_from([b"", b"{}", b"[]", b"null", b'{"a":1}']))
+        frame = Frame(code=declaration.code, ext=data.draw(_odd_ext(declaration)), body=body)
+        with contextlib.suppress(Refused):
+            assert isinstance(decode_request(declaration, frame), declaration.request_type)
+        with contextlib.suppress(RemoteProtocolError):
+            answer = decode_answer(declaration.request_type, msgspec.structs.replace(frame, code=0))
+            assert isinstance(answer, get_origin(declaration.answer_type) or declaration.answer_type)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
 from tests.support.held_messages import QUEUE
@@ -25,6 +24,7 @@ from tests.support.hostile_network import (
     an_answer,
     sometimes,
 )
+from tests.support.many_cases import eight_at_a_time
 
 from pyromq.client.consumer.group.locks import QueueLocks
 from pyromq.client.consumer.group.rebalancing import Rebalancing
@@ -70,18 +70,21 @@ def run(work: Coroutine[Any, Any, T]) -> T | PyroError:
 
 # Every answer that anyone waits for
 
-DECLARATIONS = pytest.mark.parametrize("declaration", CATALOGUE.values(), ids=lambda each: each.name)
+DECLARATIONS = eight_at_a_time("declarations", CATALOGUE.values(), named=lambda each: each.name)
 
 
 @DECLARATIONS
 @settings(max_examples=examples(15))
 @given(data=st.data())
-def test_an_answer_is_read_or_refused(declaration: Declaration, data: st.DataObject) -> None:
-    names = [wire_name for _, wire_name, _ in declaration.answer_part.written]
-    ext = {name: data.draw(TEXTS, name) for name in names if data.draw(st.booleans())}
-    frame = Frame(data.draw(st.sampled_from(sorted(declaration.accepts))), 1, ext=ext, body=data.draw(BODIES))
-    with contextlib.suppress(PyroError):
-        decode_answer(declaration.request_type, frame)
+def test_an_answer_is_read_or_refused(declarations: list[Declaration], data: st.DataObject) -> None:
+    for declaration in declarations:
+        note(declaration.name)
+        names = [wire_name for _, wire_name, _ in declaration.answer_part.written]
+        ext = {name: data.draw(TEXTS, name) for name in names if data.draw(st.booleans())}
+        code = data.draw(st.sampled_from(sorted(declaration.accepts)))
+        frame = Frame(code, 1, ext=ext, body=data.draw(BODIES))
+        with contextlib.suppress(PyroError):
+            decode_answer(declaration.request_type, frame)
 
 
 # Pulls

@@ -6,6 +6,7 @@ longer to start than most tests to run. If the long ones come first, the short o
 
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -66,6 +67,32 @@ def show_where_tests_hang() -> None:
         end_process(item, settings)
 
     vars(pytest_timeout)["timeout_timer"] = show_and_end
+
+
+def send_only_news(config: pytest.Config) -> None:
+    """Let a worker tell how its tests ended, and not that each starts and that its fixtures did their work.
+
+    xdist sends six messages for each test, all of them packed and unpacked in Python; two are enough.
+    """
+    shown = config.option
+    if shown.verbose <= 0 and shown.durations is None and not shown.xmlpath:
+        _tell_only(config, "pytest_runtest_logreport", _says_something)
+        for hook in ("pytest_runtest_logstart", "pytest_runtest_logfinish"):
+            _tell_only(config, hook, lambda *_: False)
+
+
+def _says_something(report: pytest.TestReport) -> bool:
+    return report.when == "call" or not report.passed
+
+
+def _tell_only(config: pytest.Config, hook: str, is_news: Callable[..., bool]) -> None:
+    (listener,) = (
+        each
+        for each in getattr(config.hook, hook).get_hookimpls()
+        if type(each.plugin).__name__ == "WorkerInteractor"
+    )
+    tell = listener.function
+    listener.function = lambda *what: tell(*what) if is_news(*what) else None
 
 
 def put_long_ones_first(items: list[pytest.Item]) -> None:

@@ -14,13 +14,14 @@ from tests.support.example_requests import (
     golden_files,
     stored_frames,
 )
+from tests.support.many_cases import for_each
 
 from pyromq.protocol.catalogue import CATALOGUE, Declaration, decode_answer, decode_request
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.framing import FrameReader
 from pyromq.protocol.requests.reference import markdown
 
-DECLARATIONS = pytest.mark.parametrize("declaration", CATALOGUE.values(), ids=lambda each: each.name)
+DECLARATIONS = for_each("declaration", CATALOGUE.values(), named=lambda each: each.name)
 FORMS = pytest.mark.parametrize("form", HeaderForm, ids=lambda form: form.name)
 STORED = stored_frames()
 

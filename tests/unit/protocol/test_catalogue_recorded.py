@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.support.many_cases import for_each
 from tests.support.places import GOLDEN
 
 from pyromq.protocol.catalogue import CATALOGUE, decode_answer, decode_request
@@ -30,7 +30,7 @@ def _frame(entry: dict[str, Any]) -> Frame:
     return frame
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=_name)
+@for_each("entry", ENTRIES, named=_name)
 def test_headers_of_java_peers_are_read(entry: dict[str, Any]) -> None:
     frame = _frame(entry)
     assert (frame.code, frame.opaque, frame.flag, frame.version) == (
@@ -45,7 +45,7 @@ def test_headers_of_java_peers_are_read(entry: dict[str, Any]) -> None:
     assert len(frame.body) == entry["body_length"]
 
 
-@pytest.mark.parametrize("entry", [each for each in ENTRIES if not each["answer"]], ids=_name)
+@for_each("entry", [each for each in ENTRIES if not each["answer"]], named=_name)
 def test_requests_of_java_peers_are_understood_to_the_last_field(entry: dict[str, Any]) -> None:
     declaration = CATALOGUE[entry["request"]]
     frame = _frame(entry)
@@ -55,10 +55,10 @@ def test_requests_of_java_peers_are_understood_to_the_last_field(entry: dict[str
     assert declaration.request_part.has_body or not frame.body
 
 
-@pytest.mark.parametrize(
+@for_each(
     "entry",
     [each for each in ENTRIES if each["answer"] and each["code"] in CATALOGUE[each["request"]].accepts],
-    ids=_name,
+    named=_name,
 )
 def test_answers_of_java_peers_are_understood_to_the_last_field(entry: dict[str, Any]) -> None:
     declaration = CATALOGUE[entry["request"]]

@@ -1,7 +1,7 @@
 """Which rights a request needs follows from its declaration and from what it says."""
 
-import pytest
 from tests.support.example_requests import example_request
+from tests.support.many_cases import for_each
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
@@ -14,19 +14,23 @@ from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.transactions import ResumeTransactionCheck
 
-DECLARATIONS = [pytest.param(each, id=each.name) for each in CATALOGUE.values() if each.code < 31_000]
+DECLARATIONS = for_each(
+    "declaration",
+    [each for each in CATALOGUE.values() if each.code < 31_000],
+    named=lambda each: each.name,
+)
 
 
 def needs_of(request: object) -> list[Need]:
     return declaration_of(type(request)).needs_of(request)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("declaration", DECLARATIONS)
+@DECLARATIONS
 def test_every_request_to_a_server_needs_something(declaration: Declaration) -> None:
     assert bool(declaration.needs_of(example_request(declaration))) == (declaration.to != CLIENT)
 
 
-@pytest.mark.parametrize("declaration", DECLARATIONS)
+@DECLARATIONS
 def test_the_needs_of_a_full_request_name_what_it_names(declaration: Declaration) -> None:
     needs = declaration.needs_of(example_request(declaration))
     assert {need.resource_type for need in needs} == {rule.resource_type for rule in declaration.needs}

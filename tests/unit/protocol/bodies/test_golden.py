@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import msgspec
-import pytest
+from tests.support.many_cases import for_each
 from tests.support.places import GOLDEN
 
 from pyromq.protocol import bodies, json_body
@@ -34,13 +34,13 @@ BODIES = every_body()
 GOLDEN_NAMES = sorted(path.stem for path in WRITTEN_BY_JAVA.glob("*.json"))
 
 
-@pytest.mark.parametrize("name", GOLDEN_NAMES)
+@for_each("name", GOLDEN_NAMES, named=str)
 def test_a_body_is_written_as_java_writes_it(name: str) -> None:
     golden = (WRITTEN_BY_JAVA / f"{name}.json").read_bytes()
     assert json_body.encode(json_body.decode(golden, BODIES[name])) == DERIVED.sub(b"", golden)
 
 
-@pytest.mark.parametrize("name", GOLDEN_NAMES)
+@for_each("name", GOLDEN_NAMES, named=str)
 def test_the_strict_form_is_json_and_says_the_same(name: str) -> None:
     value = json_body.decode((WRITTEN_BY_JAVA / f"{name}.json").read_bytes(), BODIES[name])
     strict = json_body.encode_strict(value)
@@ -69,13 +69,9 @@ def test_only_parts_of_other_bodies_have_no_document_of_their_own() -> None:
     }
 
 
-def java_defaults() -> list[Any]:
-    lines = (WRITTEN_BY_JAVA / "defaults.txt").read_text().splitlines()
-    return [pytest.param(*line.split(" ", 1), id=line.split(" ", 1)[0]) for line in lines]
-
-
-@pytest.mark.parametrize(("name", "document"), java_defaults())
-def test_defaults_are_those_of_java(name: str, document: str) -> None:
+@for_each("line", (WRITTEN_BY_JAVA / "defaults.txt").read_text().splitlines(), named=str)
+def test_defaults_are_those_of_java(line: str) -> None:
+    name, document = line.split(" ", 1)
     java: dict[str, Any] = json.loads(document)
     for field in msgspec.structs.fields(BODIES[name]):
         if field.required:
@@ -98,7 +94,7 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("name", sorted(BODIES))
+@for_each("name", sorted(BODIES), named=str)
 def test_fields_are_declared_in_the_order_of_the_wire(name: str) -> None:
     """So that the encoder in C can write them; a few have a reason not to."""
     names = [field.encode_name for field in msgspec.structs.fields(BODIES[name])]
