@@ -103,9 +103,12 @@ async def _refuse_leaked_tasks() -> None:
     assert not leaked, f"tasks left behind: {leaked}"
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(specname="pytest_collection_modifyitems", tryfirst=True)
+def pytest_settle_constants() -> None:
+    settle_constants()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    settle_constants()  # before hypothesis looks for them
     is_looking_for_more = not settings().derandomize
     for item in items:
         if is_looking_for_more:

@@ -32,8 +32,9 @@ def examples(usual: int) -> int:
 
 
 def settle_constants() -> None:
-    """Let examples follow from their test and its seed alone; call it when all tests are collected.
+    """Let examples follow from their test and its seed alone.
 
+    Call it when all modules are imported, and before hypothesis hears that the tests are collected.
     Hypothesis likes to try the constants of all modules of ours that are imported. Which ones those are
     depends on the tests that ran before, and on the worker. Examples that are the same every time do without.
     """
