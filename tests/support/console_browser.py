@@ -4,11 +4,15 @@ import re
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import unquote, urlencode
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.types import Message
+
+CHEAP_HASHES = patch.dict("pyromq.console.security.users._COST", n=16)
+"""Passwords that nobody attacks; the tests of the users file have those that cost what they should."""
 
 TOKEN = re.compile(r'name="csrf" value="([^"]+)"')
 JSON = "application/json"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.console_browser import Browser
+from tests.support.console_browser import CHEAP_HASHES, Browser
 
 from pyromq.admin import groups, messages, offsets, pipeline_runs, topics
 from pyromq.admin.cluster import Cluster
@@ -64,8 +64,9 @@ async def shown_cluster(home: Path, **settings: Any) -> AsyncIterator[Shown]:
     async with aio_cluster(brokers=2) as running, Cluster(running.namesrv) as cluster:
         message_id = await fill(cluster)
         users = Users(home / "users.json")
-        for role in Role:
-            users.put(role.word, PASSWORD, role, reads_bodies=role is not Role.VIEWER)
+        with CHEAP_HASHES:
+            for role in Role:
+                users.put(role.word, PASSWORD, role, reads_bodies=role is not Role.VIEWER)
         chosen: dict[str, Any] = {"namesrv_addr": running.namesrv, "home": home, **settings}
         chosen.setdefault("pipeline_runs", keep_run(home, running.namesrv))
         state = State(ConsoleSettings(**chosen), users)

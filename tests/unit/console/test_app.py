@@ -2,14 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
-from tests.support.console_browser import JSON, Browser
+from tests.support.console_browser import CHEAP_HASHES, JSON, Browser
 
 from pyromq.clock import ManualClock
 from pyromq.console import rendering
@@ -57,6 +57,12 @@ def state_in(home: Path, clock: ManualClock | None = None, **settings: Any) -> S
         users.put(role.word, PASSWORD, role, reads_bodies=role is Role.ADMIN)
     chosen: dict[str, Any] = {"namesrv_addr": "127.0.0.1:9", "home": home, **settings}
     return State(ConsoleSettings(**chosen), users, clock=clock)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap_hashes() -> Iterator[None]:
+    with CHEAP_HASHES:
+        yield
 
 
 @pytest.fixture(scope="module")
