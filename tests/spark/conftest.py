@@ -10,6 +10,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from tests.support.quick_jvm import make_jvms_quick
+
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.requests.routes import DeleteTopicFromNameServer
@@ -22,6 +24,8 @@ from pyromq.testing import RunningCluster, cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+make_jvms_quick()
 
 A = TypeVar("A", bound=Answer)
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.support.access import ROOT, SECURE
 from tests.support.places import ROOT as REPOSITORY
+from tests.support.quick_jvm import QUICK_JVM
 
 from pyromq import Message, Producer
 from pyromq.testing import cluster
@@ -46,7 +47,7 @@ def job(place: Path, options: dict[str, str], key_file: str) -> None:
             "spark.ui.port": "0",
             "spark.sql.warehouse.dir": str(place / "warehouse"),
             "spark.sql.shuffle.partitions": "1",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": QUICK_JVM,
         },
     )
     spark.sparkContext.setLogLevel("INFO")

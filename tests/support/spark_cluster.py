@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import pyspark
+from tests.support.quick_jvm import QUICK_JVM
 
 from pyromq.spark.session import prepare_environment
 
 START_TIMEOUT_S = 300.0
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY = re.compile(r"Successfully registered with master")

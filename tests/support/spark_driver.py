@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from tests.support.quick_jvm import QUICK_JVM
+
 ROOT = Path(__file__).parents[2]
 ANSWER_TIMEOUT_S = 300.0
-
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass

@@ -3,6 +3,8 @@
 import os
 from typing import TYPE_CHECKING
 
+from tests.support.quick_jvm import QUICK_JVM
+
 from pyromq.spark import session
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ def small_session(warehouse: "Path") -> "SparkSession":
         master="local[2,4]",
         memory="700m",
         spark__sql__shuffle__partitions="2",
-        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        spark__driver__extraJavaOptions=QUICK_JVM,
         spark__sql__streaming__stopTimeout="300s",
         spark__sql__warehouse__dir=str(warehouse),
         spark__plugins="org.apache.spark.sql.connect.SparkConnectPlugin",
