@@ -750,3 +750,38 @@ async def test_a_push_consumer_pops_acknowledges_and_retries(apache: Apache) -> 
     assert sorted(received.bodies) == ["a", "b", "fails once", "fails once", "hopeless"]
     assert received.messages[-1].reconsume_times == 1
     await apache.dead_letters("poppers", ["hopeless"])
+
+
+async def test_a_push_consumer_pops_in_order_and_a_failure_holds_up_its_queue_only(apache: Apache) -> None:
+    if apache.release is not APACHE_5:
+        pytest.skip("brokers before 5.0 do not know pops")
+    queues = await apache.create_topic("PoppedInOrder", 2)
+    sent = [[f"{queue.queue_id}-{number}" for number in range(6)] for queue in queues]
+    for queue, bodies in zip(queues, sent, strict=True):
+        await apache.send(queue, bodies)
+    received = Received(TIMEOUT_S)
+    attempts: list[int] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        await received.take(message)
+        if message.body == b"0-2":
+            attempts.append(message.reconsume_times)
+            if len(attempts) < 3:
+                raise RetryLater
+
+    options: dict[str, Any] = {"start_from": "first", "suspend_s": 0.1, "pull_batch_size": 4}
+    members = [
+        aio.PushConsumer("in-order", apache.names, mode="pop", ordered=True, **options) for _ in range(2)
+    ]
+    for member in members:
+        member.subscribe("PoppedInOrder", "*", handler)
+    async with members[0], members[1]:
+        await received.wait_for_all([body for bodies in sent for body in bodies])
+        for member in members:
+            await member.drain()
+    came = [[message for message in received.messages if message.queue == queue] for queue in queues]
+    assert [[message.body.decode() for message in each] for each in came] == [
+        ["0-0", "0-1", "0-2", "0-2", "0-2", "0-3", "0-4", "0-5"],
+        sent[1],
+    ]
+    assert attempts == [0, 1, 2]
