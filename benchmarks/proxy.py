@@ -52,6 +52,8 @@ QUEUES: Final = 8
 BODY: Final = b"x" * 256
 AT_ONCE: Final = 32
 PATIENCE_S: Final = 60.0
+DEADLINE_S: Final = 30
+"""Of a send or acknowledgement: a JVM that has just started may need more than the usual 3 s."""
 OK: Final = 20000
 FIGURES: Final = ("rate", "cpu_us", "p99")
 TelemetryCommand: Final = message("TelemetryCommand")
@@ -318,7 +320,9 @@ def sends(server: Front, topic: str, count: int, connections: int, window: int) 
             selector.register(client.wire, selectors.EVENT_READ, client.wire)
             for _ in range(min(window, left)):
                 left -= 1
-                began[client.wire, client.wire.begin("SendMessage", request)] = time.perf_counter()
+                began[client.wire, client.wire.begin("SendMessage", request, DEADLINE_S)] = (
+                    time.perf_counter()
+                )
             client.wire.flush()
         while len(waits) < count:
             for key, _ in ready(selector, server):
@@ -330,7 +334,7 @@ def sends(server: Front, topic: str, count: int, connections: int, window: int) 
                     waits.append(now - began.pop((connection, stream)))
                     if left:
                         left -= 1
-                        began[connection, connection.begin("SendMessage", request)] = now
+                        began[connection, connection.begin("SendMessage", request, DEADLINE_S)] = now
                 connection.flush()
     found = measured.sample(count, waits)
     leave(clients)
@@ -368,7 +372,7 @@ def receive_and_ack(server: Front, topic: str, count: int, consumers: int = 4) -
                         acks = ack_requests(data, group, topic)
                         now = time.perf_counter()
                         for each in acks:
-                            began[connection, connection.begin("AckMessage", each)] = now
+                            began[connection, connection.begin("AckMessage", each, DEADLINE_S)] = now
                         unanswered[client] = len(acks)
                     else:
                         if not waits:
@@ -390,7 +394,7 @@ def take_one(client: Client, group: str, topic: str) -> None:
     while not over:
         over = client.wire.receive()
     [request] = ack_requests(over[0][1], group, topic)
-    client.wire.begin("AckMessage", request)
+    client.wire.begin("AckMessage", request, DEADLINE_S)
     client.wire.flush()
     while not client.wire.receive():
         pass
@@ -437,7 +441,7 @@ def waiting_receivers(server: Front, topic: str, plan: Plan, results: Results) -
             # A message after the other: each wakes one of those who wait.
             if sent == got and sent < count:
                 began = time.perf_counter()
-                producer.wire.begin("SendMessage", request)
+                producer.wire.begin("SendMessage", request, DEADLINE_S)
                 producer.wire.flush()
                 sent += 1
             for key, _ in ready(selector, server):
