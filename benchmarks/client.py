@@ -70,6 +70,8 @@ class Sample:
     rate: float
     cpu_us: float
     failed: int
+    p50_us: float | None = None
+    """Of loads that wait for each answer."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,12 @@ def run_load(command: Sequence[str], directory: Path) -> Sample:
         raise RuntimeError(f"{' '.join(command[-8:])} failed:\n{done.stdout}{done.stderr}")
     figures = json.loads(done.stdout.splitlines()[-1])
     messages = figures["messages"]
-    return Sample(messages / figures["seconds"], figures["cpu_s"] / messages * 1e6, figures["failed"])
+    return Sample(
+        messages / figures["seconds"],
+        figures["cpu_s"] / messages * 1e6,
+        figures["failed"],
+        figures.get("p50_us"),
+    )
 
 
 CLIENTS: Final[dict[str, Callable[[], Run]]] = {
@@ -154,16 +161,20 @@ class Results:
     def add(self, cell: str, client: str, sample: Sample) -> None:
         self.samples.setdefault((cell, client), []).append(sample)
         failed = f", {sample.failed} failed" if sample.failed else ""
-        say(f"  {cell}: {client}: {sample.rate:,.0f}/s, {sample.cpu_us:.2f} µs CPU{failed}")
+        median = f", p50 {sample.p50_us:.1f} µs" if sample.p50_us is not None else ""
+        say(f"  {cell}: {client}: {sample.rate:,.0f}/s, {sample.cpu_us:.2f} µs CPU{median}{failed}")
 
     def median(self, cell: str, client: str, figure: str) -> float | None:
-        samples = self.samples.get((cell, client))
-        return statistics.median(getattr(sample, figure) for sample in samples) if samples else None
+        figures = [getattr(sample, figure) for sample in self.samples.get((cell, client), [])]
+        known = [each for each in figures if each is not None]
+        return statistics.median(known) if known else None
 
     def as_json(self) -> dict[str, dict[str, dict[str, float | None]]]:
         return {
             cell: {
-                client: {name: self.median(cell, client, name) for name in ("rate", "cpu_us", "failed")}
+                client: {
+                    name: self.median(cell, client, name) for name in ("rate", "cpu_us", "p50_us", "failed")
+                }
                 for client in self.clients
             }
             for cell in dict.fromkeys(cell for cell, _ in self.samples)
@@ -182,6 +193,7 @@ def cells(plan: Plan) -> Iterator[Cell]:
         yield Cell(f"consume {size} B, lists of messages", "consume-lists", reading, only_ours=True)
         blocking = (topic, str(size), "1", str(min(plan.warm_up_s, 2)), str(plan.seconds))
         yield Cell(f"send {size} B, blocking, one thread", "block", blocking, only_ours=True)
+        yield Cell(f"send {size} B, the same request on a bare socket", "bare", blocking, only_ours=True)
 
 
 def measure(plan: Plan, results: Results, runs: dict[str, Run], name_server: str) -> None:
@@ -358,8 +370,10 @@ def as_table(results: Results) -> str:
     heads = ["load", "figure", *results.clients, *(f"÷ {client}" for client in others)]
     lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
     for cell in dict.fromkeys(cell for cell, _ in results.samples):
-        for figure, label in (("rate", "messages/s"), ("cpu_us", "CPU µs a message")):
+        for figure, label in (("rate", "messages/s"), ("cpu_us", "CPU µs a message"), ("p50_us", "p50 µs")):
             values = {client: results.median(cell, client, figure) for client in results.clients}
+            if not any(values.values()):
+                continue
             ours = values.get("pyromq")
             shown = [_shown(value) for value in values.values()]
             ratios = [

@@ -1,7 +1,7 @@
 """One load of our client, in a process of its own, so that its CPU time is the client's alone.
 
 python -m benchmarks.client_load send|batch NAMESRV TOPIC BODY_BYTES IN_FLIGHT WARM_UP_S SECONDS
-python -m benchmarks.client_load block NAMESRV TOPIC BODY_BYTES THREADS WARM_UP_S SECONDS
+python -m benchmarks.client_load block|bare NAMESRV TOPIC BODY_BYTES THREADS WARM_UP_S SECONDS
 python -m benchmarks.client_load consume[-plain|-stream|-lists] NAMESRV TOPIC GROUP WARM_UP TOTAL
 python -m benchmarks.client_load fill NAMESRV TOPIC BODY_BYTES TOTAL
 
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import uvloop
@@ -24,6 +26,13 @@ from benchmarks.marks import Marks
 
 from pyromq import Message, Producer, PyroError, aio
 from pyromq.client.values import ReceivedMessage
+from pyromq.protocol import names
+from pyromq.protocol.catalogue import encode_request
+from pyromq.protocol.framing import DEFAULT_MAX_FRAME_BYTES, encode_head
+from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.sending import SendMessageV2
+from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.blocking_link import Link, LinkOptions
 
 LINGER_MS: Final = 1.0
 GROUP: Final = "client_load"
@@ -60,11 +69,55 @@ async def send(
     return marks.report(sent, counts["failed"])
 
 
+def request_of(namesrv: str, topic: str, body: bytes) -> tuple[tuple[str, int], bytes]:
+    """The address of a topic's broker, and a request that sends a message there."""
+    link = Link(namesrv, LinkOptions())
+    route = link.call(GetRoute(topic=topic)).body
+    link.close()
+    [broker] = route.broker_datas
+    request = SendMessageV2(
+        producer_group=GROUP,
+        topic=topic,
+        default_topic=names.AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=time.time_ns() // 1_000_000,
+        flag=0,
+        properties="",
+        target_broker_name=broker.broker_name,
+        body=body,
+    )
+    frame = encode_request(request, 1)
+    return parse_address(broker.broker_addrs[0]), encode_head(
+        frame, len(body), DEFAULT_MAX_FRAME_BYTES
+    ) + body
+
+
+def bare_socket(namesrv: str, topic: str, body: bytes) -> Iterator[Callable[[], object]]:
+    """Sends one and the same request, and reads answers without a look at them."""
+    address, request = request_of(namesrv, topic, body)
+    with socket.create_connection(address) as connected:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def send() -> None:
+            connected.sendall(request)
+            connected.recv(16384)
+
+        yield send
+
+
+def blocking_producer(namesrv: str, topic: str, body: bytes) -> Iterator[Callable[[], object]]:
+    message = Message(topic, body)
+    with Producer(GROUP, namesrv, send_timeout_s=10) as producer:
+        yield lambda: producer.send(message)
+
+
 def block(
     mode: str, namesrv: str, topic: str, body_bytes: str, threads: str, warm_up_s: str, seconds: str
 ) -> dict[str, float]:
-    """A blocking producer, called in a loop by each thread. Tells the median of the latencies, too."""
-    message = Message(topic, bytes(int(body_bytes)))
+    """Called in a loop by each thread: a blocking producer, or a bare socket, which is for one thread. Tells
+    the median of the latencies, too."""
     marks = Marks()
     is_over = False
     sent: list[list[float]] = []
@@ -72,10 +125,11 @@ def block(
     def keep_sending(latencies: list[float]) -> None:
         while not is_over:
             began = time.perf_counter()
-            producer.send(message)
+            send()
             latencies.append(time.perf_counter() - began)
 
-    with Producer(GROUP, namesrv, send_timeout_s=10) as producer:
+    sender_of = contextmanager(bare_socket if mode == "bare" else blocking_producer)
+    with sender_of(namesrv, topic, bytes(int(body_bytes))) as send:
         senders = []
         for _ in range(int(threads)):
             sent.append([])
@@ -158,7 +212,7 @@ async def fill(mode: str, namesrv: str, topic: str, body_bytes: str, total: str)
 
 
 def main(mode: str, *words: str) -> None:
-    if mode == "block":
+    if mode in ("block", "bare"):
         print(json.dumps(block(mode, *words)))
         return
     loads = {"send": send, "batch": send, "fill": fill}

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer import ProducerParts
@@ -46,6 +46,22 @@ class _Slot:
         self.result = result
 
 
+def _usable_after(problem: BaseException, link: FormLink | None) -> FormLink | None:
+    """The connection after a failed try, if it can be used again; else it is closed."""
+    if isinstance(problem, Refused) and problem.code != ResponseCode.GO_AWAY:
+        return link
+    if link is not None:
+        link.close()  # its answer may still come
+    return None
+
+
+class _Begun(NamedTuple):
+    unique_key: str
+    born_ms: int
+    link: FormLink | None
+    """None if a connection must be opened."""
+
+
 class DirectSending:
     """Used by many threads; each call has a connection to itself."""
 
@@ -61,7 +77,10 @@ class DirectSending:
             tls=TlsClient(settings.tls, session.clock) if settings.tls is not None else None,
         )
         self._idle: dict[str, list[tuple[FormLink, float]]] = {}
-        self._changed = threading.Condition()
+        # A bare lock for every send; the condition around it, which costs much more, for those who wait.
+        self._lock = threading.Lock()
+        self._empty = threading.Condition(self._lock)
+        self._is_awaited = False
         self._in_flight = 0
         self._is_closed = False
 
@@ -77,121 +96,116 @@ class DirectSending:
         topic = parts.preparer.known_topics.get(message.topic)
         if topic is None or (first := sender.plan_first_try(topic)) is None:
             return None
-        begun = self._begin()
+        begun = self._begin(first.address)
         if begun is None:
             return None
-        try:
-            return self._send(parts.preparer.prepare(message, *begun), first)
-        finally:
-            self._end()
+        return self._send(message, first, begun)
 
-    def _begin(self) -> tuple[str, int] | None:
-        """A unique key and the time; None if nothing may be sent any more."""
-        with self._changed:
+    def _begin(self, address: str) -> _Begun | None:
+        """None if nothing may be sent any more."""
+        now_ms, link = self._clock.now_ms(), None
+        with self._lock:
             if self._is_closed:
                 return None
-            now_ms = self._clock.now_ms()
             self._in_flight += 1
-            return self._keys.next(now_ms), now_ms
+            unique_key = self._keys.next(now_ms)
+            idle = self._idle.get(address)
+            if idle:
+                link, since = idle.pop()
+        if link is not None and time.monotonic() - since > _SURELY_OPEN_S and link.is_closed_by_peer():
+            link.close()
+            link = None
+        return _Begun(unique_key, now_ms, link)
 
-    def _end(self) -> None:
-        with self._changed:
+    def _end(self, link: FormLink | None) -> None:
+        """The connection, if it can be used again, is for others now."""
+        with self._lock:
             self._in_flight -= 1
-            self._changed.notify_all()
+            if self._is_awaited:
+                self._empty.notify_all()
+            if link is None:
+                return
+            if not self._is_closed:
+                self._idle.setdefault(link.address, []).append((link, time.monotonic()))
+                return
+        link.close()
 
     def _send_quickly(self, message: Message, quick: QuickSends) -> SendResult | None:
         """The same for a plain message, by the compiled path; None if it declines."""
         sender, target = self._parts.sender, quick.next_target(message)
         if target is None or not self._parts.session.is_introduced(target.address):
             return None
-        begun = self._begin()
+        begun = self._begin(target.address)
         if begun is None:
             return None
-        first = FirstTry(
-            target.queue, target.broker_name, target.address, self._clock.monotonic(), target.limit_s
-        )
-        link: FormLink | None = None
+        started = self._clock.monotonic()
+        unique_key, born_ms, link = begun
+        usable: FormLink | None = None
         try:
-            link = self._take(target.address)
+            if link is None:
+                link = FormLink(target.address, self._options)
             opaque = link.take_opaque()
-            frame = quick.frame(message, target, *begun, opaque)
+            frame = quick.frame(message, target, unique_key, born_ms, opaque)
             if frame is None:
-                self._give_back(link)
+                usable = link
                 return None
             sender.statistics.attempts += 1
             slot = _Slot()
-            link.quick[opaque] = (slot, target.shown_queue, begun[0])
+            link.quick[opaque] = (slot, target.shown_queue, unique_key)
             answer = link.call_frame(frame, opaque, target.limit_s, SendMessageV2, quick.answers)
             link.quick.pop(opaque, None)
+            usable = link
         except BaseException as problem:
-            prepared = self._parts.preparer.prepare(message, *begun)
-            return self._after(problem, link, prepared, first)
+            usable = _usable_after(problem, link)
+            first = FirstTry(target.queue, target.broker_name, target.address, started, target.limit_s)
+            return self._after(problem, self._parts.preparer.prepare(message, unique_key, born_ms), first)
         finally:
-            self._end()
-        self._give_back(link)
-        latency_ms = (self._clock.monotonic() - first.started) * 1000
-        sender.note_answer(first.queue.broker_name, latency_ms)
+            self._end(usable)
+        latency_ms = (self._clock.monotonic() - started) * 1000
+        sender.note_answer(target.queue.broker_name, latency_ms)
         if answer is None:
             return slot.result
-        prepared = self._parts.preparer.prepare(message, *begun)
-        return self._parts.result(prepared, SendOutcome(answer, first.queue, first.address, latency_ms))
+        prepared = self._parts.preparer.prepare(message, unique_key, born_ms)
+        return self._parts.result(prepared, SendOutcome(answer, target.queue, target.address, latency_ms))
 
-    def _send(self, prepared: PreparedMessage, first: FirstTry) -> SendResult | None:
-        parts, sender = self._parts, self._parts.sender
-        link: FormLink | None = None
+    def _send(self, message: Message, first: FirstTry, begun: _Begun) -> SendResult | None:
+        parts, sender, link = self._parts, self._parts.sender, begun.link
+        usable = link
         try:
-            link = self._take(first.address)
-            filled = sender.filled(prepared, first.queue, first.broker_name)
-            answer = link.call_filled(filled, first.limit_s, DEFAULT_MAX_FRAME_BYTES)
-        except BaseException as problem:
-            return self._after(problem, link, prepared, first)
-        self._give_back(link)
+            prepared = parts.preparer.prepare(message, begun.unique_key, begun.born_ms)
+            try:
+                if link is None:
+                    link = FormLink(first.address, self._options)
+                filled = sender.filled(prepared, first.queue, first.broker_name)
+                answer = link.call_filled(filled, first.limit_s, DEFAULT_MAX_FRAME_BYTES)
+                usable = link
+            except BaseException as problem:
+                usable = _usable_after(problem, link)
+                return self._after(problem, prepared, first)
+        finally:
+            self._end(usable)
         latency_ms = (self._clock.monotonic() - first.started) * 1000
         sender.note_answer(first.queue.broker_name, latency_ms)
         return parts.result(prepared, SendOutcome(answer, first.queue, first.address, latency_ms))
 
-    def _after(
-        self, problem: BaseException, link: FormLink | None, prepared: PreparedMessage, first: FirstTry
-    ) -> SendResult | None:
+    def _after(self, problem: BaseException, prepared: PreparedMessage, first: FirstTry) -> SendResult | None:
         """Continue by the event loop after a failed first try. None: as if nothing had been sent."""
-        is_answered = isinstance(problem, Refused) and problem.code != ResponseCode.GO_AWAY
-        if link is not None:
-            if is_answered:
-                self._give_back(link)
-            else:
-                link.close()  # its answer may still come
-        if isinstance(problem, Refused) and not is_answered:
+        if isinstance(problem, Refused) and problem.code == ResponseCode.GO_AWAY:
             return None  # another server may listen by now
         if not isinstance(problem, Refused | TransportError):
             raise problem
         first.problem = problem
         return self._continue(prepared, first)
 
-    def _take(self, address: str) -> FormLink:
-        now = time.monotonic()
-        with self._changed:
-            idle = self._idle.get(address)
-            link, since = idle.pop() if idle else (None, now)
-        if link is not None and now - since > _SURELY_OPEN_S and link.is_closed_by_peer():
-            link.close()
-            link = None
-        return link if link is not None else FormLink(address, self._options)
-
-    def _give_back(self, link: FormLink) -> None:
-        with self._changed:
-            if not self._is_closed:
-                self._idle.setdefault(link.address, []).append((link, time.monotonic()))
-                return
-        link.close()
-
     def wait_empty(self) -> None:
         """Return when nothing is in flight."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._in_flight)
+        with self._empty:
+            self._is_awaited = True
+            self._empty.wait_for(lambda: not self._in_flight)
 
     def close(self) -> None:
         """Send no more, and return when nothing is in flight."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             links = [link for idle in self._idle.values() for link, _ in idle]
             self._idle.clear()
