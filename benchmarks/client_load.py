@@ -125,11 +125,11 @@ def block(
     def keep_sending(latencies: list[float]) -> None:
         while not is_over:
             began = time.perf_counter()
-            send()
+            send_one()
             latencies.append(time.perf_counter() - began)
 
     sender_of = contextmanager(bare_socket if mode == "bare" else blocking_producer)
-    with sender_of(namesrv, topic, bytes(int(body_bytes))) as send:
+    with sender_of(namesrv, topic, bytes(int(body_bytes))) as send_one:
         senders = []
         for _ in range(int(threads)):
             sent.append([])

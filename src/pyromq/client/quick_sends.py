@@ -94,7 +94,8 @@ class QuickSends:
         """Send a message; None if the general path must do it."""
         session, sender = self._session, self._sender
         session.check_loop()
-        target = self.next_target(message)
+        topic = self._known_topics.get(message.topic)
+        target = self._targets.next(topic) if topic is not None else None
         if target is None:
             return None
         connection = session.writable(target.address)

@@ -44,6 +44,7 @@ class Target(NamedTuple):
 class Targets:
     def __init__(self, parts: PlainParts) -> None:
         self._sender = parts.sender
+        self._next_turn = parts.sender.next_turn
         self._routes = parts.session.routes
         self._shown_queue = parts.shown_queue
         self._of_topics: dict[str, list[Target]] = {}
@@ -61,7 +62,7 @@ class Targets:
             self._of_topics.clear()
             self._route_changes = self._routes.changes
         targets = self._of_topics.get(topic) or self._find(topic)
-        turn = self._sender.next_turn(topic) if targets else None
+        turn = self._next_turn(topic) if targets else None
         return targets[turn % len(targets)] if turn is not None else None
 
     def _find(self, topic: str) -> list[Target]:

@@ -91,6 +91,9 @@ class Sender:
         self._forms: dict[tuple[type[SendMessageV2], str, str], RequestForm[SendMessageAnswer]] = {}
         self._faults = BrokerFaults()
         self._round_robin = RoundRobin(self._faults if settings.avoid_slow_brokers else None)
+        # Bound here, for every message: a method in between would cost a call.
+        self.next_turn = self._round_robin.next_turn
+        """A number that says whose turn it is among the queues; None while a broker is avoided."""
 
     def __repr__(self) -> str:
         return f"<Sender {self.group} {self.statistics} {self._faults!r}>"
@@ -236,10 +239,6 @@ class Sender:
         tries = [self._first_try(route, queue) for queue in route.publish_queues] if route is not None else []
         known = [first for first in tries if first is not None]
         return known if len(known) == len(tries) else []
-
-    def next_turn(self, topic: str) -> int | None:
-        """A number that says whose turn it is among the queues; None while a broker is avoided."""
-        return self._round_robin.next_turn(topic)
 
     def _first_try(self, route: Route, queue: MessageQueue) -> FirstTry | None:
         settings, broker_name = self.settings, route.broker_of(queue)

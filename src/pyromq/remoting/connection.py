@@ -94,6 +94,7 @@ class Connection(asyncio.Protocol):
         "peer_address",
         "put",
         "quick",
+        "take_opaque",
         "vouched_version",
     )
 
@@ -120,6 +121,7 @@ class Connection(asyncio.Protocol):
         # Bound here: a method in between would cost every answer a call.
         self.put = self._outbox.put
         self._pending = PendingCalls(self._loop)
+        self.take_opaque = self._pending.take_opaque
         self.fast_path = group.fast_path
         self.quick: dict[int, Any] = {}
         """What the fast path of a client needs to read answers, by the numbers of its calls."""
@@ -197,9 +199,6 @@ class Connection(asyncio.Protocol):
             self.close()
 
     # Calls whose requests are complete frames, and whose answers the fast path may read
-
-    def take_opaque(self) -> int:
-        return self._pending.take_opaque()
 
     def send_quickly(self, frame: bytes, opaque: int, timeout_s: float) -> "asyncio.Future[Any]":
         """A future of the answer: a Frame, or what the fast path makes of it. `end_quick_call` afterwards."""

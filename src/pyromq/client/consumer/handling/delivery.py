@@ -349,9 +349,9 @@ class ConcurrentDelivery(Delivery):
 
     def _hire(self) -> None:
         """Start one worker at once, and more later if work is still waiting."""
-        if not self._waiting_messages or len(self._workers) >= self._concurrency:
+        if len(self._workers) >= self._concurrency or (head := self._head()) is None:
             return
-        if not self._workers or not (self._is_hiring or self._is_for_threads):
+        if not self._workers or not (self._is_hiring or isinstance(head, SharedLot)):
             self._start_worker()
         if not self._is_hiring:
             self._is_hiring = True
