@@ -296,7 +296,8 @@ class ConcurrentDelivery(Delivery):
 
     @property
     def _waiting_messages(self) -> int:
-        return sum(lot.waiting for lot in self._waiting)
+        # A copy: threads take lots meanwhile.
+        return sum(lot.waiting for lot in list(self._waiting))
 
     @property
     def running(self) -> int:

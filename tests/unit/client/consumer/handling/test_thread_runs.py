@@ -2,14 +2,17 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from tests.support.held_messages import a_message, held_queue
 
-from pyromq.client.consumer.handling.handlers import Handler
+from pyromq.client.consumer.handling.delivery import ConcurrentDelivery, DeliveryParts, Settling
+from pyromq.client.consumer.handling.handlers import Handler, Handlers
 from pyromq.client.consumer.handling.thread_runs import Load, SharedLot, ThreadRun
-from pyromq.client.consumer.reading.stats import Counts
+from pyromq.client.consumer.reading.stats import ConsumerStats, Counts
+from pyromq.clock import ManualClock
 
 
 def a_lot(count: int) -> SharedLot:
@@ -116,3 +119,20 @@ def test_a_lot_that_is_cut_has_nothing_left() -> None:
 def test_short_handlers_fill_the_interpreter(cpu_s: float, taken: int, is_full: bool, why: str) -> None:
     before = Load(10.0, 5.0, 100)
     assert before.has_filled_the_interpreter(Load(11.0, 5.0 + cpu_s, 100 + taken)) is is_full, why
+
+
+async def test_threads_may_take_lots_while_the_waiting_messages_are_counted() -> None:
+    class TakenMeanwhile(SharedLot):
+        @property
+        def waiting(self) -> int:
+            if delivery._waiting:
+                delivery._waiting.popleft()  # as a thread does that has gone through it
+            return 1
+
+    with ThreadPoolExecutor() as threads:
+        parts = DeliveryParts(
+            Handlers(), Settling(None), threads, ConsumerStats(), ManualClock(), concurrency=2
+        )
+        delivery = ConcurrentDelivery(parts)
+        delivery._waiting.extend(TakenMeanwhile(held_queue(), [], None, Counts()) for _ in range(3))
+        assert "waiting=3" in repr(delivery)
