@@ -64,9 +64,11 @@ class Plan:
     seconds: float = 30.0
     between_s: float = 5.0
     """Each viewer opens a list so often."""
+    loads: int = 30
+    """So often a browser opens a page."""
 
 
-QUICK: Final = Plan(brokers=20, topics=1_000, groups=200, viewers=40, seconds=8.0)
+QUICK: Final = Plan(brokers=20, topics=1_000, groups=200, viewers=40, seconds=8.0, loads=4)
 
 
 # ---------------------------------------------------------------------- the console's process
@@ -284,7 +286,7 @@ _PAINTED: Final = """() => new Promise(done => {
 """When the largest thing on a page was painted, when its scripts had run, when all was loaded."""
 
 
-def first_pages(url: str) -> dict[str, dict[str, float]]:
+def first_pages(url: str, loads: int) -> dict[str, dict[str, float]]:
     """How long Chromium takes for a page of somebody who was never here: nothing is in its cache."""
     from playwright.sync_api import sync_playwright
     from tests.support.chromium import chromium
@@ -292,7 +294,7 @@ def first_pages(url: str) -> dict[str, dict[str, float]]:
     found: dict[str, list[float]] = {"painted, ms": [], "scripts have run, ms": [], "all is loaded, ms": []}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        for number in range(_OFTEN + 1):
+        for number in range(loads + 1):
             context = browser.new_context(viewport={"width": 1280, "height": 800})
             page = context.new_page()
             page.goto(url, wait_until="load")
@@ -347,13 +349,15 @@ def one_line() -> Iterator[str]:
 def in_browser(plan: Plan, url: str, host: str, port: int) -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = {}
     with one_line() as bare:
-        found["a line of text"] = first_pages(bare)
-        found["the overview"] = first_pages(f"{url}c/default/")
-        found["the topics"] = first_pages(f"{url}c/default/topics")
+        found["a line of text"] = first_pages(bare, plan.loads)
+        found["the overview"] = first_pages(f"{url}c/default/", plan.loads)
+        found["the topics"] = first_pages(f"{url}c/default/topics", plan.loads)
         with viewers(replace(plan, seconds=600.0), host, port):
             time.sleep(plan.between_s)  # until all of them are there
-            found[f"a line of text, beside {plan.viewers} viewers"] = first_pages(bare)
-            found[f"the overview, beside {plan.viewers} viewers"] = first_pages(f"{url}c/default/")
+            found[f"a line of text, beside {plan.viewers} viewers"] = first_pages(bare, plan.loads)
+            found[f"the overview, beside {plan.viewers} viewers"] = first_pages(
+                f"{url}c/default/", plan.loads
+            )
     return found
 
 
