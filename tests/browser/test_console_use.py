@@ -63,6 +63,14 @@ def test_keys_lead_everywhere(console: ConsoleThread, page: Any) -> None:
     page.wait_for_url("**/mq/c/default/brokers")
 
 
+def test_charts_are_drawn_once_there_is_something_to_draw(console: ConsoleThread, page: Any) -> None:
+    page.goto(f"{console.url}/c/default/")
+    page.locator(".chart canvas").first.wait_for(timeout=60_000)
+    assert page.locator('script[src*="uPlot"]').count() == 1
+    page.goto(f"{console.url}/c/default/topics")
+    assert page.locator('script[src*="uPlot"]').count() == 0
+
+
 def test_a_topic_is_made_with_a_form_and_deleted_by_typing_its_name(
     console: ConsoleThread, page: Any
 ) -> None:

@@ -40,7 +40,7 @@ SECURE = {
 
 @asynccontextmanager
 async def administrator(
-    release: Release, home: Path, settings: dict[str, str], **keys: str
+    release: Release, home: Path, settings: dict[str, str], **keys: Any
 ) -> AsyncIterator[Browser]:
     """The browser of a console that looks at a broker of Apache."""
     async with name_server(home / "names") as names:
