@@ -1,6 +1,6 @@
-"""Cost as the work grows: topics on a name server; queues, groups and connections on one broker.
+"""Cost as the work grows: topics on a name server; queues, groups, connections and log on one broker.
 
-    python -m benchmarks.scale [--quick] [--parts topics,queues,groups,connections] [--out docs/benchmarks]
+    python -m benchmarks.scale [--quick] [--parts topics,queues,…] [--out docs/benchmarks]
 
 Each part is measured at several sizes, on a fresh server each time, and drawn as a curve: a figure for a
 single one of them (memory, CPU) is level where the cost grows with the work, and rises where it grows faster.
@@ -29,10 +29,16 @@ from benchmarks.turns import Running, short
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 
+from pyromq.protocol.record import StoredMessage, encode_record, pack_blank_into
+
 Figures = Mapping[str, float]
 Curve = dict[int, Figures]
 
 HEARTBEAT: Final = 34
+DELETE_EXPIRED: Final = 329
+LOG_FILE_BYTES: Final = 1 << 30
+OLD_S: Final = 100 * 3600
+"""The age of all log files but the last one: more than the 72 hours for which they are kept."""
 RESPONSE: Final = 1
 QUEUES_PER_TOPIC: Final = 1000
 ASKED: Final = 20_000
@@ -49,7 +55,9 @@ SIZES: Final[Mapping[str, Sequence[int]]] = {
     "queues": (10, 1_000, 10_000, 100_000),
     "groups": (10, 1_000, 10_000),
     "connections": (10, 1_000, 10_000),
+    "log": (1, 32, 256, 1024),
 }
+UNITS: Final = {"log": "GiB of log"}
 FILES: Final = ("queues", "connections")
 """Each of them has an open file, in the broker or also here."""
 MAX_FILES: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 2_000
@@ -212,6 +220,71 @@ def connections(size: int) -> Figures:
     }
 
 
+def log(size: int) -> Figures:
+    """A log of sparse files of 1 GiB, with a message at the start of each; all but the last have expired."""
+    settings = {
+        **BROKER_SETTINGS,
+        "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
+        "deleteWhen": f"{(time.localtime().tm_hour + 12) % 24:02}",  # not now
+    }
+    with OwnNameServer() as names, contextlib.ExitStack() as stack:
+        own = OwnBroker(names.address, settings=settings)
+        stack.push(own)
+        make_log(own.store / "commitlog", size)
+        first, _ = started(own)
+        own.terminate()
+        clean, memory = started(own)
+        own.kill()
+        crashed, _ = started(own)
+        server, connection = Running("pyromq", own.port, own.pid), wire.Wire(own.port)
+        before, left = server.cpu_s(), size
+        while left > 1:
+            connection.call(wire.frame(DELETE_EXPIRED, {}))
+            fewer = len(list((own.store / "commitlog").iterdir()))
+            if fewer == left:
+                raise RuntimeError(f"{left} files stay in the log")
+            left = fewer
+        removing = (server.cpu_s() - before) / max(1, size - 1)
+        connection.close()
+    return {
+        "start with queues to rebuild: CPU ms": first * 1e3,
+        "start after a clean stop: CPU ms": clean * 1e3,
+        "start after kill -9: CPU ms": crashed * 1e3,
+        "memory after the start: MB": memory,
+        "removing an expired file: CPU ms": removing * 1e3,
+    }
+
+
+def make_log(folder: Path, files: int) -> None:
+    folder.mkdir(parents=True)
+    for number in range(files):
+        is_last = number + 1 == files
+        start = number * LOG_FILE_BYTES
+        stored_s = time.time() - (0 if is_last else OLD_S)
+        message = StoredMessage(
+            topic="scale",
+            body=b"hello",
+            queue_offset=number,
+            log_offset=start,
+            born_timestamp=int(stored_s * 1000),
+            store_timestamp=int(stored_s * 1000),
+        )
+        record = encode_record(message)
+        rest = bytearray(8)
+        pack_blank_into(rest, 0, LOG_FILE_BYTES - len(record))
+        path = folder / f"{start:020}"
+        path.write_bytes(record + (b"" if is_last else rest))
+        os.truncate(path, LOG_FILE_BYTES)
+        os.utime(path, (stored_s, stored_s))
+
+
+def started(own: OwnBroker) -> tuple[float, float]:
+    """Start a broker; the CPU seconds until it said that it was up, and its memory then."""
+    own.__enter__()
+    server = Running("pyromq", own.port, own.pid)
+    return server.cpu_s(), server.rss_mb()
+
+
 def allow_files(count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
@@ -223,6 +296,7 @@ PARTS: Final[Mapping[str, Callable[[int], Figures]]] = {
     "queues": queues,
     "groups": groups,
     "connections": connections,
+    "log": log,
 }
 
 
@@ -296,8 +370,9 @@ def main() -> None:
                 curve[size] = PARTS[part](size)
                 sys.stderr.write(f"{part} {size:,}: {dict(curve[size])}\n")
         curves[part] = curve
-        (out / f"scale-{part}.svg").write_text(picture(part, curve), "utf-8")
-        page += [f"## {part.capitalize()}", "", f"![{part}](scale-{part}.svg)", "", as_table(part, curve), ""]
+        unit = UNITS.get(part, part)
+        (out / f"scale-{part}.svg").write_text(picture(unit, curve), "utf-8")
+        page += [f"## {part.capitalize()}", "", f"![{part}](scale-{part}.svg)", "", as_table(unit, curve), ""]
     (out / "scale.md").write_text("\n".join(page), "utf-8")
     (out / "scale.json").write_text(json.dumps(curves, indent=1) + "\n", "utf-8")
     print("\n".join(page))
