@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.console_browser import CHEAP_HASHES
 
 from pyromq.console.security.roles import Person, Role, role_of
 from pyromq.console.security.users import Users
@@ -55,6 +56,7 @@ def test_short_passwords_and_unprintable_names_are_refused(tmp_path: Path) -> No
     assert not len(users)
 
 
+@CHEAP_HASHES
 def test_a_removed_user_is_gone(tmp_path: Path) -> None:
     users = Users(tmp_path / "users.json")
     users.put("ada", PASSWORD, Role.VIEWER)
@@ -78,6 +80,7 @@ def test_roles_have_words() -> None:
         role_of("root")
 
 
+@CHEAP_HASHES
 def test_a_changed_file_is_read_again_and_says_who_was_changed(tmp_path: Path) -> None:
     path = tmp_path / "users.json"
     running, elsewhere = Users(path), Users(path)
@@ -95,6 +98,7 @@ def test_a_changed_file_is_read_again_and_says_who_was_changed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("damage", ["broken", "open to others", "gone"])
+@CHEAP_HASHES
 def test_a_file_that_cannot_be_read_again_changes_nothing(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "users.json"
     users = Users(path)
