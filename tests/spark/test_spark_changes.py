@@ -14,7 +14,7 @@ from tests.spark.test_spark_lakehouse import TABLES, as_others_read_it
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.change_feed import delta_changes, to_debezium
-from pyromq.spark.pipelines.changes import apply_changes
+from pyromq.spark.pipelines.changes import apply_changes, last_by_key
 from pyromq.spark.pipelines.lake import DELTA
 
 if TYPE_CHECKING:
@@ -93,6 +93,16 @@ def test_a_table_follows_a_database_whatever_died(
     send(topics, event("c", {"id": 4, "note": "after"}))
     apply_changes(spark, options, str(place))
     assert in_table(form, place) == [(4, "after", None)]
+
+
+def test_the_last_event_of_a_key_is_that_of_its_queue_also_if_a_clock_was_set_back(
+    spark: SparkSession,
+) -> None:
+    rows = [(1, "a:0", 50, 7), (1, "a:0", 20, 8), (2, "a:0", 30, 9), (2, "a:1", 40, 0), (2, "a:1", 60, 1)]
+    events = spark.createDataFrame(rows, "id int, queue string, at long, offset long")
+    events = events.selectExpr("struct(id) AS row", "queue", "at", "offset")
+    found = last_by_key(events, ["id"]).select("row.id", "queue", "offset").collect()
+    assert sorted(map(tuple, found)) == [(1, "a:0", 8), (2, "a:1", 1)]
 
 
 def test_events_without_schemas_need_columns_and_keys(

@@ -166,8 +166,8 @@ def test_rows_of_many_messages_keep_their_places() -> None:
     ]
     [found] = changes(iter([pa.RecordBatch.from_pylist(messages)]), pa.struct([("id", pa.int64())]))
     assert found.to_pylist() == [
-        {"op": "u", "row": {"id": 1}, "at": 0, "offset": 0},
-        {"op": "d", "row": {"id": 2}, "at": 2, "offset": 2},
+        {"op": "u", "row": {"id": 1}, "queue": "b:0", "at": 0, "offset": 0},
+        {"op": "d", "row": {"id": 2}, "queue": "b:0", "at": 2, "offset": 2},
     ]
     with pytest.raises(RemoteProtocolError, match="cannot be read"):
         Rows(pa.struct([("id", pa.int64())])).read([Event("u", b'{"id": "x"}', b"")])

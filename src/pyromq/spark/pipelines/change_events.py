@@ -231,6 +231,7 @@ def changes(batches: Iterator[pa.RecordBatch], type_: pa.StructType) -> Iterator
             read = {
                 "op": pa.array([event.op for _, event in found]),
                 "row": rows.read([event for _, event in found]),
+                "queue": pa.array([f"{message['brokerName']}:{message['queueId']}" for message, _ in found]),
                 "at": pa.array([message["at"] for message, _ in found], pa.int64()),
                 "offset": pa.array([message["offset"] for message, _ in found], pa.int64()),
             }

@@ -102,7 +102,8 @@ def _apply_last(
     messages: "DataFrame", batch: int, table: lakes.LakeTable, columns: StructType, keys: tuple[str, ...]
 ) -> None:
     """Bring the table to the state after the last event of each key."""
-    read = StructType().add("op", "string").add("row", columns).add("at", "long").add("offset", "long")
+    read = StructType().add("op", "string").add("row", columns)
+    read = read.add("queue", "string").add("at", "long").add("offset", "long")
     events = messages.mapInArrow(
         partial(change_events.changes, type_=to_arrow_type(columns, timezone="UTC")), read
     )
@@ -110,13 +111,19 @@ def _apply_last(
     since = of_truncates.agg(fn.max(fn.struct("at", "offset"))).collect()[0][0]
     if since is not None:
         events = events.where(f"at > {since.at} OR at = {since.at} AND offset > {since.offset}")
-    order = Window.partitionBy(*[f"row.`{key}`" for key in keys]).orderBy(fn.desc("at"), fn.desc("offset"))
-    last = events.withColumn("place", fn.row_number().over(order)).where("place = 1")
     is_deleted = (fn.col("op") == change_events.DELETE).alias(DELETED)
-    changes = last.select("row.*", is_deleted).toArrow()
+    changes = last_by_key(events, keys).select("row.*", is_deleted).toArrow()
     wanted = to_arrow_schema(StructType(columns.fields).add(DELETED, "boolean"), timezone="UTC")
     if changes.num_rows or since is not None:
         table.apply(changes.cast(wanted), keys, batch, cleared=since is not None)
+
+
+def last_by_key(events: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    """In a queue offsets decide, whatever the clock of the broker said; among queues, the latest event."""
+    for place, order in (["queue"], "offset"), ([], "at"):
+        window = Window.partitionBy(*[f"row.`{key}`" for key in keys], *place).orderBy(fn.desc(order))
+        events = events.withColumn("place", fn.row_number().over(window)).where("place = 1")
+    return events
 
 
 def _found(
