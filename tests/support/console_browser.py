@@ -1,5 +1,6 @@
 """A browser without a screen: asks the app directly, keeps cookies, and sends what browsers send."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
@@ -54,6 +55,10 @@ class Browser:
     async def get(self, path: str, accept: str = "text/html", **headers: str) -> Page:
         return await self._ask("GET", path, b"", {"accept": accept, **headers})
 
+    async def get_and_leave(self, path: str) -> Page:
+        """Close the tab before the answer is there."""
+        return await self._ask("GET", path, b"", {"accept": "text/html"}, leaves_early=True)
+
     async def get_json(self, path: str, **headers: str) -> Page:
         return await self.get(path, accept=JSON, **headers)
 
@@ -75,7 +80,9 @@ class Browser:
     async def token(self) -> str:
         return (await self.get("/me")).token
 
-    async def _ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Page:
+    async def _ask(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], *, leaves_early: bool = False
+    ) -> Page:
         where, _, query = path.partition("?")
         sent = {"host": self.host, **headers}
         if body:
@@ -98,16 +105,26 @@ class Browser:
             "server": ("127.0.0.1", 8088),
         }
         messages: list[Message] = []
-        waiting: list[Message] = [
-            {"type": "http.request", "body": body, "more_body": False},
-            {"type": "http.disconnect"},
-        ]
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        has_seen = asyncio.Event()
+        if leaves_early:
+            has_seen.set()
 
         async def receive() -> Message:
-            return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+            """It leaves when it has the answer, or the beginning of a stream."""
+            if waiting:
+                return waiting.pop(0)
+            await has_seen.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
             messages.append(message)
+            if message["type"] == "http.response.start":
+                is_stream.append((b"content-type", b"text/event-stream; charset=utf-8") in message["headers"])
+            elif is_stream[0] or not message.get("more_body"):
+                has_seen.set()
+
+        is_stream: list[bool] = []
 
         await self._app(scope, receive, send)
         start = next(each for each in messages if each["type"] == "http.response.start")

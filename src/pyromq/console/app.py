@@ -3,8 +3,10 @@
 A page is never shown before the session is known; a write is refused unless our own page sent it.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -31,6 +33,7 @@ from pyromq.errors import ConfigError, PyroError
 _log = logging.getLogger(__name__)
 
 _YEAR_S = 365 * 86_400
+_NOBODY_WAITS = 499
 Answer = Callable[[Visit], Awaitable[Response]]
 
 
@@ -147,9 +150,26 @@ def _showing(state: State, page: Page, fragments: Fragments) -> Callable[[Reques
             await state.turns.wait_for_turn()
             return await answer_in_turns(seen, page, data)
 
-        return await _answered(visit, work)
+        return await _answered(visit, work if page.live else lambda: _while_waited_for(request, work()))
 
     return show
+
+
+async def _while_waited_for(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """The answer of a page that asks the cluster; if its tab is closed before, the asking ends, too."""
+    making, leaving = asyncio.create_task(work), asyncio.create_task(_left(request))
+    try:
+        await asyncio.wait((making, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return making.result() if making.done() else Response(status_code=_NOBODY_WAITS)
+    finally:
+        for task in (making, leaving):
+            task.cancel()
+        await asyncio.gather(making, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _streaming(

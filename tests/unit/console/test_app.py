@@ -482,3 +482,21 @@ async def test_a_page_is_not_told_of_the_snapshot_that_it_shows(tmp_path: Path) 
         state.is_stopping = not is_told
         assert (b"event: tick" in await anext(events)) == is_told
         state.is_stopping = False
+
+
+async def test_a_closed_tab_ends_the_work_behind_its_page(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    async def look(*_: object, **__: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("look")
+
+    monkeypatch.setattr("pyromq.admin.browsing.look", look)
+    admin = await logged_in(state)
+    assert (await admin.get_and_leave("/c/default/topics/t/messages")).status == 499
+    assert ended == ["look"]
+    assert (await admin.get("/me")).status == 200
