@@ -72,5 +72,5 @@ def _moment(places: tuple[str, ...], chance: Random) -> Moment:
 
 
 def _how(chance: Random) -> How:
-    """Mostly the worst."""
-    return "kill all" if chance.random() < 0.5 else chance.choice(HOWS)
+    """Mostly the worst, and what systemd does."""
+    return chance.choice(("kill all", "kill all", "terminate all", chance.choice(HOWS)))
