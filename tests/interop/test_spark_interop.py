@@ -1,6 +1,8 @@
 """The Spark connector against Apache's name servers and brokers; Apache's own client is at the other end."""
 
 import json
+import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +23,9 @@ from tests.support.transactional_rows import ROWS, die_while_committing, numbers
 from pyromq.errors import NoRoute, Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import TRACE_TOPIC
-from pyromq.spark.batch_journal import BatchJournal
+from pyromq.protocol.record import SysFlag
+from pyromq.spark.batch_journal import DIRECTORY, BatchJournal
+from pyromq.spark.checks import Checks
 from pyromq.spark.cluster import Cluster, pull_of
 from pyromq.spark.ending import Ending
 from pyromq.spark.options import Access, Selection, write_options
@@ -43,7 +47,14 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 
-SETTINGS = {"enablePropertyFilter": "true", "traceTopicEnable": "true"}
+SETTINGS = {
+    "enablePropertyFilter": "true",
+    "traceTopicEnable": "true",
+    # It asks about half messages soon, and discards none.
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+    "transactionCheckMax": "1000000",
+}
 # Replicas of 5.x refuse pulls otherwise.
 READABLE = {"slaveReadEnable": "true"}
 
@@ -342,4 +353,34 @@ def test_a_batch_is_committed_once_wherever_the_driver_dies(
     again = prepare(rows(0), options, journal, 0)
     commit(again.halves, options, journal, 0)
     wait_until(lambda: numbers(options).total() >= ROWS, "all messages")
+    assert numbers(options) == dict.fromkeys(range(ROWS), 1)
+
+
+def test_apaches_broker_asks_about_half_messages_and_is_answered_from_the_journal(
+    apache: Apache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    apache.create("Asked")
+    given = {"namesrv": apache.names, "topic": "Asked", "mode": "transactional", "producerGroup": "asked"}
+    options = write_options(given)
+    journal = BatchJournal(str(tmp_path))
+    lost = prepare(rows(7), options, journal, 0)
+    prepared = prepare(rows(0), options, journal, 0)
+    die_while_committing(prepared, options, journal, after=100, monkeypatch=monkeypatch)
+    # Its driver never comes back.
+    os.utime(tmp_path / DIRECTORY / "0", (1, 1))
+    caplog.set_level(logging.INFO, "pyromq.spark.checks")
+    checks = Checks(options.access, options.group)
+    try:
+        checks.serve(BatchJournal(tmp_path.as_uri()), {apache.broker.address})
+        wait_until(lambda: numbers(options).total() >= ROWS, "all messages of the batch")
+        rolled_back = re.compile(rf"message=(\S+) batch=0 state={int(SysFlag.TRANSACTION_ROLLBACK)}")
+        wait_until(
+            lambda: {half.unique_key for half in lost.halves} <= set(rolled_back.findall(caplog.text)),
+            "an answer about each message of the attempt that was lost",
+        )
+    finally:
+        checks.close()
+    assert numbers(options) == dict.fromkeys(range(ROWS), 1)
+    # It does, and finds nothing to do.
+    commit([], options, journal, 0)
     assert numbers(options) == dict.fromkeys(range(ROWS), 1)

@@ -79,6 +79,22 @@ def test_a_decided_batch_whose_driver_died_is_committed_by_whoever_is_asked(
     assert numbers(options) == dict.fromkeys(range(ROWS), 1)
 
 
+def test_a_message_that_is_there_is_not_committed_again(
+    running: RunningCluster,
+    options: WriteOptions,
+    checks: Checks,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyromq.spark.checks.is_stored", lambda link, topic, key: topic == options.topic)
+    journal = BatchJournal(str(tmp_path))
+    journal.decide(0, prepare(rows(0), options, journal, 0).halves)
+    os.utime(tmp_path / DIRECTORY / "0", (1, 1))
+    checks.serve(journal, {running.broker_address})
+    until(lambda: open_transactions(running, options) == 0)
+    assert numbers(options).total() == 0
+
+
 def test_rows_of_an_attempt_that_was_lost_are_rolled_back(
     running: RunningCluster, options: WriteOptions, checks: Checks, tmp_path: Path
 ) -> None:

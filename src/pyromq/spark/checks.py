@@ -3,6 +3,9 @@
 A half message has the short name of its journal and the number of its batch. The driver serves its journal as
 long as it runs, and so does its successor. While the journal says nothing there is no answer, and the broker
 asks again later.
+
+Apache's brokers may ask about a transaction that was just committed, and would store its message again:
+a message that is there is not committed.
 """
 
 import logging
@@ -20,9 +23,10 @@ from pyromq.protocol.record import SysFlag, decode_record
 from pyromq.protocol.requests.membership import SendHeartbeat
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.transactions import EndTransaction
-from pyromq.remoting.blocking_link import Link
+from pyromq.remoting.blocking_link import Link, Links
 from pyromq.spark.batch_journal import BatchJournal
 from pyromq.spark.encode import SPARK_BATCH
+from pyromq.spark.ending import is_stored
 from pyromq.spark.links import link_options
 from pyromq.spark.options import Access
 
@@ -48,6 +52,7 @@ class Checks:
         self._journals: dict[str, BatchJournal] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._over = threading.Event()
+        self._links = Links(link_options(access))
 
     def __repr__(self) -> str:
         return f"<Checks {self._group} journals={len(self._journals)} brokers={len(self._threads)}>"
@@ -64,6 +69,7 @@ class Checks:
         self._over.set()
         for thread in self._threads.values():
             thread.join()
+        self._links.close()
 
     def _attend(self, address: str) -> None:
         while not self._over.is_set():
@@ -105,6 +111,11 @@ class Checks:
         state = verdict(journal, int(batch), key, self._clock.now_ms())
         if state is None:
             return
+        if state == SysFlag.TRANSACTION_COMMIT:
+            # On a connection of its own: on this one the broker may ask something else meanwhile.
+            with self._links.borrow(link.address) as other:
+                if is_stored(other, half.topic, key):
+                    state = SysFlag.TRANSACTION_ROLLBACK
         _log.info("transaction check answered message=%s batch=%s state=%d", key, batch, state)
         link.send(
             EndTransaction(

@@ -5,6 +5,7 @@ commit whose answer was lost is only repeated if the message is not there.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
 from pyromq.errors import NoRoute, Refused, TransportError
@@ -13,6 +14,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.pulling import QueryMessage
 from pyromq.protocol.requests.transactions import EndTransaction
+from pyromq.remoting.blocking_link import Link
 from pyromq.spark.batch_journal import Half
 from pyromq.spark.cluster import BrokerAway, Cluster, is_passing
 from pyromq.spark.queues import Queue
@@ -80,30 +82,39 @@ class Ending:
 
     def is_there(self, half: Half) -> bool:
         """Whether the message of a half message can be found."""
-        question = QueryMessage(
-            topic=half.queue.topic,
-            key=half.unique_key,
-            max_num=1,
-            begin_timestamp=0,
-            end_timestamp=_LAST_MS,
-            is_unique_key=True,
-        )
-        (answer,) = self._ask(half.queue, [question])
-        if isinstance(answer, Refused):
-            if answer.code != ResponseCode.QUERY_NOT_FOUND:
-                raise answer
-            return False
-        return True
+        with self._link(half.queue) as link:
+            return is_stored(link, half.queue.topic, half.unique_key)
 
     def _ask(self, broker: Queue, requests: Sequence[Request[A]]) -> list[A | Refused]:
         if not requests:
             return []
+        with self._link(broker) as link:
+            return link.call_all(requests)
+
+    def _link(self, broker: Queue) -> AbstractContextManager[Link]:
         try:
             address = self._cluster.address(broker)
         except NoRoute as problem:
             raise BrokerAway(f"no broker has {broker} at the moment: {problem}") from None
-        with self._cluster.links.borrow(address) as link:
-            return link.call_all(requests)
+        return self._cluster.links.borrow(address)
+
+
+def is_stored(link: Link, topic: str, unique_key: str) -> bool:
+    """Whether a broker has the message."""
+    question = QueryMessage(
+        topic=topic,
+        key=unique_key,
+        max_num=1,
+        begin_timestamp=0,
+        end_timestamp=_LAST_MS,
+        is_unique_key=True,
+    )
+    (answer,) = link.call_all([question])
+    if isinstance(answer, Refused):
+        if answer.code != ResponseCode.QUERY_NOT_FOUND:
+            raise answer
+        return False
+    return True
 
 
 def _by_broker(halves: Sequence[Half]) -> Iterator[tuple[Queue, list[Half]]]:
