@@ -113,6 +113,7 @@ async def test_apaches_replica_stands_in_for_our_master(tmp_path: Path) -> None:
                     while True:  # 5.x copies nothing in its first minute
                         try:
                             if await committed(reader) == 1:
+                                await commit(reader, 1)  # refused until it has copied the group
                                 break
                         except PyroError:
                             pass
