@@ -403,9 +403,13 @@ async def test_a_broker_that_is_stopped_twice_stops_once(tmp_path: Path) -> None
 
 
 async def test_a_taken_port_for_replicas_is_replaced_unless_it_was_set(tmp_path: Path) -> None:
-    async with running_broker(tmp_path / "a") as first:
-        port = first.address[1]
-    with socket.create_server(("127.0.0.1", port + 1), reuse_port=False) as taken:
+    taken = None
+    while taken is None:
+        async with running_broker(tmp_path / "a") as first:
+            port = first.address[1]
+        with suppress(OSError):  # a connection of somebody else has it, or had it a moment ago
+            taken = socket.create_server(("127.0.0.1", port + 1), reuse_port=False)
+    with taken:
         async with running_broker(tmp_path / "a", listen_port=port) as broker:
             assert broker.address[1] == port
         with pytest.raises(OSError, match="could not listen on"):
