@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheNameServer, free_ports
+from tests.support.apache import ApacheBroker, ApacheNameServer, free_ports, saved_table
 from tests.support.apache_releases import APACHE_5, APACHE_NEWEST, Release
 from tests.support.broker_cluster import BROKER_NAME, CLUSTER, TOPIC, BrokerClient, running_broker
 from tests.support.controlled_group import ControlledGroup, controlled_group, members_of
@@ -97,7 +97,7 @@ async def test_apaches_broker_and_ours_take_over_from_each_other(tmp_path: Path,
             assert await end_of(address) == ours.store.log_end
             assert bytes_in(tmp_path / "theirs", ours.store.log_end) == log_of(ours.store)
             assert await epochs_of(address) == [(1, 0)]
-            await until(lambda: TOPIC in _topics(theirs))
+            await until(lambda: TOPIC in saved_table(theirs.store, "topics.json"))
 
             await group.crash(ours)
             await until_in_sync(group, 1)
@@ -122,11 +122,6 @@ async def test_apaches_broker_and_ours_take_over_from_each_other(tmp_path: Path,
             await fill(ours.address, COUNT + 1100, 100)
             assert await end_of(address) == ours.store.log_end
             assert bytes_in(tmp_path / "theirs", ours.store.log_end) == log_of(ours.store)
-
-
-def _topics(broker: ApacheBroker) -> str:
-    path = broker.store / "config" / "topics.json"
-    return path.read_text() if path.exists() else ""
 
 
 @pytest.mark.parametrize("release", [APACHE_5, APACHE_NEWEST], ids=str)
@@ -178,7 +173,7 @@ async def _taken_over_in_turns(ours: Broker, theirs: ApacheBroker, controller: s
     await in_time(lambda: members_of(ours) == {2, 3})
     await fill(ours.address, 1100, 100)
     assert await end_of(address) == ours.store.log_end
-    await in_time(lambda: TOPIC in _topics(theirs))
+    await in_time(lambda: TOPIC in saved_table(theirs.store, "topics.json"))
     async with Cluster(names) as cluster:
         await controllers.elect_master(cluster, [controller], CLUSTER, BROKER_NAME, 3)
     await in_time(lambda: not ours.role.now.is_master and ours.replication.replica.is_connected)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.support.apache import ApacheBroker, ClientOf, wait_until
+from tests.support.apache import ApacheBroker, ClientOf, saved_table, wait_until
 from tests.support.apache_releases import APACHE_5, APACHE_NEWEST, Release
 from tests.support.own_nameserver import OwnNameServer
 
@@ -97,7 +97,7 @@ def test_a_replica_of_apaches_takes_over_when_its_master_is_killed(
         client.send(names, [{"topic": TOPIC, "body": b"before %d" % each} for each in range(20)])
         # A replica copies topics every ten seconds: only then can it serve this one.
         wait_until(
-            lambda: TOPIC in (successor.store / "config" / "topics.json").read_text(),
+            lambda: TOPIC in saved_table(successor.store, "topics.json"),
             "the topic on the replica",
             timeout_s=120,
         )

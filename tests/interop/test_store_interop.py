@@ -16,6 +16,7 @@ from tests.support.apache import (
     ApacheClient,
     ApacheNameServer,
     ClientOf,
+    saved_table,
     wait_for_broker,
     wait_until,
 )
@@ -264,7 +265,7 @@ def test_open_transactions_move_with_the_store(directory: Directory) -> None:
 
 def _committed(root: Path) -> int:
     """How many messages of the topic are consumed, as the file of offsets says; Java's keys are no JSON."""
-    saved = (root / "config" / "consumerOffset.json").read_text()
+    saved = saved_table(root, "consumerOffset.json")
     queues = re.search(rf'"{TOPIC}@readers":\s*{{([^}}]*)}}', saved)
     return sum(map(int, re.findall(r":\s*(\d+)", queues[1]))) if queues else 0
 

@@ -697,6 +697,14 @@ def wait_for_broker(name_servers: str, broker: str, *, present: bool = True) -> 
     )
 
 
+def saved_table(store: Path, name: str) -> str:
+    """A file of a broker's tables; empty while there is none, as for a moment whenever Java replaces it."""
+    try:
+        return (store / "config" / name).read_text()
+    except FileNotFoundError:
+        return ""
+
+
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = EVENT_TIMEOUT_S) -> None:
     """Ask again and again, and less often the longer it takes: each question costs a peer a client."""
     deadline = threading.Event()
