@@ -113,7 +113,10 @@ async def by_key(
     routed_as: str | None = None,
 ) -> list[StoredMessage]:
     """Messages with a key, oldest first."""
-    found = await _query(cluster, topic, key, limit, begin_ms, end_ms, routed_as, unique=False)
+    question = QueryMessage(
+        topic=topic, key=key, max_num=limit, begin_timestamp=begin_ms, end_timestamp=end_ms
+    )
+    found = await _query(cluster, question, routed_as)
     return [message for message in found if _has_key(message, key)][:limit]
 
 
@@ -135,7 +138,8 @@ async def newest_by_key(
 ) -> KeyLook:
     """The newest messages with a key, stored until `end_ms`; a broker tells at most `limit`."""
     while True:
-        told = await _told(cluster, topic, key, limit, 0, end_ms, None, unique=False)
+        question = QueryMessage(topic=topic, key=key, max_num=limit, begin_timestamp=0, end_timestamp=end_ms)
+        told = await _told(cluster, question)
         # Below the oldest of a broker that told as many as it may, it has told nothing.
         ends = [min(each.store_timestamp for each in found) for count, found in told if count >= limit]
         untold_ms = max(ends, default=None)
@@ -154,51 +158,31 @@ async def by_unique_key(
     cluster: Cluster, topic: str, unique_key: str, routed_as: str | None = None
 ) -> list[StoredMessage]:
     """Messages with a unique id, oldest first; several if the message was sent again."""
-    found = await _query(
-        cluster, topic, unique_key, _MAX_BY_UNIQUE_KEY, 0, FOREVER_MS, routed_as, unique=True
+    question = QueryMessage(
+        topic=topic,
+        key=unique_key,
+        max_num=_MAX_BY_UNIQUE_KEY,
+        begin_timestamp=0,
+        end_timestamp=FOREVER_MS,
+        is_unique_key=True,
     )
+    found = await _query(cluster, question, routed_as)
     return [message for message in found if message.get(UNIQ_KEY) == unique_key]
 
 
-async def _query(
-    cluster: Cluster,
-    topic: str,
-    key: str,
-    limit: int,
-    begin_ms: int,
-    end_ms: int,
-    routed_as: str | None,
-    *,
-    unique: bool,
-) -> list[StoredMessage]:
-    told = await _told(cluster, topic, key, limit, begin_ms, end_ms, routed_as, unique=unique)
-    found = chain.from_iterable(messages for _, messages in told)
+async def _query(cluster: Cluster, question: QueryMessage, routed_as: str | None) -> list[StoredMessage]:
+    """What all brokers find, oldest first."""
+    found = chain.from_iterable(messages for _, messages in await _told(cluster, question, routed_as))
     return sorted(found, key=lambda message: message.store_timestamp)
 
 
 async def _told(
-    cluster: Cluster,
-    topic: str,
-    key: str,
-    limit: int,
-    begin_ms: int,
-    end_ms: int,
-    routed_as: str | None,
-    *,
-    unique: bool,
+    cluster: Cluster, question: QueryMessage, routed_as: str | None = None
 ) -> list[tuple[int, list[StoredMessage]]]:
     """What each broker finds: how many records, and the messages in them."""
-    request = QueryMessage(
-        topic=topic,
-        key=key,
-        max_num=limit,
-        begin_timestamp=begin_ms,
-        end_timestamp=end_ms,
-        is_unique_key=True if unique else None,
-    )
     told: list[tuple[int, list[StoredMessage]]] = []
-    for address in route_addresses(await cluster.route(routed_as or topic)).values():
-        answer = await cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, request)
+    for address in route_addresses(await cluster.route(routed_as or question.topic)).values():
+        answer = await cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, question)
         if answer is not None:
             records = decode_records(answer.body)
             told.append((len(records), [each for record in records for each in open_message(record)]))

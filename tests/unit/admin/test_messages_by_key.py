@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pyromq.admin import messages
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.messages import newest_by_key
+from pyromq.protocol.requests.pulling import QueryMessage
 
 LIMIT = 4
 
@@ -25,16 +26,8 @@ class Stored:
 
 
 def told_by(brokers: Sequence[Sequence[Stored]]) -> Any:
-    async def told(
-        cluster: Cluster,
-        topic: str,
-        key: str,
-        limit: int,
-        begin_ms: int,
-        end_ms: int,
-        *_: object,
-        unique: bool,
-    ) -> list[tuple[int, list[Stored]]]:
+    async def told(cluster: Cluster, question: QueryMessage) -> list[tuple[int, list[Stored]]]:
+        limit, end_ms = question.max_num, question.end_timestamp
         found = []
         for stored in brokers:
             newest = sorted(stored, key=lambda each: -each.store_timestamp)
