@@ -1,4 +1,4 @@
-"""A session for programs that people watch: Spark says nothing unless something fails."""
+"""A session for programs that people watch: Spark says nothing, its failures are raised."""
 
 import atexit
 import logging
@@ -30,19 +30,9 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 # Spark would say so if its own level for Python programs were another one.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
-# Their failures reach the program as exceptions as well. When it is stopped, every task fails.
-logger.queries.name = org.apache.spark.sql.execution
-logger.queries.level = off
-logger.tasks.name = org.apache.spark.scheduler
-logger.tasks.level = off
-logger.executors.name = org.apache.spark.executor
-logger.executors.level = off
-logger.blocks.name = org.apache.spark.storage
-logger.blocks.level = off
-logger.workers.name = org.apache.spark.api.python
-logger.workers.level = off
-logger.steps.name = org.apache.spark.util
-logger.steps.level = off
+# What fails in Spark reaches the program as an exception. When it is stopped, every part of Spark fails.
+logger.spark.name = org.apache.spark
+logger.spark.level = off
 logger.files.name = org.apache.hadoop
 logger.files.level = off
 logger.parquet.name = org.apache.parquet
