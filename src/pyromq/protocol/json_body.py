@@ -147,7 +147,10 @@ class _Plan:
     def decode(self, data: bytes, budget: Budget) -> Any:
         budget.check(data)
         standard = None
-        if not any(mark in data for mark in self._needs_python):
+        for mark in self._needs_python:
+            if mark in data:
+                break
+        else:
             try:
                 return self._decoder.decode(data)
             except msgspec.ValidationError:

@@ -18,5 +18,8 @@ class Draft(msgspec.Struct):
     prepared_offset: int = 0
     delay_level: int = 0
     """The message is parked for the time of this level; 0 or less means no delay."""
+    deliver_ms: int = 0
+    """The time that its properties ask for, if the broker itself wrote them at `born_timestamp`; 0 if they
+    must be searched for it."""
     is_half: bool = False
     """The message is parked until its transaction ends; then it may have to wait for its delay level."""

@@ -22,6 +22,9 @@ _PARKED_TOPICS = frozenset(
     (names.TIMER_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
 )
 """Messages of these topics wait already."""
+_PARKED = (
+    f"{props.TIMER_OUT_MS}\x01%d\x02{props.REAL_TOPIC}\x01%s\x02{props.REAL_QUEUE_ID}\x01%d\x02".encode()
+)
 _WHEEL_IS_OFF = AppendResult(
     AppendStatus.WHEEL_TIMER_NOT_ENABLE,
     reason="the broker does not accept messages with a time of delivery: timerWheelEnable is off",
@@ -38,6 +41,8 @@ class Parking:
 
     def park(self, draft: Draft) -> AppendResult | None:
         """Redirect a message to its waiting place, if it must wait; a result means that it is refused."""
+        if draft.deliver_ms:
+            return self._park_at(draft, draft.deliver_ms, draft.born_timestamp)
         if draft.is_half:
             return self._park_half(draft)
         if draft.sys_flag & SysFlag.TRANSACTION_MASK not in (0, SysFlag.TRANSACTION_COMMIT):
@@ -93,6 +98,17 @@ class Parking:
         _move(draft, names.TIMER_TOPIC, 0)
         return None
 
+    def _park_at(self, draft: Draft, deliver_ms: int, now_ms: int) -> AppendResult | None:
+        """The same for a message of which is known that it asks for this time, and for nothing else."""
+        if _is_refused(draft.topic):
+            return None
+        slot_ms = self.slot_for(deliver_ms, 0, now_ms)
+        if not isinstance(slot_ms, int):
+            return slot_ms
+        draft.properties += _PARKED % (slot_ms, draft.topic.encode(), draft.queue_id)
+        draft.topic, draft.queue_id = names.TIMER_TOPIC, 0
+        return None
+
     def slot_for(self, asked: int, unit_ms: int, now_ms: int) -> int | AppendResult | None:
         """The slot for a time, or with `unit_ms` for a delay in these units; None if the time has come, a
         result if it is refused."""
@@ -122,6 +138,8 @@ class Parking:
     def _is_crowded(self, slot_ms: int, limit: int) -> bool:
         """From the limit on a growing share is refused, above twice the limit all."""
         timers = self._store.timers
+        if timers.counts.total <= limit:
+            return False
         excess = timers.count_at(slot_ms // timers.precision_ms) - limit
         return excess > 0 and self._chance() < excess / limit
 

@@ -155,9 +155,7 @@ class Acknowledging:
         if self._topics.get(topic) is None or self._store.find_queue(topic, queue_id) is None:
             return []  # java: it is not told
         first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
-        bits = int.from_bytes(batch.bit_set, "little")
-        offsets = [batch.start_offset + bit for bit in range(bits.bit_length()) if bits >> bit & 1]
-        offsets = [offset for offset in offsets if first <= offset <= end]
+        offsets = batch.offsets(first, end)
         receipt = PopReceipt(
             batch.start_offset,
             batch.pop_time,

@@ -96,15 +96,17 @@ class Reviving:
         return f"<Reviving pending={sum(map(len, self._queues.values()))}>"
 
     async def run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
             wait_s = self.step()
             if wait_s == 0:
                 await self._slices.wait_for_turn()
                 continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._woken.wait()
+            # A deadline for each turn would cost more than the work of many turns.
+            waking = loop.call_later(wait_s, self._woken.set)
+            await self._woken.wait()
+            waking.cancel()
 
     def _advanced(self, _: QueueAdvance) -> None:
         self._woken.set()

@@ -7,7 +7,6 @@ wheel, and delivers none. Progress is saved only after the delivered messages ar
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.timer_delivery import TimerDelivery
@@ -66,6 +65,7 @@ class Timers:
     async def run(self) -> None:
         if not self._store.settings.timer_wheel:
             return
+        loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
             wait_s = self.step()
@@ -73,9 +73,10 @@ class Timers:
             if wait_s == 0:
                 await self._slices.wait_for_turn()
                 continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, _MAX_WAIT_S)):
-                    await self._woken.wait()
+            # A deadline for each turn would cost more than the work of many turns.
+            waking = loop.call_later(min(wait_s, _MAX_WAIT_S), self._woken.set)
+            await self._woken.wait()
+            waking.cancel()
 
     def step(self) -> float:
         """Take in and deliver for a slice of time; returns the seconds until there is more to do.

@@ -65,7 +65,7 @@ class OffsetTable:
         """
         if offset < 0:
             return False
-        if self._server_side_reset and self.pending_reset(group, topic, queue_id) is not None:
+        if self.resets and self._server_side_reset and self.pending_reset(group, topic, queue_id) is not None:
             return False
         queues = self._committed.setdefault((topic, group), {})
         before = queues.get(queue_id, -1)
@@ -83,9 +83,12 @@ class OffsetTable:
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, or -1."""
-        if self._server_side_reset and (reset := self.pending_reset(group, topic, queue_id)) is not None:
-            return reset
-        return self._committed.get((topic, group), {}).get(queue_id, -1)
+        if self.resets and self._server_side_reset:
+            reset = self.pending_reset(group, topic, queue_id)
+            if reset is not None:
+                return reset
+        queues = self._committed.get((topic, group))
+        return -1 if queues is None else queues.get(queue_id, -1)
 
     def queues(self, group: str, topic: str) -> Queues:
         return self._committed.get((topic, group), {})

@@ -1,6 +1,6 @@
 """Acknowledgements of popped messages, and the records that a broker keeps about pops."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from msgspec import field
@@ -32,6 +32,19 @@ class BatchAck(Body):
     revive_queue_id: Int32 = field(name="rq", default=0)
     start_offset: Int64 = field(name="so", default=0)
     topic: str | None = field(name="t", default=None)
+
+    def offsets(self, first: int, last: int) -> Sequence[int]:
+        """The acknowledged offsets that lie between `first` and `last`."""
+        bits, start = int.from_bytes(self.bit_set, "little"), self.start_offset
+        if start < first:
+            bits, start = bits >> min(first - start, bits.bit_length()), first
+        room = max(last + 1 - start, 0)
+        if bits.bit_length() > room:
+            bits &= (1 << room) - 1
+        if not bits & (bits + 1):
+            return range(start, start + bits.bit_length())  # the usual: all of a pop without a filter
+        digits = f"{bits:b}"[::-1]  # time is linear: strangers may send many bits
+        return [start + bit for bit, digit in enumerate(digits) if digit == "1"]
 
 
 class BatchAckMessageRequestBody(Body):

@@ -4,7 +4,7 @@ Everything up to `progress` is finished, so whoever continues after a restart be
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from pyromq.protocol.bodies.popping import AckMsg, BatchAckMsg, PopCheckPoint
@@ -34,9 +34,13 @@ class Checkpoint:
         """When its unacknowledged messages are to be delivered again."""
         return self.info.pop_time + self.info.invisible_time
 
-    def acknowledge(self, offset: int) -> None:
-        if offset in self.offsets:
-            self.acked |= 1 << self.offsets.index(offset)
+    def acknowledge(self, *offsets: int) -> None:
+        for offset in offsets:
+            if offset in self.offsets:
+                self.acked |= 1 << self.offsets.index(offset)
+
+    def acknowledge_all(self) -> None:
+        self.acked |= (1 << len(self.offsets)) - 1
 
     def unacked(self) -> Iterator[int]:
         return (offset for bit, offset in enumerate(self.offsets) if not self.acked >> bit & 1)
@@ -76,12 +80,14 @@ class Checkpoints:
     def acknowledge(self, ack: AckMsg) -> None:
         """An acknowledgement without its checkpoint came too late, or again."""
         checkpoint = self._pending.get(_key_of(ack))
-        if checkpoint is not None:
-            offsets: Sequence[int] = (ack.ack_offset,)
-            if isinstance(ack, BatchAckMsg):
-                offsets = ack.ack_offset_list
-            for offset in offsets:
-                checkpoint.acknowledge(offset)
+        if checkpoint is None:
+            return
+        if not isinstance(ack, BatchAckMsg):
+            checkpoint.acknowledge(ack.ack_offset)
+        elif ack.ack_offset_list == checkpoint.offsets:
+            checkpoint.acknowledge_all()
+        else:
+            checkpoint.acknowledge(*ack.ack_offset_list)
 
     def take_due(self, until_ms: int) -> Checkpoint | None:
         """The next checkpoint that is due; `finish` it, or `put_back`."""

@@ -175,7 +175,9 @@ class Popper:
     def take(self, pop: Pop, topic: str, queue_id: int) -> None:
         """Take messages of a queue for the group, up to the limit of the pop."""
         group, store, offsets = pop.group, self._store, self._offsets
-        begin = self._begin(pop, topic, queue_id, is_taking=True)
+        begin = offsets.query(group, topic, queue_id)
+        if begin < 0 or offsets.resets:
+            begin = self._begin(pop, topic, queue_id, is_taking=True)
         end = store.max_offset(topic, queue_id)
         if begin == end or pop.count >= pop.limit or self._is_too_much_in_flight(topic, group, queue_id):
             pop.rest += max(end - begin, 0)
@@ -216,7 +218,9 @@ class Popper:
     def _keep(self, pop: Pop, topic: str, queue_id: int, begin: int, result: ReadResult) -> bool:
         """Whether the messages that were read are the group's now."""
         group = pop.group
-        found = [offset for view in result.views for offset, _, _ in _records(view)]
+        found: Sequence[int] = range(begin, result.next_offset)
+        if len(found) != result.message_count:  # a filter, or the log, left some out
+            found = [offset for view in result.views for offset, _, _ in _records(view)]
         mark = retry_mark_of(topic)
         if pop.is_ordered:
             counts = self._orders.popped(

@@ -46,29 +46,15 @@ class ReviveLog:
 
     def write_ack(self, topic: str, group: str, receipt: PopReceipt, offsets: Sequence[int]) -> AppendResult:
         """Note that messages of one pop were acknowledged; `topic` is the one in which they are stored."""
-        ack = AckMsg(
-            ack_offset=offsets[0],
-            broker_name=receipt.broker_name,
-            consumer_group=group,
-            pop_time=receipt.pop_time_ms,
-            queue_id=receipt.queue_id,
-            start_offset=receipt.checkpoint_offset,
-            topic=topic,
-        )
-        tag = ACK_TAG
-        acked = str(offsets[0])
-        if len(offsets) > 1:
-            ack = BatchAckMsg(
-                ack_offset=-1,
-                ack_offset_list=list(offsets),
-                broker_name=ack.broker_name,
-                consumer_group=group,
-                pop_time=ack.pop_time,
-                queue_id=ack.queue_id,
-                start_offset=ack.start_offset,
-                topic=topic,
-            )
-            tag, acked = BATCH_ACK_TAG, str(list(offsets))
+        is_batch = len(offsets) > 1
+        ack = BatchAckMsg(ack_offset=-1) if is_batch else AckMsg(ack_offset=offsets[0])
+        ack.broker_name, ack.consumer_group, ack.topic = receipt.broker_name, group, topic
+        ack.pop_time, ack.queue_id = receipt.pop_time_ms, receipt.queue_id
+        ack.start_offset = receipt.checkpoint_offset
+        tag, acked = ACK_TAG, str(offsets[0])
+        if isinstance(ack, BatchAckMsg):
+            ack.ack_offset_list = list(offsets)
+            tag, acked = BATCH_ACK_TAG, str(ack.ack_offset_list)
         key = f"{topic}@{ack.queue_id}@{acked}@{group}@{ack.pop_time}@{ack.broker_name}@{tag}"
         due_ms = receipt.pop_time_ms + receipt.invisible_time_ms
         result = self._write(tag, key, json_body.encode(ack), receipt.revive_queue_id, due_ms)
@@ -80,7 +66,9 @@ class ReviveLog:
             pair(props.TAGS, tag) + pair(props.UNIQ_KEY, key) + pair(props.TIMER_DELIVER_MS, str(due_ms))
         )
         now_ms, host = self._time.now_ms(), self._appending.store_host
-        return self._appending.append(Draft(self.topic, queue_id, body, properties.encode(), now_ms, host))
+        return self._appending.append(
+            Draft(self.topic, queue_id, body, properties.encode(), now_ms, host, deliver_ms=due_ms)
+        )
 
     def _count(self, group: str | None, topic: str | None, kind: RecordKind, result: AppendResult) -> None:
         self._counts.written[group or "", topic or "", kind, result.status.value] += 1
