@@ -5,11 +5,12 @@ A plain method answers at once and runs where the request was read. A method tha
 """
 
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from functools import cache
 from inspect import getmembers_static, iscoroutinefunction
 from math import inf
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -104,6 +105,14 @@ class Route:
 _NOTHING: Mapping[int, str] = MappingProxyType({})
 
 
+@cache
+def _marks(service: Any) -> list[tuple[str, tuple[Declaration, bool]]]:
+    """The marked methods of a class; looking at all its members takes a while, and a front has a table for
+    each client."""
+    members = ((name, getattr(member, _MARK, None)) for name, member in getmembers_static(service))
+    return [(name, mark) for name, mark in members if mark is not None]
+
+
 class Routes:
     """The table of one server: every marked method of its services, by request code.
 
@@ -115,9 +124,8 @@ class Routes:
         self.serving = serving
         self.unserved = dict(unserved)
         for service in services:
-            for name, member in getmembers_static(type(service)):
-                if (mark := getattr(member, _MARK, None)) is not None:
-                    self._add(mark[0], getattr(service, name), mark[1])
+            for name, (declaration, may_wait) in _marks(cast(Hashable, type(service))):
+                self._add(declaration, getattr(service, name), may_wait)
 
     def __repr__(self) -> str:
         return f"<Routes of {self.serving} handled={len(self.by_code)} unserved={len(self.unserved)}>"

@@ -39,6 +39,10 @@ _log = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S = 10.0
 LATE_NOTICE_S = 15.0
+FEW_MEMBERS = 32
+QUIET_S_PER_MEMBER = 0.001
+"""After a notice to more than a few members the next one waits so long for each of them: if a thousand join
+one after another, each is told a few times, not a thousand times."""
 _UNIT_SUBSCRIPTION_FLAG = 2
 _MAX_LOGGED_FILTERS = 3
 
@@ -69,6 +73,7 @@ class Membership:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._to_notify: dict[str, None] = {}
+        self._quiet_until = 0.0
         self._listeners: list[Callable[[Channel, str], None]] = []
 
     def __repr__(self) -> str:
@@ -273,17 +278,22 @@ class Membership:
         if group is None or group.is_broadcasting or not settings.notify_members:
             return
         if not self._to_notify:
-            self._loop.call_later(0 if settings.notify_members_at_once else LATE_NOTICE_S, self._notify)
+            quiet_s = max(self._quiet_until - self._clock.monotonic(), 0)
+            self._loop.call_later(quiet_s if settings.notify_members_at_once else LATE_NOTICE_S, self._notify)
         self._to_notify[group_name] = None
 
     def _notify(self) -> None:
         due, self._to_notify = self._to_notify, {}
+        told = 0
         for name in due:
             group = self._consumers.group(name)
             if group is not None:
                 for connection in group.members:
                     if connection.is_open:
                         connection.send_oneway(NotifyConsumerIdsChanged(consumer_group=name))
+                        told += 1
+        if told > FEW_MEMBERS:
+            self._quiet_until = self._clock.monotonic() + told * QUIET_S_PER_MEMBER
 
     # Queries
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, refusal
 
-from pyromq.broker.services.membership import Membership
+from pyromq.broker.services.membership import FEW_MEMBERS, Membership
 from pyromq.clock import elapsed_ms
 from pyromq.protocol import names
 from pyromq.protocol.bodies.clients import ClientLanguage
@@ -230,6 +230,27 @@ async def test_nobody_is_told_when(world: World, why: str) -> None:
     world.beat(two, "b", data)
     world.membership.connection_lost(two)
     assert await world.told(one, two) == [[], []]
+
+
+@pytest.mark.parametrize(("members", "delays"), [(FEW_MEMBERS, [0, 0]), (1000, [0, 1.0])])
+async def test_a_large_group_is_told_of_several_joins_together(
+    world: World, monkeypatch: pytest.MonkeyPatch, members: int, delays: list[float]
+) -> None:
+    found: list[float] = []
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(
+        "pyromq.broker.services.membership.asyncio.get_running_loop", lambda: _Delays(loop, found)
+    )
+    crowd = World(world.parts)
+    channels = [FakeChannel() for _ in range(members + 2)]
+    for number, channel in enumerate(channels[:members]):
+        crowd.beat(channel, f"c{number}", consumer())
+    crowd.membership._notify()
+    for channel in channels[members:]:
+        crowd.beat(channel, f"c{id(channel)}", consumer())
+    assert found == pytest.approx(delays)
+    crowd.membership._notify()
+    assert [len(channel.oneways) for channel in channels] == [2] * members + [1, 1]
 
 
 async def test_members_may_be_told_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
