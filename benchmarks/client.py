@@ -49,6 +49,9 @@ BROKER_SETTINGS: Final = {
     # Consumers get what they ask for: 32 messages unless they take lists.
     "maxTransferCountOnMessageInMemory": "1024",
     "maxTransferBytesOnMessageInMemory": str(1 << 20),
+    # The loads before make the log longer than the part of it that counts as in memory: then it would be 8.
+    "maxTransferCountOnMessageInDisk": "1024",
+    "maxTransferBytesOnMessageInDisk": str(1 << 20),
 }
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
