@@ -282,7 +282,7 @@ async def test_a_queue_that_moved_under_its_messages_holds_up_no_drain(
         await handling.wait()
         (reader,) = (each for each in consumer._running().membership.assigned if each.queue == queue)
         await cluster.send_to(queue, ["d"])  # ends the pull that waits
-        await reader.held.closing.wait()
+        await reader.held.wait_until_closing()
         draining = asyncio.create_task(consumer.drain())
         await turn_until(lambda: reader._task is None)  # stopped in the middle of moving
         may_go_on.set()

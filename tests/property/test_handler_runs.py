@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,9 +28,8 @@ class Application:
 
     def __init__(self, said: list[str], start: int) -> None:
         self.handled: list[int] = []
-        self.is_closing = False
         self.time = 0.0
-        held: Any = None
+        held: Any = SimpleNamespace(is_closing=False)
         messages: Any = list(enumerate(said))
         self.lot = Lot(held, messages, None, Counts(), start)
 
@@ -57,7 +57,7 @@ class Application:
             case "exit":
                 raise SystemExit(3)
             case "close":
-                self.is_closing = True
+                self.lot.held.is_closing = True
             case "cut":
                 self.lot.cut()
 
@@ -66,7 +66,7 @@ def ended(run: Any, said: list[str], start: int, turn_s: float) -> tuple[object,
     application = Application(said, start)
     lot = application.lot
     waiting, has_begun, waits_for, problem, *times = run(
-        application.handle, lot, lambda: application.is_closing, application.monotonic, turn_s
+        application.handle, lot, application.monotonic, turn_s
     )
     if has_begun:
         waiting.close()
@@ -101,9 +101,7 @@ async def test_the_rest_of_a_handler_goes_on_where_it_waits() -> None:
             raise
 
     application = Application([""], 0)
-    waiting, has_begun, waits_for, *_ = run_handlers(
-        handle, application.lot, lambda: False, application.monotonic, 9.0
-    )
+    waiting, has_begun, waits_for, *_ = run_handlers(handle, application.lot, application.monotonic, 9.0)
     assert has_begun
 
     async def finish() -> None:

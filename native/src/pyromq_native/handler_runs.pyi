@@ -5,7 +5,6 @@ from pyromq.client.consumer.handling.runs import Lot, Run
 def run_handlers(
     function: Callable[..., object],
     lot: Lot,
-    is_closing: Callable[[], bool],
     monotonic: Callable[[], float],
     turn_ends: float,
 ) -> Run: ...

@@ -14,14 +14,15 @@ cdef extern from "Python.h":
     int PyIter_Send(object iterator, object argument, PyObject **result) except? PYGEN_ERROR
 
 
-def run_handlers(function, lot, is_closing, monotonic, double turn_ends):
+def run_handlers(function, lot, monotonic, double turn_ends):
     cdef list messages = lot.messages
+    held = lot.held
     cdef Py_ssize_t index = lot.next
     cdef double begun = monotonic()
     cdef double now = begun
     cdef PyObject *given = NULL
     cdef int how
-    while index < len(messages) and not is_closing():
+    while index < len(messages) and not held.is_closing:
         message = messages[index]
         index += 1
         lot.next = index

@@ -185,7 +185,7 @@ class PullConsumer(Consumer[Parts]):
     def _next_messages(self, max_messages: int | None) -> list[ReceivedMessage]:
         while self._pulled:
             held, messages = self._pulled.popleft()
-            if held.closing.is_set():
+            if held.is_closing:
                 continue
             if max_messages is not None and len(messages) > max_messages:
                 messages, rest = messages[:max_messages], messages[max_messages:]
@@ -261,4 +261,4 @@ class PullConsumer(Consumer[Parts]):
 
 async def _finish(held: InFlight[ReceivedMessage]) -> None:
     """A queue is given up at once; messages that were not polled come again elsewhere."""
-    held.closing.set()
+    held.close()

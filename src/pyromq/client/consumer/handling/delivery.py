@@ -323,13 +323,20 @@ class ConcurrentDelivery(Delivery):
 
     def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Lot]:
         """The messages by topic: only queues of retries have several."""
-        for topic, group in groupby(messages, _topic_of):
-            handler = self._handlers.find(topic)
-            kind = SharedLot if isinstance(handler, Handler) and not handler.is_async else Lot
-            yield kind(held, list(group), handler, self._stats.of(topic).total)
+        if len(set(map(_topic_of, messages))) == 1:
+            yield self._lot(held, messages)
+            return
+        for _, group in groupby(messages, _topic_of):
+            yield self._lot(held, list(group))
+
+    def _lot(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Lot:
+        topic = messages[0].topic
+        handler = self._handlers.find(topic)
+        kind = SharedLot if isinstance(handler, Handler) and not handler.is_async else Lot
+        return kind(held, messages, handler, self._stats.of(topic).total)
 
     def _offer(self, lot: Lot, stream: MessageStream) -> None:
-        is_dropped = lot.held.closing.is_set
+        is_dropped = partial(getattr, lot.held, "is_closing")
         if self._tracing is None:
             stream.offer_all(lot.messages, is_dropped, self._settle_of(lot))
             return
@@ -432,7 +439,7 @@ class ConcurrentDelivery(Delivery):
         with self._taking:
             while waiting:
                 lot = waiting[0]
-                if lot.waiting and not lot.held.closing.is_set():
+                if lot.waiting and not lot.held.is_closing:
                     return lot
                 waiting.popleft()
         return None
@@ -464,7 +471,7 @@ class ConcurrentDelivery(Delivery):
         first, started = lot.next, self._clock.monotonic()
         self._run = lot
         waiting, has_begun, waits_for, problem, begun, ended = run_handlers(
-            handler.function, lot, lot.held.closing.is_set, self._clock.monotonic, turn_ends
+            handler.function, lot, self._clock.monotonic, turn_ends
         )
         self._run = None
         is_over = waiting is None and problem is None
@@ -596,7 +603,7 @@ class ConcurrentDelivery(Delivery):
         return current + on_threads + [message for work in works for message in work.messages]
 
     async def close(self, held: HeldQueue) -> None:
-        held.closing.set()
+        held.close()
 
     def halt(self) -> None:
         self._is_stopped = True

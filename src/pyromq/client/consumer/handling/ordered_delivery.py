@@ -67,7 +67,7 @@ class OrderedDelivery(Delivery):
         return self._lines.values()
 
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        if held not in self._lines and not held.closing.is_set() and not self._is_stopped:
+        if held not in self._lines and not held.is_closing and not self._is_stopped:
             self._lines[held] = self._loop.create_task(self._line(held))
 
     async def _line(self, held: HeldQueue) -> None:
@@ -79,7 +79,7 @@ class OrderedDelivery(Delivery):
 
     async def _go_through(self, held: HeldQueue) -> None:
         turn_ends = self._clock.monotonic() + _TURN_S
-        while len(held) and not held.closing.is_set():
+        while len(held) and not held.is_closing:
             if not held.may_be_handled and held.relock is not None and not await held.relock():
                 await _pause(held, _RELOCK_PAUSE_S)
                 continue
@@ -87,7 +87,7 @@ class OrderedDelivery(Delivery):
             handler = self._handlers.find(messages[0].topic)
             messages = [message for message in messages if message.topic == messages[0].topic]
             async with self._free:
-                if held.closing.is_set():
+                if held.is_closing:
                     return
                 started = self._clock.monotonic()
                 trace_id = self._tracing.begin(messages) if self._tracing is not None else ""
@@ -163,7 +163,7 @@ class OrderedDelivery(Delivery):
         """Runs on a thread: handles messages until one fails or the queue is closing."""
         topic = messages[0].topic
         for message in messages:
-            may_go_on = not held.closing.is_set() and not self._is_stopped and held.may_be_handled
+            may_go_on = not held.is_closing and not self._is_stopped and held.may_be_handled
             if message.topic != topic or not may_go_on:
                 return None
             try:
@@ -208,7 +208,7 @@ class OrderedDelivery(Delivery):
             await _pause(held, self._suspend_s)
 
     async def close(self, held: HeldQueue) -> None:
-        held.closing.set()
+        held.close()
         line = self._lines.get(held)
         if line is not None and not self._is_cut_off:
             await asyncio.wait([line])
@@ -220,11 +220,11 @@ class OrderedDelivery(Delivery):
     def halt(self) -> None:
         self._is_stopped = True
         for held in self._lines:
-            held.closing.set()
+            held.close()
 
 
 async def _pause(held: HeldQueue, seconds: float) -> None:
     """Wait, but stop when the queue is closing."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await held.closing.wait()
+            await held.wait_until_closing()

@@ -50,14 +50,13 @@ waits for; the error of its last handler; when that began, and when the one befo
 def _run_handlers(
     function: Callable[..., Any],
     lot: Lot,
-    is_closing: Callable[[], bool],
     monotonic: Callable[[], float],
     turn_ends: float,
 ) -> Run:
     """Run the handler from `lot.next` on until it waits or fails, the queue closes, or the turn ends."""
-    messages = lot.messages
+    messages, held = lot.messages, lot.held
     begun = now = monotonic()
-    while lot.next < len(messages) and not is_closing():
+    while lot.next < len(messages) and not held.is_closing:
         message = messages[lot.next]
         lot.next += 1
         begun = now

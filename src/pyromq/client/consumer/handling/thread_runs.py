@@ -71,11 +71,11 @@ class ThreadRun:
         self, lot: SharedLot, is_over: Callable[[float], bool], monotonic: Callable[[], float]
     ) -> bool:
         """Handle messages of a lot until none is left; whether the turn was over before."""
-        part, is_closing = Part(lot), lot.held.closing.is_set
+        part, held = Part(lot), lot.held
         self.parts.append(part)
         begun = monotonic()
         call, loop, size = self.handler.run_plain, self._loop, self._batch_size
-        while (messages := lot.take(size)) and not is_closing():
+        while (messages := lot.take(size)) and not held.is_closing:
             self.taken += 1
             self.now = messages, begun
             try:

@@ -98,8 +98,9 @@ class InFlight(Generic[M]):
         self.next_offset = offset
         """Where the next pull starts."""
         self.is_dropped = False
-        self.closing = asyncio.Event()
-        """Set when no more of its messages may be started."""
+        self.is_closing = False
+        """Whether no more of its messages may be started."""
+        self._closing = asyncio.Event()
         self.is_locked = False
         self.size_bytes = 0
         self.last_pull_ms = clock.now_ms()
@@ -193,10 +194,18 @@ class InFlight(Generic[M]):
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
 
+    def close(self) -> None:
+        """Have no more of its messages started."""
+        self.is_closing = True
+        self._closing.set()
+
+    async def wait_until_closing(self) -> None:
+        await self._closing.wait()
+
     def drop(self) -> None:
         """Give the queue up: forget held messages, and commit none that are being handled."""
         self.is_dropped = True
-        self.closing.set()
+        self.close()
         self._messages.clear()
         self.size_bytes = 0
         self._wake()

@@ -94,7 +94,7 @@ def test_lists_are_taken_together() -> None:
 
 def test_no_message_of_a_closing_queue_is_begun() -> None:
     lot = a_lot(3)
-    run = a_run(lambda message: lot.held.closing.set())
+    run = a_run(lambda message: lot.held.close())
     assert not run.go_through(lot, never, Clock().monotonic)
     assert [each.queue_offset for each in run.parts[0].done] == [0]
 

@@ -90,7 +90,7 @@ async def test_a_dropped_queue_keeps_nobody_waiting_and_forgets_what_it_held() -
     held.drop()
     await asyncio.gather(*waiting)
     assert len(held) == 0
-    assert held.closing.is_set()
+    assert held.is_closing
     held.done(a_message(0))
     assert held.size_bytes == 0
 
