@@ -18,8 +18,9 @@ from pyromq.client.consumer import blocking
 from pyromq.client.consumer.group.assigned_queues import AssignedQueues
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
-from pyromq.client.consumer.reading.fetching import Fetching, Pulled
+from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import Offsets, StartPositions
+from pyromq.client.consumer.reading.quick_pulls import Pulled
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import StateError
 from pyromq.protocol.bodies.locks import LockBatchRequestBody

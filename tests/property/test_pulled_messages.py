@@ -9,7 +9,8 @@ from tests.support.chance import examples
 from tests.support.fake_network import FakeNetwork
 
 from pyromq.client.consumer.reading import fetching
-from pyromq.client.consumer.reading.fetching import Fetching, Pulled
+from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.quick_pulls import Pulled
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.compiled import WHY, twin

@@ -31,11 +31,12 @@ def held_queue(
     thresholds: Thresholds | None = None,
     clock: Clock | None = None,
     relock: Callable[[], Awaitable[bool]] | None = None,
+    queue: MessageQueue = QUEUE,
 ) -> InFlight[ReceivedMessage]:
     """What is held after these offsets were pulled from the start."""
     first = offsets[0] if offsets else 0
     held: InFlight[ReceivedMessage] = InFlight(
-        QUEUE, first, thresholds or Thresholds(), clock or ManualClock(), relock
+        queue, first, thresholds or Thresholds(), clock or ManualClock(), relock
     )
     if offsets:
         held.put(map(a_message, offsets), offsets[-1] + 1)

@@ -29,6 +29,14 @@ cdef bint scan_header(
 cdef Py_ssize_t next_answer(
     const uint8_t *data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t max_frame_bytes, Header *header
 ) noexcept nogil
+cdef Py_ssize_t next_answer_with_body(
+    const uint8_t *data,
+    Py_ssize_t position,
+    Py_ssize_t end,
+    Py_ssize_t max_frame_bytes,
+    Header *header,
+    Py_ssize_t *body_at,
+) noexcept nogil
 cdef bint read_int32(Span span, int32_t *number) noexcept nogil
 cdef bint read_int64(Span span, int64_t *number) noexcept nogil
 cdef bint read_bool(Span span, bint *truth) noexcept nogil

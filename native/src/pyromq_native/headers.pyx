@@ -40,13 +40,19 @@ cdef bint scan_header(
     return _scan_json(data, length, header)
 
 
-cdef Py_ssize_t next_answer(
-    const uint8_t *data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t max_frame_bytes, Header *header
+cdef Py_ssize_t next_answer_with_body(
+    const uint8_t *data,
+    Py_ssize_t position,
+    Py_ssize_t end,
+    Py_ssize_t max_frame_bytes,
+    Header *header,
+    Py_ssize_t *body_at,
 ) noexcept nogil:
-    """Read a whole frame that says success, in JSON and without a body; returns the position behind it, or 0
-    if something else is there."""
+    """Read a whole frame that says success, in JSON; returns the position behind it, or 0 if something else
+    is there."""
     cdef uint32_t length, header_bytes
     cdef Py_ssize_t after
+    body_at[0] = 0
     if end - position <= FRAME_PREFIX_BYTES:
         return 0
     length = get_uint32(data + position)
@@ -55,11 +61,21 @@ cdef Py_ssize_t next_answer(
         return 0
     after = position + 4 + <Py_ssize_t>length
     position += FRAME_PREFIX_BYTES
-    if after > end or position + <Py_ssize_t>header_bytes != after:
+    body_at[0] = position + <Py_ssize_t>header_bytes
+    if after > end or body_at[0] > after:
         return 0
     if not scan_header(data + position, header_bytes, False, header):
         return 0
     return after if header.code == 0 and header.flag == ANSWER else 0
+
+
+cdef Py_ssize_t next_answer(
+    const uint8_t *data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t max_frame_bytes, Header *header
+) noexcept nogil:
+    """The same for a frame without a body."""
+    cdef Py_ssize_t body_at
+    cdef Py_ssize_t after = next_answer_with_body(data, position, end, max_frame_bytes, header, &body_at)
+    return after if after == body_at else 0
 
 
 # ------------------------------------------------------------------------------------------ binary

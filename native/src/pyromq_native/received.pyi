@@ -1,5 +1,5 @@
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from pyromq.client.consumer.reading.in_flight import Held
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -33,5 +33,16 @@ def pulled_messages(
     first: int,
     end: int,
 ) -> list[M] | None: ...
+
+class PullAnswers:
+    def __init__(
+        self,
+        kind: type[PulledMessage],
+        pulled: Callable[..., object],
+        sends: Callable[[bytes, Any], tuple[int, int]],
+        max_frame_bytes: int,
+    ) -> None: ...
+    def __call__(self, data: bytes, connection: Any) -> tuple[int, int]: ...
+
 def hold(held: dict[int, Held], messages: Iterable[Held], last: int) -> tuple[int, int]: ...
 def let_go(held: dict[int, Held], messages: Iterable[Held]) -> int: ...

@@ -11,11 +11,14 @@ from libc.string cimport memcmp
 from pyromq.protocol.record import decode_record
 
 from pyromq_native.big_endian cimport get_int32
+from pyromq_native.headers cimport Header, Span, is_called, next_answer_with_body, read_int32, read_int64
 from pyromq_native.records cimport Outline, outline_record
 
 cdef enum:
     # A body that must be decompressed, or taken out of an inner batch.
     CLOSED = 0x81
+    # What a quick pull asks for.
+    WANTED = 6
 
 
 cdef class PulledMessage:
@@ -64,17 +67,31 @@ def pulled_messages(type kind, bytes data not None, queue, int32_t queue_id, byt
 
     `topic` and `queue_id` must be those of each record, and the offsets rise from `first` to below `end`.
     """
-    cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(data)
+    if not issubclass(kind, PulledMessage):
+        raise TypeError(f"{kind} is not a PulledMessage")
+    return messages_in(
+        kind, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), queue, queue_id, topic, shown, first, end
+    )
+
+
+cdef list messages_in(
+    type kind,
+    const uint8_t *start,
+    Py_ssize_t available,
+    queue,
+    int32_t queue_id,
+    bytes topic,
+    shown,
+    int64_t first,
+    int64_t end,
+):
     cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(topic)
     cdef Py_ssize_t topic_bytes = PyBytes_GET_SIZE(topic)
-    cdef Py_ssize_t available = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t position = 0
     cdef Py_ssize_t length_at
     cdef Outline outline
     cdef PulledMessage message
     cdef list messages = []
-    if not issubclass(kind, PulledMessage):
-        raise TypeError(f"{kind} is not a PulledMessage")
     while position < available:
         if not outline_record(start + position, available - position, &outline):
             return None
@@ -101,6 +118,98 @@ def pulled_messages(type kind, bytes data not None, queue, int32_t queue_id, byt
         messages.append(message)
         position += outline.size
     return messages
+
+
+cdef class PullAnswers:
+    """The fast path of a consumer's connections: plain answers to quick pulls, each a result for its future.
+
+    A connection's `quick` has what they ask for: the future, the queue with its id, its topic in bytes and the
+    topic to show, and the offset. Producers may share the connection: `sends` reads answers to them.
+    """
+
+    cdef type _kind
+    cdef object _pulled, _sends
+    cdef Py_ssize_t _max_frame_bytes
+
+    def __init__(self, type kind not None, pulled, sends, Py_ssize_t max_frame_bytes):
+        """`pulled` makes a result of messages of this kind, the offset behind them, the first and the last offset
+        of the queue, and the broker to ask next."""
+        if not issubclass(kind, PulledMessage):
+            raise TypeError(f"{kind} is not a PulledMessage")
+        self._kind = kind
+        self._pulled = pulled
+        self._sends = sends
+        self._max_frame_bytes = max_frame_bytes
+
+    def __call__(self, bytes data not None, connection):
+        cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef Py_ssize_t available = PyBytes_GET_SIZE(data)
+        cdef Py_ssize_t position = 0
+        cdef Py_ssize_t end, body_at
+        cdef Py_ssize_t frames = 0, more, length
+        cdef Header header
+        cdef dict waiting = connection.quick
+        cdef tuple entry
+        while True:
+            end = next_answer_with_body(start, position, available, self._max_frame_bytes, &header, &body_at)
+            if not end:
+                break
+            entry = waiting.get(header.opaque)
+            if entry is None:
+                break
+            if len(entry) != WANTED:
+                more, length = self._sends(data[position:], connection)
+                if not more:
+                    break
+                frames += more
+                position += length
+                continue
+            pulled = self._pulled_in(&header, start + body_at, end - body_at, entry)
+            if pulled is None:
+                break
+            del waiting[header.opaque]
+            if not entry[0].done():
+                entry[0].set_result(pulled)
+            frames += 1
+            position = end
+        return frames, position
+
+    cdef object _pulled_in(self, Header *header, const uint8_t *body, Py_ssize_t body_bytes, tuple entry):
+        """None if the general path must read it."""
+        cdef int64_t numbers[4]
+        cdef int32_t number
+        cdef int64_t first
+        cdef int index, which, seen = 0
+        for index in range(header.field_count):
+            which = -1
+            if is_called(header.names[index], b"suggestWhichBrokerId", 20):
+                which = 0
+            elif is_called(header.names[index], b"nextBeginOffset", 15):
+                which = 1
+            elif is_called(header.names[index], b"minOffset", 9):
+                which = 2
+            elif is_called(header.names[index], b"maxOffset", 9):
+                which = 3
+            elif is_called(header.names[index], b"topicSysFlag", 12) or is_called(
+                header.names[index], b"groupSysFlag", 12
+            ):
+                if not read_int32(header.values[index], &number):
+                    return None
+                continue
+            if which < 0 or seen & 1 << which or not read_int64(header.values[index], &numbers[which]):
+                return None
+            seen |= 1 << which
+        if seen != 15:
+            return None
+        first = entry[5]
+        if numbers[1] < 0 or numbers[1] <= first:
+            return None
+        messages = messages_in(
+            self._kind, body, body_bytes, entry[1], entry[2], <bytes?>entry[3], entry[4], first, numbers[1]
+        )
+        if messages is None:
+            return None
+        return self._pulled(messages, numbers[1], numbers[2], numbers[3], numbers[0])
 
 
 def hold(dict held not None, messages, int64_t last):

@@ -18,6 +18,7 @@ from pyromq.client.consumer.group.membership import Membership
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.queue_reader import QueueReader
+from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.consumer.settings import PullOptions, PullSettings
 from pyromq.client.session import Session
@@ -112,6 +113,7 @@ class PullConsumer(Consumer[Parts]):
             batch_size=settings.pull_batch_size,
             batch_bytes=settings.pull_batch_bytes,
             suspend_s=_SUSPEND_S,
+            quick=quick_pulls(session, group),
         )
         work = QueueWork(
             deliver=self._take_in,

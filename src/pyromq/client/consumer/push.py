@@ -28,6 +28,7 @@ from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.pop_reader import PopReader
 from pyromq.client.consumer.reading.popping import Popping
 from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
+from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.consumer.settings import PushOptions, PushSettings
@@ -157,6 +158,7 @@ class PushConsumer(Consumer[_Parts]):
             namespace=session.settings.namespace,
             batch_size=settings.messages_per_pull,
             batch_bytes=settings.pull_batch_bytes,
+            quick=quick_pulls(session, group),
         )
         kind = self._kind(
             ConsumeType.CONSUME_PASSIVELY if popping is None else ConsumeType.CONSUME_POP,

@@ -34,6 +34,7 @@ from pyromq.client.troubles import Troubles
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError
+from pyromq.protocol.names import is_retry_topic
 
 _log = logging.getLogger(__name__)
 
@@ -323,7 +324,7 @@ class ConcurrentDelivery(Delivery):
 
     def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Lot]:
         """The messages by topic: only queues of retries have several."""
-        if len(set(map(_topic_of, messages))) == 1:
+        if messages and not is_retry_topic(held.queue.topic):
             yield self._lot(held, messages)
             return
         for _, group in groupby(messages, _topic_of):

@@ -79,7 +79,7 @@ class OrderedDelivery(Delivery):
 
     async def _go_through(self, held: HeldQueue) -> None:
         turn_ends = self._clock.monotonic() + _TURN_S
-        while len(held) and not held.is_closing:
+        while _has_more(held):
             if not held.may_be_handled and held.relock is not None and not await held.relock():
                 await _pause(held, _RELOCK_PAUSE_S)
                 continue
@@ -221,6 +221,10 @@ class OrderedDelivery(Delivery):
         self._is_stopped = True
         for held in self._lines:
             held.close()
+
+
+def _has_more(held: HeldQueue) -> bool:
+    return len(held) > 0 and not held.is_closing
 
 
 async def _pause(held: HeldQueue, seconds: float) -> None:

@@ -34,10 +34,10 @@ class Brokers:
         self, queue: MessageQueue, broker_id: int = MASTER_ID, *, only_this: bool = False
     ) -> str:
         """The address of the queue's broker; refreshes the route once if it is unknown."""
-        address = self._known_address(queue, broker_id, only_this)
+        address = self.known_address(queue, broker_id, only_this=only_this)
         if address is None:
             await self._network.routes.refresh(queue.topic)
-            address = self._known_address(queue, broker_id, only_this)
+            address = self.known_address(queue, broker_id, only_this=only_this)
         if address is None:
             raise ConnectFailed(f"the broker {queue.broker_name} is not registered with the name servers")
         return address
@@ -47,7 +47,7 @@ class Brokers:
         route = self._network.routes.cached(queue.topic)
         return queue.broker_name if route is None else route.broker_of(queue)
 
-    def _known_address(self, queue: MessageQueue, broker_id: int, only_this: bool) -> str | None:
+    def known_address(self, queue: MessageQueue, broker_id: int, *, only_this: bool = False) -> str | None:
         return self._network.routes.address(self.broker_name(queue), broker_id, only_this=only_this)
 
     async def call(self, queue: MessageQueue, request: Request[A], timeout_s: float) -> A:

@@ -4,11 +4,14 @@ An answer has messages, or none that match, or says that the offset is not in th
 Every answer also says which broker to ask next time.
 """
 
+from collections.abc import Awaitable
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
 from pyromq.client.consumer.reading.brokers import Brokers, Network
+from pyromq.client.consumer.reading.quick_pulls import Pulled, QuickPulls, Wanted
 from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
 from pyromq.client.namespaces import unwrap
 from pyromq.client.pulled_message import pulled_messages
@@ -35,15 +38,11 @@ _MAX_OPENED_BYTES = 64 * 1024 * 1024
 """When the decompressed bodies of one answer exceed this, the rest waits for the next pull."""
 
 
-class Pulled(msgspec.Struct, frozen=True, gc=False):
-    messages: list[ReceivedMessage]
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    next_broker_id: int = MASTER_ID
-    """The broker of that name to ask next."""
-    is_moved: bool = False
-    """The requested offset is not in the queue; `next_offset` is."""
+class _Asking(NamedTuple):
+    subscription: Subscription
+    form: RequestForm[PullMessageAnswer]
+    wanted: Wanted | None
+    """What quick pulls expect; None if there are none."""
 
 
 class Fetching:
@@ -63,6 +62,7 @@ class Fetching:
         batch_bytes: int = 256 * 1024,
         suspend_s: float = 15.0,
         timeout_s: float = 30.0,
+        quick: QuickPulls | None = None,
     ) -> None:
         self._network = network
         self._brokers = Brokers(network)
@@ -71,7 +71,8 @@ class Fetching:
         self._namespace = namespace
         self._is_lite = is_lite
         self._lite_unknown: set[str] = set()
-        self._forms: dict[MessageQueue, tuple[Subscription, RequestForm[PullMessageAnswer]]] = {}
+        self._quick = quick
+        self._forms: dict[MessageQueue, _Asking] = {}
         self._batch_size = batch_size
         self._batch_bytes = batch_bytes
         self._suspend_ms = round(suspend_s * 1000)
@@ -89,7 +90,9 @@ class Fetching:
         broker_id: int = MASTER_ID,
     ) -> Pulled:
         """Wait for messages from `offset` on; raises Refused and TransportError."""
-        address = await self._brokers.address(queue, broker_id)
+        address = self._brokers.known_address(queue, broker_id)
+        if address is None:
+            address = await self._brokers.address(queue, broker_id)
         flags = SUSPEND_FLAG
         if commit_offset > 0 and broker_id == MASTER_ID:
             flags |= COMMIT_FLAG
@@ -98,20 +101,40 @@ class Fetching:
         is_lite = self._is_lite and address not in self._lite_unknown
         numbers = (offset, flags, max(commit_offset, 0))
         kind = LitePullMessage if is_lite else PullMessage
-        request = (
-            self._form(kind, queue, subscription).fill(numbers, b"")
-            if self._network.fills_forms
-            else self._request(kind, queue, subscription, *numbers)
-        )
         try:
-            answer = await self._network.call(address, request, self._timeout_s)
+            answer = await self._call(kind, address, queue, subscription, numbers)
         except Refused as refusal:
             if is_lite and refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 # Brokers before 5.0 know only the code of PullMessage.
                 self._lite_unknown.add(address)
                 return await self.pull(queue, subscription, offset, commit_offset, broker_id)
             raise
-        return self._understood(queue, subscription, offset, answer)
+        if type(answer) is not Pulled:
+            assert isinstance(answer, PullMessageAnswer)
+            return self._understood(queue, subscription, offset, answer)
+        if subscription.tags:
+            wanted = [message for message in answer.messages if subscription.wants(message.tags)]
+            return msgspec.structs.replace(answer, messages=wanted)
+        return answer
+
+    def _call(
+        self,
+        kind: type[PullMessage],
+        address: str,
+        queue: MessageQueue,
+        subscription: Subscription,
+        numbers: tuple[int, int, int],
+    ) -> Awaitable[PullMessageAnswer | Pulled]:
+        network, timeout_s = self._network, self._timeout_s
+        if not network.fills_forms:
+            return network.call(address, self._request(kind, queue, subscription, *numbers), timeout_s)
+        asking = self._asking(kind, queue, subscription)
+        quick = self._quick
+        if quick is not None and asking.wanted is not None:
+            connection = quick.connection(address)
+            if connection is not None:
+                return quick.call(connection, address, asking.form, numbers, asking.wanted, timeout_s)
+        return network.call(address, asking.form.fill(numbers, b""), timeout_s)
 
     def _request(
         self,
@@ -139,17 +162,16 @@ class Fetching:
             target_broker_name=queue.broker_name,
         )
 
-    def _form(
-        self, kind: type[PullMessage], queue: MessageQueue, subscription: Subscription
-    ) -> RequestForm[PullMessageAnswer]:
-        """The form of the pulls from a queue; `_VARYING` says what is filled in."""
+    def _asking(self, kind: type[PullMessage], queue: MessageQueue, subscription: Subscription) -> _Asking:
+        """How a queue is pulled; `_VARYING` says what is filled into the form."""
         known = self._forms.get(queue)
-        if known is None or known[0] is not subscription or known[1].request_type is not kind:
+        if known is None or known.subscription is not subscription or known.form.request_type is not kind:
             if len(self._forms) >= _MAX_FORMS:
                 self._forms.clear()
             form = RequestForm(self._request(kind, queue, subscription), _VARYING)
-            known = self._forms[queue] = (subscription, form)
-        return known[1]
+            wanted = self._quick.wanted(queue) if self._quick is not None else None
+            known = self._forms[queue] = _Asking(subscription, form, wanted)
+        return known
 
     def _understood(
         self, queue: MessageQueue, subscription: Subscription, offset: int, answer: PullMessageAnswer

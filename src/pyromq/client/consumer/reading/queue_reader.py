@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from pyromq.client.consumer.reading.fetching import Fetching, Pulled
+from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.quick_pulls import Pulled
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.troubles import Troubles

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.support.held_messages import a_message, held_queue
+from tests.support.held_messages import RETRY_QUEUE, a_message, held_queue
 
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.blocking import Messages
@@ -248,7 +248,7 @@ async def test_batches_have_one_topic_each(bench: Bench) -> None:
     batches: list[object] = []
     bench.handle(lambda messages: batches.append([m.queue_offset for m in messages]), takes_batch=True)
     bench.handlers.put("Other", Handler(lambda messages: batches.append("other"), takes_batch=True))
-    held = held_queue()
+    held = held_queue(queue=RETRY_QUEUE)
     held.put([a_message(0), a_message(1), a_message(2, topic="Other"), a_message(3)], 4)
     deliver_all(bench.concurrent(batch_size=2, concurrency=1), held)
     await held.wait_until_empty()

@@ -110,13 +110,12 @@ def test_a_filled_pull_is_what_the_general_path_writes(is_lite: bool, numbers: t
     subscription = Subscription.of("Orders", "a || b", 77)
     kind = LitePullMessage if is_lite else PullMessage
     for _ in range(2):  # made, then known
-        head = reading._form(kind, QUEUE, subscription).head(numbers, 5, 0, 10_000)
+        head = reading._asking(kind, QUEUE, subscription).form.head(numbers, 5, 0, 10_000)
         assert head == encode_frame(encode_request(reading._request(kind, QUEUE, subscription, *numbers), 5))
 
 
 def test_a_new_subscription_has_a_new_form() -> None:
     reading = Fetching(FakeNetwork(ORDERS), "billing")
-    first, second = (
-        reading._form(PullMessage, QUEUE, Subscription.of("Orders", "*", version)) for version in (1, 2)
-    )
+    subscriptions = (Subscription.of("Orders", "*", version) for version in (1, 2))
+    first, second = (reading._asking(PullMessage, QUEUE, each).form for each in subscriptions)
     assert first.head((0, 0, 0), 5, 0, 10_000) != second.head((0, 0, 0), 5, 0, 10_000)
