@@ -356,3 +356,26 @@ def test_the_usual_is_not_declined(tmp_path: Path) -> None:
         played.read(("Orders", 0), 3, 32, 2)
     assert played.store.max_offset("Orders", 0) == 48
     played.store.close()
+
+
+@pytest.mark.parametrize("filtering", [0, 3])
+def test_a_read_goes_on_in_the_next_log_file_without_being_declined(tmp_path: Path, filtering: int) -> None:
+    """Files may be small and answers large: many answers have messages of two files."""
+    played = Played(tmp_path, (8192, 20_000, 5000))
+    for _ in range(200):
+        played.play(USUAL)
+    played.dispatch(1000)
+    assert len(list((tmp_path / "commitlog").iterdir())) > 2
+    told: list[Any] = []
+    for offset in range(0, 160, 16):
+        with (
+            patch.object(reading.QueueReader, "_scan", side_effect=AssertionError),
+            patch.object(reading.QueueReader, "_slices", side_effect=AssertionError),
+        ):
+            played.read(("Orders", 0), offset, 32, filtering)
+        told.append(played.answers[-1])
+        with interpreted():
+            played.read(("Orders", 0), offset, 32, filtering)
+        assert played.answers[-1] == told[-1]
+    assert all(answer[1] == 16 * number + 32 for number, answer in enumerate(told))
+    played.store.close()

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""Twin of the usual case of a read: the units of a queue lead to records that all lie in one log file.
+"""Twin of the usual case of a read: the units of a queue lead to records of one log file, and then of the next.
 
-The unusual, a record in another file or a unit that is not sound, is declined.
+A unit that is not sound is declined.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -74,7 +74,8 @@ def slice_records(
 
     The first unit is that of message `offset` of the queue. Records that lie together are one slice, and small
     ones that do not are copied together. `log_view` is a whole log file from `log_start` on, and the log goes up
-    to `log_end`. Of units that are not wanted, one of `stride` is looked at. None if this is not for this road.
+    to `log_end`; it ends before a record of a later file. Of units that are not wanted, one of `stride` is looked
+    at. None if this is not for this road.
     """
     cdef Queue queue
     cdef int64_t codes[MAX_CODES]
@@ -152,6 +153,8 @@ cdef object gather(
         code = get_int64(unit + 12)
         is_wanted = code_count < 0 or is_among(code, codes, code_count)
         if is_wanted or (offset + examined) % stride == 0:
+            if examined and place >= log_start + PyMemoryView_GET_BUFFER(log_view).len:
+                break
             if size < MIN_RECORD_BYTES or place < log_start or place > file_end - size:
                 return None
             if not find_topic(log + (place - log_start), place, size, queue, offset + examined, &topic):

@@ -10,6 +10,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection
 from itertools import accumulate
+from mmap import mmap
 from typing import Final
 
 from pyromq.compiled import twin
@@ -102,36 +103,22 @@ class QueueReader:
             max_bytes = limit_bytes
         # java: the tags code of a delayed message is a time, so tags cannot be told from it
         codes = None if queue.is_schedule else tag_codes
-        if _native is not None and matches is None:
-            segment = log.segments.find(first_place)
-            if segment is not None:
-                found = _native.slice_records(
-                    units,
-                    position,
-                    count,
-                    codes,
-                    segment.mapped.view,
-                    segment.start,
-                    log.end_offset,
-                    max_messages,
-                    max_bytes,
-                    queue.topic_bytes,
-                    queue.queue_id,
-                    offset,
-                    FAR_STRIDE if is_far else NEAR_STRIDE,
+        if matches is None:
+            found = self._compiled_slices(
+                queue, offset, units, position, count, codes, max_messages, max_bytes, is_far
+            )
+            if found is not None:
+                examined, messages, size_bytes, views = found
+                return ReadResult(
+                    _FOUND if messages else ReadStatus.NO_MATCHED_MESSAGE,
+                    offset + examined,
+                    min_offset,
+                    max_offset,
+                    views,
+                    messages,
+                    size_bytes,
+                    is_far,
                 )
-                if found is not None:
-                    examined, messages, size_bytes, views = found
-                    return ReadResult(
-                        _FOUND if messages else ReadStatus.NO_MATCHED_MESSAGE,
-                        offset + examined,
-                        min_offset,
-                        max_offset,
-                        views,
-                        messages,
-                        size_bytes,
-                        is_far,
-                    )
         raw = units[position : position + count * UNIT_BYTES]
         if plain:
             places = list(_PLACE.iter_unpack(raw[: max_messages * UNIT_BYTES]))
@@ -158,6 +145,58 @@ class QueueReader:
         if result.status is _DAMAGED and self._mending.mend(queue, offset):
             return self.read(queue, offset, max_messages, max_bytes, tag_codes, matches, is_over)
         return result
+
+    def _compiled_slices(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        units: mmap,
+        position: int,
+        count: int,
+        codes: Collection[int] | None,
+        max_messages: int,
+        max_bytes: int,
+        is_far: bool,
+    ) -> tuple[int, int, int, list[memoryview]] | None:
+        """Units examined, messages, their bytes and slices, from one file of the log after the other; None
+        where there is no compiled twin, or where it declines.
+        """
+        if _native is None:
+            return None
+        log, stride = self._log, FAR_STRIDE if is_far else NEAR_STRIDE
+        examined = messages = size_bytes = 0
+        views: list[memoryview] = []
+        end = min(position + count * UNIT_BYTES, len(units))
+        while position < end:
+            place, size = _PLACE.unpack_from(units, position)
+            if messages and (messages >= max_messages or size_bytes + size > max_bytes):
+                break
+            segment = log.segments.find(place)
+            if segment is None:
+                return None
+            found = _native.slice_records(
+                units,
+                position,
+                count - examined,
+                codes,
+                segment.mapped.view,
+                segment.start,
+                log.end_offset,
+                max_messages - messages,
+                max_bytes - size_bytes,
+                queue.topic_bytes,
+                queue.queue_id,
+                offset + examined,
+                stride,
+            )
+            if found is None:
+                return None
+            position += found[0] * UNIT_BYTES
+            examined += found[0]
+            messages += found[1]
+            size_bytes += found[2]
+            views += found[3]
+        return examined, messages, size_bytes, views
 
     def _slices(
         self, queue: ConsumeQueue, offset: int, places: list[tuple[int, int]], size_bytes: int
