@@ -1,6 +1,9 @@
 """Streams: compiled and interpreted, they give the same messages and settle them in the same way."""
 
 import asyncio
+from functools import partial
+from operator import eq
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.held_messages import a_message, held_queue
 
-from pyromq.client.consumer.handling.taking import InterpretedOffer, InterpretedTaking
+from pyromq.client.consumer.handling.taking import InterpretedOffer, InterpretedQueueOffer, InterpretedTaking
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.compiled import WHY, twin
 
 native: Any = twin("taking")
+interpreted = SimpleNamespace(
+    Offer=InterpretedOffer, QueueOffer=InterpretedQueueOffer, Taking=InterpretedTaking
+)
 
 LOOP = asyncio.new_event_loop()
 
@@ -21,7 +27,7 @@ steps = st.lists(
         st.tuples(st.just("offer"), st.integers(0, 3)),
         st.tuples(st.just("offer dropped"), st.integers(0, 3)),
         st.tuples(st.just("offer otherwise"), st.integers(0, 3)),
-        st.tuples(st.sampled_from(["take", "next", "fail", "drop", "observe"]), st.integers(0, 1)),
+        st.tuples(st.sampled_from(["take", "next", "fail", "drop", "close", "observe"]), st.integers(0, 1)),
     ),
     max_size=14,
 )
@@ -36,12 +42,12 @@ class Clock:
         return self.time
 
 
-def story(offer: Any, taking: Any, told: list[tuple[str, int]]) -> list[object]:
+def story(kinds: Any, told: list[tuple[str, int]]) -> list[object]:
     """What happens to readers and messages while this is told."""
     clock, counts, held = Clock(), Counts(), held_queue()
     seen: list[object] = []
 
-    class Stream(taking):  # type: ignore[misc]
+    class Stream(kinds.Taking):  # type: ignore[misc]
         async def next_for(self, me: object) -> Any:
             seen.append(("waits", me))
             return None
@@ -59,10 +65,13 @@ def story(offer: Any, taking: Any, told: list[tuple[str, int]]) -> list[object]:
                 messages = [a_message(offset + each) for each in range(number)]
                 offset += number
                 held.put(messages, offset)
-                settle = otherwise if word == "offer otherwise" else None
-                settle = settle or offer(held, counts, clock.monotonic, otherwise)
-                is_dropped = lambda word=word: word == "offer dropped"  # noqa: E731
-                stream._waiting.extend((each, is_dropped, settle) for each in messages)
+                if word == "offer":
+                    stream._waiting.append(
+                        kinds.QueueOffer(messages, held, counts, clock.monotonic, otherwise)
+                    )
+                else:
+                    is_dropped = partial(eq, word, "offer dropped")
+                    stream._waiting.append(kinds.Offer(messages, is_dropped, otherwise))
             elif word == "take":
                 message = stream._take(f"reader {number}")
                 seen.append(message and message.queue_offset)
@@ -79,7 +88,10 @@ def story(offer: Any, taking: Any, told: list[tuple[str, int]]) -> list[object]:
                 stream._is_observed = bool(number)
             elif word == "drop" and number:
                 held.is_dropped = True
-            seen.append((len(stream._waiting), len(stream._taken), [each.queue_offset for each in held]))
+            elif word == "close":
+                held.is_closing = bool(number)
+            waiting = sum(each.waiting for each in stream._waiting)
+            seen.append((waiting, len(stream._taken), [each.queue_offset for each in held]))
 
     task = LOOP.create_task(tell())
     LOOP.run_until_complete(task)
@@ -90,4 +102,4 @@ def story(offer: Any, taking: Any, told: list[tuple[str, int]]) -> list[object]:
 @pytest.mark.skipif(native is None, reason=f"no compiled streams: {WHY}")
 @given(steps)
 def test_both_streams_give_and_settle_the_same(told: list[tuple[str, int]]) -> None:
-    assert story(native.Offer, native.Taking, told) == story(InterpretedOffer, InterpretedTaking, told)
+    assert story(native, told) == story(interpreted, told)

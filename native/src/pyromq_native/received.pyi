@@ -1,7 +1,7 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pyromq.client.consumer.reading.in_flight import Held
+from pyromq.client.consumer.reading.in_flight import InterpretedHeld
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.record import StoredMessage
 
@@ -44,5 +44,4 @@ class PullAnswers:
     ) -> None: ...
     def __call__(self, data: bytes, connection: Any) -> tuple[int, int]: ...
 
-def hold(held: dict[int, Held], messages: Iterable[Held], last: int) -> tuple[int, int]: ...
-def let_go(held: dict[int, Held], messages: Iterable[Held]) -> int: ...
+class HeldMessages(InterpretedHeld): ...

@@ -22,17 +22,6 @@ cdef enum:
 
 
 cdef class PulledMessage:
-    cdef public object queue
-    cdef public object topic
-    cdef readonly int64_t queue_offset
-    cdef readonly Py_ssize_t body_bytes
-    cdef public object _properties
-    cdef object _stored
-    cdef bytes _record
-    cdef bytes _body
-    cdef Py_ssize_t _body_at
-    cdef Py_ssize_t _properties_at
-
     def __init__(self, stored, queue, topic=None):
         self.queue = queue
         self.topic = stored.topic if topic is None else topic
@@ -212,27 +201,55 @@ cdef class PullAnswers:
         return self._pulled(messages, numbers[1], numbers[2], numbers[3], numbers[0])
 
 
-def hold(dict held not None, messages, int64_t last):
-    """Twin of `in_flight.hold`."""
-    cdef Py_ssize_t size_bytes = 0
-    for message in messages:
-        if isinstance(message, PulledMessage):
-            last = (<PulledMessage>message).queue_offset
-            size_bytes += (<PulledMessage>message).body_bytes
-        else:
-            last = message.queue_offset
-            size_bytes += message.body_bytes
-        held[last] = message
-    return last, size_bytes
+cdef class HeldMessages:
+    """Twin of `in_flight.InterpretedHeld`."""
+
+    def __init__(self, int64_t last_offset):
+        self._messages = {}
+        self._last_offset = last_offset
+
+    def hold(self, messages):
+        for message in messages:
+            if isinstance(message, PulledMessage):
+                self._last_offset = (<PulledMessage>message).queue_offset
+                self.size_bytes += (<PulledMessage>message).body_bytes
+            else:
+                self._last_offset = message.queue_offset
+                self.size_bytes += message.body_bytes
+            self._messages[self._last_offset] = message
+
+    def done(self, message):
+        self.end(message)
+
+    cdef int end(self, message) except -1:
+        cdef Py_ssize_t size_bytes = take_out(self._messages, message)
+        if size_bytes >= 0:
+            self.let_go(size_bytes)
+        return 0
+
+    def done_all(self, messages):
+        cdef Py_ssize_t size_bytes = 0, each
+        for message in messages:
+            each = take_out(self._messages, message)
+            if each >= 0:
+                size_bytes += each
+        self.let_go(size_bytes)
+
+    def _let_go(self, Py_ssize_t size_bytes):
+        self.let_go(size_bytes)
+
+    cdef int let_go(self, Py_ssize_t size_bytes) except -1:
+        self.size_bytes -= size_bytes
+        if self._has_room_again is not None or self._idle is not None:
+            self._tell()
+        return 0
 
 
-def let_go(dict held not None, messages):
-    """Twin of `in_flight.let_go`."""
-    cdef Py_ssize_t size_bytes = 0
-    for message in messages:
-        if isinstance(message, PulledMessage):
-            if held.pop((<PulledMessage>message).queue_offset, None) is not None:
-                size_bytes += (<PulledMessage>message).body_bytes
-        elif held.pop(message.queue_offset, None) is not None:
-            size_bytes += message.body_bytes
-    return size_bytes
+cdef Py_ssize_t take_out(dict held, message) except -2:
+    """The size of a message that was held and is not any more; -1 if it was not."""
+    if isinstance(message, PulledMessage):
+        if held.pop((<PulledMessage>message).queue_offset, None) is not None:
+            return (<PulledMessage>message).body_bytes
+    elif held.pop(message.queue_offset, None) is not None:
+        return message.body_bytes
+    return -1

@@ -4,6 +4,28 @@
 import asyncio
 from asyncio.events import _get_running_loop
 from collections import deque
+from types import CoroutineType
+
+cimport cython
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
+from pyromq_native.received cimport HeldMessages
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+    int PyIter_Send(object iterator, object argument, PyObject **result) except? PYGEN_ERROR
+
+cdef extern from *:
+    """
+    static void pyromq_set_send(PyTypeObject *kind, void *send) {
+        kind->tp_as_async->am_send = (sendfunc)send;
+    }
+    """
+    void set_send "pyromq_set_send"(PyTypeObject *kind, void *send)
 
 try:
     from _asyncio import _current_tasks
@@ -18,27 +40,61 @@ cdef inline object _current_task():
 
 
 cdef class Offer:
-    cdef object _held, _counts, _monotonic, _otherwise
+    cdef readonly list messages
+    cdef readonly Py_ssize_t next
+    cdef object _is_dropped, _settle
+
+    def __init__(self, list messages not None, is_dropped, settle):
+        self.messages = messages
+        self._is_dropped = is_dropped
+        self._settle = settle
+
+    @property
+    def waiting(self):
+        return len(self.messages) - self.next
+
+    cdef object taken(self):
+        if self.next >= len(self.messages) or self.drops():
+            return None
+        message = self.messages[self.next]
+        self.next += 1
+        return message
+
+    cdef bint drops(self) except -1:
+        return self._is_dropped()
+
+    def settle(self, message, problem):
+        self.end(message, problem)
+
+    cdef int end(self, message, problem) except -1:
+        self._settle(message, problem)
+        return 0
+
+
+cdef class QueueOffer(Offer):
+    cdef HeldMessages _held
+    cdef object _counts, _monotonic
     cdef double _started
 
-    def __init__(self, held, counts, monotonic, otherwise):
+    def __init__(self, list messages not None, HeldMessages held not None, counts, monotonic, otherwise):
+        Offer.__init__(self, messages, bool, otherwise)
         self._held = held
         self._counts = counts
         self._monotonic = monotonic
-        self._otherwise = otherwise
         self._started = monotonic()
 
-    def __call__(self, message, problem):
-        self._settle(message, problem)
+    cdef bint drops(self) except -1:
+        return self._held.is_closing
 
-    cdef int _settle(self, message, problem) except -1:
+    cdef int end(self, message, problem) except -1:
         cdef double now
-        held, counts = self._held, self._counts
+        cdef HeldMessages held = self._held
+        counts = self._counts
         if problem is not None:
-            self._otherwise(message, problem)
+            self._settle(message, problem)
         elif not held.is_dropped:
             now = self._monotonic()
-            held.done(message)
+            held.end(message)
             held.last_done = now
             counts.handled += 1
             counts.handle_ms += (now - self._started) * 1000
@@ -56,39 +112,104 @@ cdef class Taking:
         self._waiting = deque()
         self._taken = {}
 
-    async def __anext__(self):
-        me = _current_task()
-        message = None if self._is_observed else self._take(me)
-        if message is None:
-            message = await self.next_for(me)
-        if message is None:
-            raise StopAsyncIteration
-        return message
+    def __anext__(self):
+        cdef Next following = Next.__new__(Next)
+        following._stream = self
+        return following
 
     cpdef object _take(self, me):
         """The next message, if one is there; the reader's last one is done now."""
-        cdef dict taken = self._taken
-        cdef tuple entry
-        if me in taken:
+        cdef Offer offer
+        if me in self._taken:
             self._settle(me, None)
         waiting = self._waiting
         while waiting:
-            entry = waiting.popleft()
-            if not entry[1]():
-                taken[me] = (entry[0], entry[2])
-                return entry[0]
+            offer = waiting[0]
+            message = offer.taken()
+            if message is not None:
+                self._taken[me] = (message, offer)
+                return message
+            waiting.popleft()
         return None
 
     cpdef object _settle(self, reader, problem):
         cdef tuple entry = self._taken.pop(reader)
-        settle = entry[1]
-        if type(settle) is Offer:
-            (<Offer>settle)._settle(entry[0], problem)
-        else:
-            settle(entry[0], problem)
+        (<Offer?>entry[1]).end(entry[0], problem)
         if self._all_settled is not None:
             self._tell_finisher()
 
     cpdef object _tell_finisher(self):
         if self._all_settled is not None and not self._taken and not self._all_settled.done():
             self._all_settled.set_result(None)
+
+
+@cython.freelist(8)
+cdef class Next:
+    """What `__anext__` returns, a coroutine in all but type: whoever awaits it is the reader."""
+
+    cdef Taking _stream
+    cdef object _waiting
+    """A coroutine or an iterator, once the reader had to wait."""
+
+    def __await__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        cdef PyObject *given = NULL
+        cdef int how = step(self, value, &given)
+        result = <object>given
+        Py_DECREF(result)
+        if how == PYGEN_NEXT:
+            return result
+        raise StopIteration(result)
+
+    def throw(self, *problem):
+        if self._waiting is None:
+            self._stream = None
+            raise problem[1] if len(problem) > 1 and problem[1] is not None else problem[0]
+        try:
+            return self._waiting.throw(*problem)
+        except StopIteration as stop:
+            message = stop.value
+        self._stream = None
+        if message is None:
+            raise StopAsyncIteration
+        raise StopIteration(message)
+
+    def close(self):
+        self._stream = None
+        if self._waiting is not None:
+            self._waiting.close()
+
+
+cdef int step(Next self, object value, PyObject **given) except -1:
+    cdef Taking stream = self._stream
+    cdef int how
+    given[0] = NULL
+    if stream is None:
+        raise RuntimeError("cannot reuse already awaited coroutine")
+    if self._waiting is None:
+        me = _current_task()
+        message = None if stream._is_observed else stream._take(me)
+        if message is not None:
+            self._stream = None
+            Py_INCREF(message)
+            given[0] = <PyObject *>message
+            return PYGEN_RETURN
+        waiting = stream.next_for(me)
+        self._waiting = waiting if type(waiting) is CoroutineType else waiting.__await__()
+    how = PyIter_Send(self._waiting, value, given)
+    if how == PYGEN_RETURN:
+        self._stream = None
+        if <object>given[0] is None:
+            Py_DECREF(<object>given[0])
+            given[0] = NULL
+            raise StopAsyncIteration
+    return how
+
+
+# Without this, every message would be the value of a StopIteration.
+set_send(<PyTypeObject *>Next, <void *>step)

@@ -25,7 +25,7 @@ from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
 from pyromq.client.consumer.handling.runs import Lot, rest_of, run_handlers
-from pyromq.client.consumer.handling.taking import Offer, SettleOne
+from pyromq.client.consumer.handling.taking import Offer, QueueOffer
 from pyromq.client.consumer.handling.thread_runs import Load, SharedLot, ThreadRun
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
 from pyromq.client.consumer.reading.in_flight import InFlight
@@ -337,22 +337,23 @@ class ConcurrentDelivery(Delivery):
         return kind(held, messages, handler, self._stats.of(topic).total)
 
     def _offer(self, lot: Lot, stream: MessageStream) -> None:
-        is_dropped = partial(getattr, lot.held, "is_closing")
-        if self._tracing is None:
-            stream.offer_all(lot.messages, is_dropped, self._settle_of(lot))
-            return
-        while lot.waiting:
-            work = self._next(lot)  # a stream has no batches
-            stream.offer(work.messages[0], is_dropped, partial(self._settle, work))
+        held, counts, monotonic = lot.held, lot.counts, self._clock.monotonic
+        started = monotonic()
 
-    def _settle_of(self, lot: Lot) -> SettleOne:
-        """Called for each message of a lot, one after the other."""
-        started, monotonic = self._clock.monotonic(), self._clock.monotonic
+        def is_dropped() -> bool:
+            return held.is_closing
 
         def settle(message: ReceivedMessage, problem: BaseException | None) -> None:
-            self._settle(Work(lot.held, [message], lot.handler, lot.counts, started), problem)
+            self._settle(Work(held, [message], lot.handler, counts, started), problem)
 
-        return Offer(lot.held, lot.counts, monotonic, settle) if self._settling.settles_at_once else settle
+        if self._tracing is not None:
+            while lot.waiting:
+                work = self._next(lot)  # a stream has no batches
+                stream.offer(work.messages[0], is_dropped, partial(self._settle, work))
+        elif self._settling.settles_at_once:
+            stream.put(QueueOffer(lot.messages, held, counts, monotonic, settle))
+        else:
+            stream.put(Offer(lot.messages, is_dropped, settle))
 
     # Workers
 

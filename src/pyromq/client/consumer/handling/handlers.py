@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
 
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
-from pyromq.client.consumer.handling.taking import SettleOne, Taking
+from pyromq.client.consumer.handling.taking import Offer, Taking
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import StateError
 
@@ -93,21 +93,20 @@ class MessageStream(Taking):
         self._problem: BaseException | None = None
 
     def __repr__(self) -> str:
-        state = "ended" if self._is_ended else f"waiting={len(self._waiting)} taken={len(self._taken)}"
+        waiting = sum(offer.waiting for offer in self._waiting)
+        state = "ended" if self._is_ended else f"waiting={waiting} taken={len(self._taken)}"
         return f"<MessageStream {self.topic} {state}>"
 
     # The consumer's side
 
     def offer(self, message: ReceivedMessage, is_dropped: Callable[[], bool], settle: Settle) -> None:
         """Put a message in; `settle` is called with its outcome, unless it is dropped before it is taken."""
-        self.offer_all([message], is_dropped, lambda _, problem: settle(problem))
+        self.put(Offer([message], is_dropped, lambda _, problem: settle(problem)))
 
-    def offer_all(
-        self, messages: list[ReceivedMessage], is_dropped: Callable[[], bool], settle: SettleOne
-    ) -> None:
+    def put(self, offer: Offer) -> None:
         """The same for several messages."""
-        self._waiting.extend([(message, is_dropped, settle) for message in messages])
-        for _ in range(min(len(messages), len(self._readers))):
+        self._waiting.append(offer)
+        for _ in range(min(offer.waiting, len(self._readers))):
             self._wake_one()
 
     async def handle(self, message: ReceivedMessage) -> None:
@@ -148,9 +147,9 @@ class MessageStream(Taking):
         """
         me = reader if reader is not None else asyncio.current_task()
         if me in self._taken:
-            message, settle = self._taken.pop(me)
+            message, offer = self._taken.pop(me)
             if not is_failed:
-                settle(message, None)
+                offer.settle(message, None)
         for task in list(self._taken):
             if isinstance(task, asyncio.Task):
                 task.add_done_callback(self._reader_ended)

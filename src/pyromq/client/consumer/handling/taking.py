@@ -1,6 +1,6 @@
 """What a stream does for every message: the next one is taken, and the one before is done.
 
-There is a compiled twin of both classes.
+There is a compiled twin of the classes.
 """
 
 import asyncio
@@ -18,30 +18,58 @@ SettleOne = Callable[[ReceivedMessage, BaseException | None], None]
 
 
 class InterpretedOffer:
-    """Messages of one queue for a stream. Those that were handled are done at once.
+    """Messages for a stream; those from `next` on wait to be taken, unless `is_dropped` says otherwise."""
 
-    `otherwise` is called for those that failed.
-    """
+    def __init__(
+        self, messages: list[ReceivedMessage], is_dropped: Callable[[], bool], settle: SettleOne
+    ) -> None:
+        self.messages = messages
+        self.next = 0
+        self._is_dropped = is_dropped
+        self._settle = settle
 
-    __slots__ = ("_counts", "_held", "_monotonic", "_otherwise", "_started")
+    @property
+    def waiting(self) -> int:
+        return len(self.messages) - self.next
+
+    def take(self) -> ReceivedMessage | None:
+        if self.next >= len(self.messages) or self.drops():
+            return None
+        message = self.messages[self.next]
+        self.next += 1
+        return message
+
+    def drops(self) -> bool:
+        return self._is_dropped()
+
+    def settle(self, message: ReceivedMessage, problem: BaseException | None) -> None:
+        self._settle(message, problem)
+
+
+class InterpretedQueueOffer(InterpretedOffer):
+    """Messages of one queue. Those that were handled are done at once; `otherwise` is for the others."""
 
     def __init__(
         self,
+        messages: list[ReceivedMessage],
         held: InFlight[ReceivedMessage],
         counts: Counts,
         monotonic: Callable[[], float],
         otherwise: SettleOne,
     ) -> None:
+        super().__init__(messages, bool, otherwise)
         self._held = held
         self._counts = counts
         self._monotonic = monotonic
-        self._otherwise = otherwise
         self._started = monotonic()
 
-    def __call__(self, message: ReceivedMessage, problem: BaseException | None) -> None:
+    def drops(self) -> bool:
+        return self._held.is_closing
+
+    def settle(self, message: ReceivedMessage, problem: BaseException | None) -> None:
         held, counts = self._held, self._counts
         if problem is not None:
-            self._otherwise(message, problem)
+            self._settle(message, problem)
         elif not held.is_dropped:
             now = self._monotonic()
             held.done(message)
@@ -55,8 +83,8 @@ class InterpretedTaking:
     """`next_for` of a subclass waits for the next message of a reader."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[ReceivedMessage, Callable[[], bool], SettleOne]] = deque()
-        self._taken: dict[Hashable, tuple[ReceivedMessage, SettleOne]] = {}
+        self._waiting: deque[InterpretedOffer] = deque()
+        self._taken: dict[Hashable, tuple[ReceivedMessage, InterpretedOffer]] = {}
         self._all_settled: asyncio.Future[None] | None = None
         self._is_observed = False
 
@@ -75,20 +103,21 @@ class InterpretedTaking:
 
     def _take(self, me: Hashable) -> ReceivedMessage | None:
         """The next message, if one is there; the reader's last one is done now."""
-        taken = self._taken
-        if me in taken:
+        if me in self._taken:
             self._settle(me, None)
         waiting = self._waiting
         while waiting:
-            message, is_dropped, settle = waiting.popleft()
-            if not is_dropped():
-                taken[me] = (message, settle)
+            offer = waiting[0]
+            message = offer.take()
+            if message is not None:
+                self._taken[me] = (message, offer)
                 return message
+            waiting.popleft()
         return None
 
     def _settle(self, reader: Hashable, problem: BaseException | None) -> None:
-        message, settle = self._taken.pop(reader)
-        settle(message, problem)
+        message, offer = self._taken.pop(reader)
+        offer.settle(message, problem)
         if self._all_settled is not None:
             self._tell_finisher()
 
@@ -101,6 +130,9 @@ _twin = twin("taking")
 
 if TYPE_CHECKING:
     Offer = InterpretedOffer
+    QueueOffer = InterpretedQueueOffer
     Taking = InterpretedTaking
+elif _twin is None:
+    Offer, QueueOffer, Taking = InterpretedOffer, InterpretedQueueOffer, InterpretedTaking
 else:
-    Offer, Taking = (InterpretedOffer, InterpretedTaking) if _twin is None else (_twin.Offer, _twin.Taking)
+    Offer, QueueOffer, Taking = _twin.Offer, _twin.QueueOffer, _twin.Taking

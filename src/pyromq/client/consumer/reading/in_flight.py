@@ -7,7 +7,7 @@ dropped; nothing of it is committed after that.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyromq.clock import Clock
 from pyromq.compiled import twin
@@ -33,28 +33,58 @@ class Held(Protocol):
 M = TypeVar("M", bound=Held)
 
 
-def _hold(held: dict[int, M], messages: Iterable[M], last: int) -> tuple[int, int]:
-    """Hold messages by their offsets; the last of these, `last` without messages, and the bytes of all."""
-    size_bytes = 0
-    for message in messages:
-        last = message.queue_offset
-        held[last] = message
-        size_bytes += message.body_bytes
-    return last, size_bytes
+class InterpretedHeld:
+    """What is held of a queue, and what changes with every message that is done. There is a compiled twin.
 
+    `_tell` of a subclass wakes those who wait for room, or until nothing is held.
+    """
 
-def _let_go(held: dict[int, M], messages: Iterable[M]) -> int:
-    """Hold these no longer; the bytes of those that were held."""
-    size_bytes = 0
-    for message in messages:
-        if held.pop(message.queue_offset, None) is not None:
-            size_bytes += message.body_bytes
-    return size_bytes
+    def __init__(self, last_offset: int) -> None:
+        self.is_dropped = False
+        self.is_closing = False
+        """Whether no more of its messages may be started."""
+        self.size_bytes = 0
+        self.last_done = 0.0
+        """When one of its messages was last handled."""
+        self._messages: dict[int, Any] = {}
+        self._last_offset = last_offset
+        self._has_room_again: asyncio.Future[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    def _tell(self) -> None:
+        raise NotImplementedError
+
+    def hold(self, messages: Iterable[Held]) -> None:
+        for message in messages:
+            self._last_offset = message.queue_offset
+            self._messages[self._last_offset] = message
+            self.size_bytes += message.body_bytes
+
+    def done(self, message: Any) -> None:
+        """The message was handled, or given back to its broker."""
+        if self._messages.pop(message.queue_offset, None) is not None:
+            self._let_go(message.body_bytes)
+
+    def done_all(self, messages: Iterable[Any]) -> None:
+        size_bytes = 0
+        for message in messages:
+            if self._messages.pop(message.queue_offset, None) is not None:
+                size_bytes += message.body_bytes
+        self._let_go(size_bytes)
+
+    def _let_go(self, size_bytes: int) -> None:
+        """Messages of this size are no longer held."""
+        self.size_bytes -= size_bytes
+        if self._has_room_again is not None or self._idle is not None:
+            self._tell()
 
 
 _twin = twin("received")
 
-hold, let_go = (_hold, _let_go) if _twin is None else (_twin.hold, _twin.let_go)
+if TYPE_CHECKING:
+    HeldMessages = InterpretedHeld
+else:
+    HeldMessages = InterpretedHeld if _twin is None else _twin.HeldMessages
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +108,7 @@ class Thresholds:
         return limits
 
 
-class InFlight(Generic[M]):
+class InFlight(HeldMessages, Generic[M]):
     """The messages of one queue between the pull and the commit, in the order of their offsets.
 
     `relock` locks the queue again and says whether its messages may be handled now; None where the queue
@@ -93,27 +123,19 @@ class InFlight(Generic[M]):
         clock: Clock,
         relock: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        super().__init__(offset)
         self.queue = queue
         self.relock = relock
         self.next_offset = offset
         """Where the next pull starts."""
-        self.is_dropped = False
-        self.is_closing = False
-        """Whether no more of its messages may be started."""
         self._closing = asyncio.Event()
         self.is_locked = False
-        self.size_bytes = 0
         self.last_pull_ms = clock.now_ms()
         self.last_done = clock.monotonic()
-        """When one of its messages was last handled."""
         self.last_lock_ms = 0
         self._locked_at = 0.0
         self._thresholds = thresholds
         self._clock = clock
-        self._messages: dict[int, M] = {}
-        self._last_offset = offset
-        self._has_room_again: asyncio.Future[None] | None = None
-        self._idle: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         state = "dropped" if self.is_dropped else f"held={len(self._messages)}"
@@ -127,22 +149,11 @@ class InFlight(Generic[M]):
 
     def put(self, messages: Iterable[M], next_offset: int) -> None:
         """Hold the messages of a pull, and remember the offset of the next one."""
-        self._last_offset, size_bytes = hold(self._messages, messages, self._last_offset)
-        self.size_bytes += size_bytes
+        self.hold(messages)
         self.next_offset = next_offset
         self.last_pull_ms = self._clock.now_ms()
 
-    def done(self, message: M) -> None:
-        """The message was handled, or given back to its broker."""
-        if self._messages.pop(message.queue_offset, None) is not None:
-            self._let_go(message.body_bytes)
-
-    def done_all(self, messages: Iterable[M]) -> None:
-        self._let_go(let_go(self._messages, messages))
-
-    def _let_go(self, size_bytes: int) -> None:
-        """Messages of this size are no longer held."""
-        self.size_bytes -= size_bytes
+    def _tell(self) -> None:
         if self._has_room_again is not None and self.has_room:
             self._wake()
         if self._idle is not None and not self._messages:

@@ -600,3 +600,61 @@ async def test_a_reader_that_is_cancelled_leaves_its_turn_to_another() -> None:
     assert message is not None
     assert message.queue_offset == 0
     await asyncio.gather(first, return_exceptions=True)
+
+
+# `anext` of a stream is awaited like a coroutine, whoever does it.
+
+
+async def test_a_task_may_be_made_of_the_next_message() -> None:
+    stream = MessageStream("Orders")
+    taking = asyncio.create_task(stream.__anext__())
+    await asyncio.sleep(0)
+    stream.offer(a_message(0), lambda: False, lambda _: None)
+    assert (await taking).queue_offset == 0
+    assert stream.is_read_by(taking)
+
+
+async def test_waiting_for_the_next_message_may_time_out() -> None:
+    stream = MessageStream("Orders")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(stream), 0.001)
+    stream.offer(a_message(0), lambda: False, lambda _: None)
+    assert (await asyncio.wait_for(anext(stream), 60)).queue_offset == 0
+
+
+async def test_the_next_message_is_not_taken_before_it_is_awaited() -> None:
+    stream = MessageStream("Orders")
+    stream.offer(a_message(0), lambda: False, lambda _: None)
+    following: Any = stream.__anext__()
+    assert stream.taken == []
+    following.close()
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        await following
+    with pytest.raises(KeyError):
+        stream.__anext__().throw(KeyError("not begun"))
+    assert (await anext(stream)).queue_offset == 0
+
+
+async def test_a_reader_that_catches_its_cancellation_goes_on_waiting() -> None:
+    stream = MessageStream("Orders")
+
+    async def next_for(me: object) -> ReceivedMessage | None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+        return messages.pop(0)
+
+    messages = [a_message(7), None]
+    stream.observe(lambda _: next_for)
+    for expected in ([7], []):
+        reading = asyncio.create_task(_read_one(stream))
+        await asyncio.sleep(0)
+        reading.cancel()
+        assert await reading == expected
+
+
+async def _read_one(stream: MessageStream) -> list[int]:
+    async for message in stream:
+        return [message.queue_offset]
+    return []
