@@ -20,8 +20,8 @@ class QueueFlushing:
         """How many messages were dispatched since the last request."""
         return self._dispatcher.dispatched_messages - self._requested_units
 
-    def request(self) -> None:
-        """Have the flusher sync everything that is dispatched so far."""
+    def request(self) -> int:
+        """Have the flusher sync everything that is dispatched so far; how many files that are."""
         dispatcher = self._dispatcher
         paths = [queue.path_of(start) for queue, start in self._queues.queue_files.take_dirty()]
         if self._index is not None:
@@ -41,3 +41,4 @@ class QueueFlushing:
             )
         )
         self._requested_units = dispatcher.dispatched_messages
+        return len(paths)

@@ -16,6 +16,8 @@ from pyromq.store.settings import StoreSettings
 _PAGE_BYTES: Final = 4096
 _UNITS_PER_PAGE: Final = 205
 _DISK_CHECK_SECONDS: Final = 1.0
+_FILES_PER_FLUSH: Final = 1000
+"""After a flush of more queue files the next one waits longer: each of them costs a sync."""
 
 
 class Upkeep:
@@ -114,5 +116,8 @@ class Upkeep:
             units = self._queue_flushing.unrequested_units
             dirty_pages = units // _UNITS_PER_PAGE
             if units and (is_thorough or dirty_pages >= settings.queue_flush_least_pages):
-                self._queue_flushing.request()
+                files = self._queue_flushing.request()
                 self._next_thorough_queue_flush = now + settings.queue_flush_thorough_interval_ms / 1000
+                wait_s = settings.queue_flush_interval_ms / 1000 * files / _FILES_PER_FLUSH
+                longest = max(self._next_queue_flush, self._next_thorough_queue_flush)
+                self._next_queue_flush = min(max(self._next_queue_flush, now + wait_s), longest)

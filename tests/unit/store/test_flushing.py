@@ -15,7 +15,7 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, interpre
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
-from pyromq.store import dispatch
+from pyromq.store import dispatch, upkeep
 from pyromq.store.faults import Fault
 from pyromq.store.filesystem import Files, Space
 from pyromq.store.message_store import MessageStore
@@ -148,6 +148,33 @@ def test_asynchronous_flush_keeps_apaches_intervals(tmp_path: Path) -> None:
     append(store, b"x")
     assert upkeep_after(5) == second
     assert upkeep_after(6) == store.statistics().log_end_offset
+    store.close()
+
+
+def test_the_more_queue_files_were_flushed_the_longer_the_next_flush_waits_but_a_minute_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_FILES_PER_FLUSH", 2)
+    fixture = Fixture(tmp_path, queue_flush_least_pages=0, index_enabled=False)
+    store = fixture.store
+
+    def flush_after(seconds: float, queues: int) -> bool:
+        """Whether a message in each of so many queues is safe after this time."""
+        for queue_id in range(queues):
+            append(store, b"x", queue_id=queue_id)
+        dispatch_all(store)
+        fixture.clock.advance(seconds)
+        store.upkeep()
+        store._flusher.work()
+        return store.checkpoint.safe_offset == store.statistics().log_end_offset
+
+    assert flush_after(60, queues=6)
+    assert not flush_after(2.9, queues=6)  # six files were flushed, and two may be each second
+    assert flush_after(0.2, queues=0)
+    assert flush_after(3.1, queues=1)
+    assert flush_after(1.1, queues=200)
+    assert not flush_after(59.8, queues=1)
+    assert flush_after(0.3, queues=0)
     store.close()
 
 
