@@ -37,7 +37,7 @@ def main(*, only_wheels: bool) -> None:
                 python, "-c", "import sys; print(f'cp{sys.version_info[0]}{sys.version_info[1]}')"
             ).strip()
             if not list(DIST.glob(f"pyromq_native-*-{tag}-*.whl")):
-                run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(DIST), str(native))
+                pip(python, "wheel", "--no-deps", "-w", str(DIST), str(native))
             try_out(python, Path(directory))
     click.echo("\n  ".join([f"{DIST}:", *sorted(path.name for path in DIST.iterdir())]))
     missing = [name for name in PYTHONS if not usable(name)]
@@ -56,18 +56,9 @@ def usable(name: str) -> str | None:
 
 
 def try_out(python: str, directory: Path) -> None:
-    run(python, "-m", "venv", str(directory / "venv"))
+    run(python, "-m", "venv", "--without-pip", str(directory / "venv"))
     bin_ = directory / "venv" / "bin"
-    packages = ("pyromq", "pyromq-native")
-    run(
-        str(bin_ / "pip"),
-        "install",
-        "-q",
-        "--disable-pip-version-check",
-        "--find-links",
-        str(DIST),
-        *packages,
-    )
+    pip(str(bin_ / "python"), "install", "--find-links", str(DIST), "pyromq", "pyromq-native")
     version = run(str(bin_ / "pyromq"), "version", cwd=directory)
     assert "compiled core: revision" in version, version
     pyromq, examples = str(bin_ / "pyromq"), ROOT / "examples"
@@ -102,6 +93,11 @@ def try_out(python: str, directory: Path) -> None:
         cluster.terminate()
         assert cluster.wait(60) == 0
     click.echo(f"{python}: {version.splitlines()[0]}: a cluster, a message, {len(EXAMPLES)} examples")
+
+
+def pip(python: str, *arguments: str) -> None:
+    """Our own pip works for another Python: those that a system brings have none."""
+    run(sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python", python, *arguments)
 
 
 def clean_environment() -> dict[str, str]:
