@@ -107,19 +107,19 @@ kills: setup ## the tests that kill servers and clients, round after round with 
 
 # OPTIONS=--quick only shows that all of them work; MINUTES is the time of the comparison with Apache's servers.
 bench: MINUTES ?= 25
+BENCHED := client transactions timers pop access replication proxy spark compare_with_kafka
 bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where they can be had
 	$(BIN)/python -m benchmarks.store $(OPTIONS)
 	mkdir -p build/benchmarks
-	$(BIN)/python -m benchmarks.client --json build/benchmarks/client.json $(OPTIONS)
+	rm -f $(BENCHED:%=build/benchmarks/%.json)
+	for each in $(BENCHED); do $(BIN)/python -m benchmarks.$$each --json build/benchmarks/$$each.json $(OPTIONS) || exit; done
 	$(BIN)/python -m benchmarks.stalls $(OPTIONS)
 	$(BIN)/python -m benchmarks.scale $(OPTIONS)
+	$(BIN)/python -m benchmarks.several_brokers $(OPTIONS)
 	$(BIN)/python -m benchmarks.console $(OPTIONS)
-	$(BIN)/python -m benchmarks.replication $(OPTIONS)
-	$(BIN)/python -m benchmarks.spark
-	$(BIN)/python -m benchmarks.compare_with_kafka --json build/benchmarks/kafka.json $(OPTIONS)
 	$(BIN)/python -m benchmarks.compare_with_apache --minutes $(MINUTES) $(OPTIONS)
 	@printf '\nWhere a peer is ahead:\n\n'
-	@$(BIN)/python -m benchmarks.behind build/benchmarks/client.json build/benchmarks/kafka.json \
+	@$(BIN)/python -m benchmarks.behind $(BENCHED:%=build/benchmarks/%.json) \
 	  $(foreach part,namesrv broker,$(if $(findstring --quick,$(OPTIONS)),build,docs)/benchmarks/$(part).json)
 
 docs: setup ## write the generated pages of docs/ and conf/ anew

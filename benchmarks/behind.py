@@ -2,8 +2,8 @@
 
     python -m benchmarks.behind FILE...
 
-Each file is what a benchmark wrote with `--json`: `client`, `compare_with_kafka`, `namesrv` or `broker`. A
-peer is ahead where the median of the rounds is worse for us: a lower rate, more of anything else.
+Each file is what a benchmark wrote with `--json`; those that have a peer write one of the forms below. A peer
+is ahead where the median of the rounds is worse for us: a lower rate, more of anything else.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from typing import Any, Final, NamedTuple
 from benchmarks.turns import ratios, short
 
 OWN: Final = "pyromq"
-RATES: Final = ("rate", "per s", "messages/s")
+RATES: Final = ("rate", "per s", "messages/s", "MiB/s")
 NOT_COMPARED: Final = ("failed", "woken by", "pages of mapped files")
 """Figures that are counted, and neither better nor worse."""
+
+
+Figures = Mapping[str, float | None]
 
 
 class Cell(NamedTuple):
@@ -33,7 +36,7 @@ class Cell(NamedTuple):
 
     @property
     def is_behind(self) -> bool:
-        return self.ratio < 1 if self.figure in RATES else self.ratio > 1
+        return self.ratio < 1 if self.figure.endswith(RATES) else self.ratio > 1
 
 
 def cells(document: Mapping[str, Any]) -> Iterator[Cell]:
@@ -42,17 +45,43 @@ def cells(document: Mapping[str, Any]) -> Iterator[Cell]:
         yield from _broker(document)
     elif "results" in document:
         yield from _name_server(document["results"])
+    elif "sync" in document:
+        yield from _loads(document["sync"])
+        logs = document["streams"].items()
+        yield from _loads({"a log that is copied": {name: each for name, each in logs if _is_broker(name)}})
+    elif OWN in document:
+        yield from _access(document)
     else:
-        yield from _clients(document.get("loads", document))
+        yield from _loads(document.get("loads", document))
 
 
-def _clients(loads: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> Iterator[Cell]:
-    for load, clients in loads.items():
-        for peer, figures in clients.items():
-            for figure, theirs in figures.items():
-                ours = clients.get(OWN, {}).get(figure)
-                if peer != OWN and figure not in NOT_COMPARED:
-                    yield from _compared(load, figure, peer, [ours or 0.0], [theirs or 0.0])
+def _loads(loads: Mapping[str, Mapping[str, Figures | list[Figures]]]) -> Iterator[Cell]:
+    """Figures of each load and server: their medians, or those of every round."""
+    for load, servers in loads.items():
+        ours = _rounds(servers.get(OWN, []))
+        for peer, figures in servers.items():
+            theirs = _rounds(figures)
+            for name in dict.fromkeys(name for each in theirs for name in each):
+                if peer != OWN and name not in NOT_COMPARED:
+                    both = ([each.get(name) or 0.0 for each in rounds] for rounds in (ours, theirs))
+                    yield from _compared(load, name, peer, *both)
+
+
+def _is_broker(name: str) -> bool:
+    return name.startswith((OWN, "apache-"))
+
+
+def _rounds(figures: Figures | list[Figures]) -> list[Figures]:
+    return figures if isinstance(figures, list) else [figures]
+
+
+def _access(servers: Mapping[str, list[Mapping[str, list[float]]]]) -> Iterator[Cell]:
+    """Costs of each load, in every turn after every start of a server."""
+    for peer, starts in servers.items():
+        for load in starts[0] if peer != OWN else ():
+            both = [[cost for each in of for cost in each[load]] for of in (servers[OWN], starts)]
+            ours, theirs = map(statistics.median, both)
+            yield from _compared(f"access control: {load}", "cpu_us", peer, [ours], [theirs])
 
 
 def _name_server(results: Mapping[str, Mapping[str, list[float]]]) -> Iterator[Cell]:

@@ -9,6 +9,7 @@ turns, round by round; a figure is the median of the rounds, a ratio the median 
 
 import argparse
 import contextlib
+import json
 import os
 import platform
 import statistics
@@ -301,7 +302,11 @@ def say(line: str) -> None:
 # The report
 
 
-def report(bench: Bench, sizes: list[int], rows: int) -> str:
+Compared = dict[str, dict[str, dict[str, float]]]
+"""Rates beside a peer's, as `benchmarks.behind` reads them."""
+
+
+def report(bench: Bench, sizes: list[int], rows: int, compared: Compared) -> str:
     lines = [
         f"PySpark {pyspark.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores,"
         f" {platform.machine()}; compiled twins: {WHY}. Median of {bench.rounds} rounds in turns, million"
@@ -321,6 +326,7 @@ def report(bench: Bench, sizes: list[int], rows: int) -> str:
         )
         if "Kafka" in written:
             ratio = written["ours"].of(written["Kafka"])
+            compared[f"Spark writes {size} B"] = beside(written["ours"], written["Kafka"])
             goals.append((f"write at {size} B: {ratio:.2f} × Kafka's sink; 2 wanted", ratio >= 2))
         say(f"reads of {size} B, {count:,} rows")
         read = bench.reads(count, size)
@@ -346,6 +352,7 @@ def report(bench: Bench, sizes: list[int], rows: int) -> str:
         ):
             if theirs in read:
                 ratio = read[name].of(read[theirs])
+                compared[f"Spark reads {size} B: {name}"] = beside(read[name], read[theirs])
                 goals.append((f"{name} at {size} B: {ratio:.2f} × Kafka's source; 1.5 wanted", ratio >= 1.5))
         for what, found in (("write", written), ("read", read)):
             for name, m in found.items():
@@ -389,6 +396,13 @@ def report(bench: Bench, sizes: list[int], rows: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def beside(ours: Measured, kafka: Measured) -> dict[str, dict[str, float]]:
+    return {
+        name: {"rate": each.mrows_per_s * 1e6, "cpu_us": sum(each.cpu_us_per_row().values())}
+        for name, each in (("pyromq", ours), ("Kafka's source", kafka))
+    }
+
+
 def start_kafka(directory: Path, missing: list[str]) -> tuple[KafkaSource | None, KafkaBroker | None]:
     try:
         source = fetch_kafka_source()
@@ -405,6 +419,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--quick", action="store_true", help="only show that it works")
+    parser.add_argument("--json", type=Path, help="write the rates beside Kafka's to this file")
     parser.add_argument("--scaling", action="store_true", help="only cores, queues and partitions")
     parser.add_argument(
         "--report", type=Path, help="write the tables into this file, between its lines '---' or below them"
@@ -435,10 +450,13 @@ def main() -> None:
         triggers = QUICK_TRIGGERS if arguments.quick else TRIGGERS
         bench = Bench(spark, namesrv, pid, kafka, directory, arguments.rounds, triggers, missing)
         sizes = [int(size) for size in arguments.sizes.split(",")]
-        text = report(bench, sizes, arguments.rows)
+        compared: Compared = {}
+        text = report(bench, sizes, arguments.rows, compared)
         if source is not None:
             text += f"- Kafka {KAFKA_VERSION}, read by {source.names}\n"
     publish(text, arguments.report, part=1)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(compared, indent=1) + "\n")
 
 
 def publish(text: str, page: Path | None, part: int) -> None:

@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import json
 import selectors
 import statistics
 import struct
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import wire
+from benchmarks.broker import available
 from benchmarks.turns import Running
 from tests.support.apache import ApacheBroker
 from tests.support.apache_releases import APACHE_5
@@ -71,6 +73,15 @@ class Result:
             f" {self.sent_per_s:,.0f} | {self.intake_us:.1f} | {self.delivery_us:.1f} |"
             f" {self.memory_before_mb:,.0f} | {self.memory_waiting_mb:,.0f} | {self.memory_after_mb:,.0f} |"
         )
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "timed messages sent, rate": self.sent_per_s,
+            "CPU µs in": self.intake_us,
+            "CPU µs out": self.delivery_us,
+            "late at the 99th percentile, ms": statistics.quantiles(self.delays_ms, n=100)[98],
+            "memory while they wait, MB": self.memory_waiting_mb,
+        }
 
 
 def memory_mb(pid: int) -> float:
@@ -190,6 +201,7 @@ def main() -> None:
     parser.add_argument("--over", type=float, default=60.0, help="seconds over which their times are spread")
     parser.add_argument("--lead", type=float, default=300.0, help="seconds from the start to the first time")
     parser.add_argument("--servers", default=",".join(SERVERS))
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     chosen = parser.parse_args()
     timers, over_s, lead_s = chosen.timers, chosen.over, chosen.lead
     if chosen.quick:
@@ -199,7 +211,8 @@ def main() -> None:
         " | MB before | MB waiting | MB after |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    for server in chosen.servers.split(","):
+    found: dict[str, dict[str, float]] = {}
+    for server in available(chosen.servers.split(",")):
         with (
             tempfile.TemporaryDirectory() as root,
             OwnNameServer() as names,
@@ -207,6 +220,9 @@ def main() -> None:
         ):
             result = asyncio.run(measure(address, pid, timers, over_s, lead_s))
         print(result.line(server), flush=True)
+        found[server] = result.figures()
+    if chosen.json:
+        chosen.json.write_text(json.dumps({f"{timers:,} timed messages": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,23 @@ BROKERS = {
         "woken by": {"pyromq": [9], "apache-5.3.3": [1]},
     },
 }
+REPLICATION = {
+    "sync": {
+        "1,024 B, 8 × 8": {
+            "pyromq": [{"rate": 30.0, "p99": 4.0}, {"rate": 20.0, "p99": 6.0}],
+            "apache-5.3.3": [{"rate": 10.0, "p99": 2.0}, {"rate": 10.0, "p99": 3.0}],
+        }
+    },
+    "streams": {
+        "plain socket": [{"stream MiB/s": 99.0}],
+        "pyromq": [{"stream MiB/s": 9.0, "stream CPU ms/MiB": 2.0}],
+        "apache-5.3.3": [{"stream MiB/s": 12.0, "stream CPU ms/MiB": 4.0}],
+    },
+}
+ACCESS = {
+    "pyromq": [{"open": [1.0, 3.0], "known": [4.0, 4.0]}, {"open": [2.0, 2.0], "known": [6.0, 6.0]}],
+    "apache-5.3.3": [{"open": [3.0, 3.0], "known": [4.0, 4.0]}],
+}
 
 
 def test_a_peer_is_ahead_with_a_higher_rate_or_less_of_anything_else() -> None:
@@ -40,6 +57,17 @@ def test_a_peer_is_ahead_with_a_higher_rate_or_less_of_anything_else() -> None:
         ("memory, MB RSS", "", 2.0),
     ]
     assert "A peer is ahead in 4 of 8 figures." in table(found)
+
+
+def test_rounds_and_turns_are_compared_by_their_medians_and_plain_programs_not_at_all() -> None:
+    found = [cell for document in (REPLICATION, ACCESS) for cell in cells(document)]
+    behind = [(cell.load, cell.figure, round(cell.ratio, 2)) for cell in found if cell.is_behind]
+    assert behind == [
+        ("1,024 B, 8 × 8", "p99", 2.0),
+        ("a log that is copied", "stream MiB/s", 0.75),
+        ("access control: known", "cpu_us", 1.25),
+    ]
+    assert len(found) == 6
 
 
 def test_without_such_a_cell_we_are_ahead_everywhere() -> None:
