@@ -4,8 +4,9 @@
 
 Each part is measured at several sizes, on a fresh server each time, and drawn as a curve: a figure for a
 single one of them (memory, CPU) is level where the cost grows with the work, and rises where it grows faster.
-Times are CPU times of the server, which hardly change when the machine is busy. It writes `scale.md`,
-`scale.json` and a picture for each part.
+Times are CPU times of the server, which hardly change when the machine is busy. It writes `scale.json`, a
+picture for each part and, below what is written there by hand, the tables of `scale.md`. What it measured
+before and not this time is kept.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ BROKER_SETTINGS: Final = {
     "autoCreateTopicEnable": "false",
     # On a busy machine no request shall be refused for waiting.
     "waitTimeMillsInSendQueue": "60000",
+    "osPageCacheBusyTimeOutMills": "60000",
 }
 SIZES: Final[Mapping[str, Sequence[int]]] = {
     "topics": (1_000, 10_000, 100_000, 1_000_000, 2_000_000),
@@ -58,9 +60,10 @@ SIZES: Final[Mapping[str, Sequence[int]]] = {
     "log": (1, 32, 256, 1024),
 }
 UNITS: Final = {"log": "GiB of log"}
-FILES: Final = ("queues", "connections")
+FILES: Final = ("connections",)
 """Each of them has an open file, in the broker or also here."""
 MAX_FILES: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 2_000
+MARK: Final = "<!-- From here on: `python -m benchmarks.scale` -->\n"
 COLOURS: Final = ("#2a7f8e", "#d1702b", "#5b4b8a", "#7a8b2f")
 
 
@@ -98,7 +101,8 @@ def cpu_us_each(server: Running, connection: wire.Wire, frames: Iterator[bytes],
 def topics(size: int) -> Figures:
     """Every topic on 2 of 100 brokers."""
     plan = Plan(size, 100, 2, 8, (), 1, 1, 1, 0)
-    with OwnNameServer() as own:
+    # On a busy machine the first brokers may have been silent for long when the last has registered.
+    with OwnNameServer({"scanNotActiveBrokerInterval": "86400000"}) as own:
         server = Running("pyromq", own.port, own.pid)
         rss_before, cpu_before = server.rss_mb(), server.cpu_s()
         with registered(server, plan, size):
@@ -132,19 +136,31 @@ def queues(size: int) -> Figures:
         places = [(f"scale-{number // each}", number % each) for number in range(size)]
         made = (wire.create_topic(f"scale-{number}", each) for number in range(math.ceil(size / each)))
         pipelined(connection, made)
-        pipelined(connection, (send(*place) for place in places))
+        filling = cpu_us_each(server, connection, (send(*place) for place in places), size)
         figures = {
+            "first send to a queue: server CPU µs": filling,
             "memory: KB a queue": (server.rss_mb() - rss_before) * 1024 / size,
             "open files": float(len(os.listdir(f"/proc/{own.pid}/fd"))),
         }
+        settle(server)
         # Spread over all queues, each time another one.
         spread = [places[number * 7919 % size] for number in range(ASKED)]
         sends = (send(*place) for place in spread)
         figures["send: server CPU µs"] = cpu_us_each(server, connection, sends, ASKED)
-        pulls = (pull(*place) for place in spread)
-        figures["pull: server CPU µs"] = cpu_us_each(server, connection, pulls, ASKED)
+        for name in ("first pull", "next pull"):
+            pulls = (pull(*place) for place in spread)
+            figures[f"{name}: server CPU µs"] = cpu_us_each(server, connection, pulls, ASKED)
         connection.close()
     return figures
+
+
+def settle(server: Running) -> None:
+    """Wait until a server has next to nothing to do: it syncs the files of all queues."""
+    while True:
+        before = server.cpu_s()
+        time.sleep(1)
+        if server.cpu_s() - before < 0.05:
+            return
 
 
 def send(topic: str, queue: int) -> bytes:
@@ -354,28 +370,40 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="the two smallest sizes: does it work at all?")
     parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--smallest", type=int, default=0, help="leave out smaller sizes")
     parser.add_argument("--largest", type=int, default=10**9, help="leave out larger sizes")
     parser.add_argument("--out", type=Path, help="by default docs/benchmarks, and build/benchmarks if quick")
     options = parser.parse_args()
     out: Path = options.out or Path("build/benchmarks" if options.quick else "docs/benchmarks")
     out.mkdir(parents=True, exist_ok=True)
-    curves: dict[str, Curve] = {}
-    page = ["# Cost as the work grows", "", "`python -m benchmarks.scale`", ""]
+    curves = kept(out / "scale.json")
     for part in options.parts.split(","):
-        curve: Curve = {}
         for size in SIZES[part][: 2 if options.quick else None]:
             if part in FILES and size > MAX_FILES:
                 sys.stderr.write(f"{part} {size:,} left out: only {MAX_FILES:,} files may be open here\n")
-            elif size <= options.largest:
-                curve[size] = PARTS[part](size)
-                sys.stderr.write(f"{part} {size:,}: {dict(curve[size])}\n")
-        curves[part] = curve
+            elif options.smallest <= size <= options.largest:
+                measured = PARTS[part](size)
+                sys.stderr.write(f"{part} {size:,}: {dict(measured)}\n")
+                curves[part] = dict(sorted({**curves.get(part, {}), size: measured}.items()))
+                (out / "scale.json").write_text(json.dumps(curves, indent=1) + "\n", "utf-8")
+    tables = []
+    for part in (part for part in PARTS if part in curves):
         unit = UNITS.get(part, part)
-        (out / f"scale-{part}.svg").write_text(picture(unit, curve), "utf-8")
-        page += [f"## {part.capitalize()}", "", f"![{part}](scale-{part}.svg)", "", as_table(unit, curve), ""]
-    (out / "scale.md").write_text("\n".join(page), "utf-8")
-    (out / "scale.json").write_text(json.dumps(curves, indent=1) + "\n", "utf-8")
-    print("\n".join(page))
+        (out / f"scale-{part}.svg").write_text(picture(unit, curves[part]), "utf-8")
+        tables += [f"## {part.capitalize()}", "", f"![{part}](scale-{part}.svg)", ""]
+        tables += [as_table(unit, curves[part]), ""]
+    page = out / "scale.md"
+    before = page.read_text("utf-8").partition(MARK)[0] if page.exists() else "# Cost as the work grows\n\n"
+    page.write_text(before + MARK + "\n" + "\n".join(tables), "utf-8")
+    print("\n".join(tables))
+
+
+def kept(path: Path) -> dict[str, Curve]:
+    """What earlier runs have measured: each may have been of one part, or of one size."""
+    if not path.exists():
+        return {}
+    found: dict[str, dict[str, Figures]] = json.loads(path.read_text("utf-8"))
+    return {part: {int(size): figures for size, figures in curve.items()} for part, curve in found.items()}
 
 
 if __name__ == "__main__":
