@@ -118,11 +118,11 @@ def name_server_rows(document: Mapping[str, Any], other: str) -> list[Row]:
 
 def memory_note(figures: Mapping[str, Sequence[float]], others: Mapping[str, Sequence[float]]) -> str:
     told = [
-        f"{name.removesuffix(', MB RSS')} × {statistics.median(found):.2f}"
+        f"{name.removesuffix(' RSS').removesuffix(', MB')} × {statistics.median(found):.2f}"
         for name, values in figures.items()
-        if "MB RSS" in name and (found := ratios(values, others.get(name, [])))
+        if name.endswith(("MB RSS", "own, MB")) and (found := ratios(values, others.get(name, [])))
     ]
-    return "Memory, resident: " + "; ".join(told)
+    return "Memory: " + "; ".join(told)
 
 
 def write_pictures(part: str, document: Mapping[str, Any], out: Path) -> None:
