@@ -33,6 +33,7 @@ MODULES: Final = (
     "route_lookup",
     "rows",
     "rows_to_entries",
+    "sent",
     "signatures",
     "slicing",
     "taking",

@@ -87,6 +87,15 @@ class Producer:
             max_bytes=max_bytes,
         )
 
+    def add(self, message: Message) -> Any:
+        """A send that has begun; None if the general path took the message."""
+        sending = self.gathering.send(message)
+        try:
+            sending.send(None)
+        except StopIteration:
+            return None
+        return sending
+
     def is_on_another_loop(self) -> None:
         raise RuntimeError("another loop")
 
@@ -108,7 +117,7 @@ def gathered(given_messages: list[Message], namespace: str | None = None) -> lis
 
     async def gather() -> list[tuple[Message, str, bytes]]:
         producer = Producer(namespace)
-        taken = [each for each in given_messages if producer.gathering.add(each) is not None]
+        taken = [each for each in given_messages if producer.add(each) is not None]
         found: list[tuple[Message, str, bytes]] = []
         for batch in producer.batches:
             body, position = batch.body, 0
@@ -171,7 +180,7 @@ def test_the_request_of_a_batch_is_what_the_general_path_writes(
     async def check() -> None:
         producer = Producer()
         for message in several:
-            producer.gathering.add(message)
+            producer.add(message)
         for batch in producer.batches:
             values = (queue_id, 0, producer.now_ms, 0, as_text(""))
             head = form.head(values, opaque, len(batch.body), DEFAULT_MAX_FRAME_BYTES)
@@ -211,7 +220,7 @@ async def test_keys_are_those_of_the_general_path_and_never_the_same() -> None:
         if number % 100 == 99:
             producer.now_ms += 1
         keys.append(producer.keys.next(producer.now_ms))
-        assert producer.gathering.add(Message("Orders", b"x")) is not None
+        assert producer.add(Message("Orders", b"x")) is not None
         own = producer.batches[-1].keys[-1]
         assert own[:-4] == keys[-1][:-4]
         keys.append(own)
@@ -230,7 +239,7 @@ async def test_messages_of_one_topic_and_tag_share_a_batch_until_it_is_full() ->
         Message("Orders", b"5"),
         Message("Orders", b"66"),
     ):
-        producer.gathering.add(message)
+        producer.add(message)
     assert [(batch.topic, [each.body for each in batch.messages]) for batch in producer.batches] == [
         ("Orders", [b"1", b"4"]),
         ("Orders", [b"2"]),
@@ -239,28 +248,27 @@ async def test_messages_of_one_topic_and_tag_share_a_batch_until_it_is_full() ->
         ("Orders", [b"66"]),
     ]
     assert producer.full == [producer.batches[0], producer.batches[3]]
-    assert producer.gathering.add(Message("Orders", b"x" * 2 * size)) is None, "it fits in no batch"
-    assert producer.gathering.add(Message("Unknown", b"x")) is None, "its topic may not be batched"
+    assert producer.add(Message("Orders", b"x" * 2 * size)) is None, "it fits in no batch"
+    assert producer.add(Message("Unknown", b"x")) is None, "its topic may not be batched"
 
 
 @compiled
 async def test_only_so_many_are_gathered() -> None:
     producer = Producer(max_count=2)
-    added = [producer.gathering.add(Message("Orders", b"x")) for _ in range(3)]
+    added = [producer.add(Message("Orders", b"x")) for _ in range(3)]
     assert added[2] is None
     assert producer.in_flight.count == 2
 
 
-async def result_of(promise: Any) -> SendResult:
-    await promise
-    value: SendResult = promise.value
-    return value
+async def result_of(sending: Any) -> SendResult:
+    result: SendResult = await sending
+    return result
 
 
 async def begun(producer: Producer, count: int) -> "list[asyncio.Task[SendResult]]":
     """Tasks that await the results of so many messages in one batch."""
-    promises = [producer.gathering.add(Message("Orders", b"%d" % number)) for number in range(count)]
-    tasks = [asyncio.create_task(result_of(promise)) for promise in promises]
+    sends = [producer.add(Message("Orders", b"%d" % number)) for number in range(count)]
+    tasks = [asyncio.create_task(result_of(each)) for each in sends]
     await asyncio.sleep(0)
     return tasks
 
@@ -313,7 +321,7 @@ async def test_tasks_go_on_in_their_own_contexts() -> None:
 
     async def send(number: int) -> int:
         name.set(number)
-        await producer.gathering.add(Message("Orders", b"x"))
+        await producer.add(Message("Orders", b"x"))
         assert asyncio.current_task() in tasks
         return name.get()
 
@@ -328,7 +336,7 @@ async def test_a_task_that_raises_keeps_nobody_waiting() -> None:
     producer = Producer()
 
     async def send() -> None:
-        await producer.gathering.add(Message("Orders", b"x"))
+        await producer.add(Message("Orders", b"x"))
         raise ValueError("after the answer")
 
     failing = asyncio.create_task(send())
@@ -366,7 +374,7 @@ async def test_a_batch_that_is_cancelled_cancels_its_messages() -> None:
 @compiled
 async def test_another_loop_is_noticed() -> None:
     producer = Producer()
-    add = producer.gathering.add
+    add = producer.add
 
     def elsewhere() -> None:
         asyncio.run(asyncio.sleep(0, add(Message("Orders", b"x"))))

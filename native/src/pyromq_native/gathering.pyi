@@ -1,22 +1,18 @@
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.protocol.message_id import UniqueKeys
 
-class Promise:
-    @property
-    def value(self) -> SendResult: ...
-    def __await__(self) -> Generator[Any, Any]: ...
-    def cancel(self, msg: object = None) -> bool: ...
-
 class PlainBatch:
     topic: str
     born_ms: int
-    messages: list[Message]
-    keys: list[str]
+    @property
+    def messages(self) -> list[Message]: ...
+    @property
+    def keys(self) -> list[str]: ...
     size_bytes: int
     entered: int
     entered_bytes: int
@@ -61,4 +57,3 @@ class Gathering:
     ) -> None: ...
     def close(self) -> None: ...
     def send(self, message: Message, **options: Any) -> Coroutine[Any, Any, SendResult]: ...
-    def add(self, message: Message) -> Promise | None: ...

@@ -1,11 +1,10 @@
 # cython: boundscheck=False, wraparound=False
 """Plain messages of a producer, gathered into batches: each is encoded at once, behind the one before it.
 
-A message costs its bytes in the request, its id, and a promise of its result. Unusual messages are declined,
+A message costs its bytes in the request, its id, and the coroutine of its caller. Unusual messages are declined,
 and the general path takes them. So are whole batches, where something is in the way of their request.
 """
 
-from asyncio import CancelledError
 from asyncio.events import _get_running_loop
 from contextvars import Context
 
@@ -19,15 +18,13 @@ from pyromq_native.big_endian cimport get_uint32, put_int16, put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
 from pyromq_native.in_flight cimport InFlightCounts
 from pyromq_native.plain_messages cimport TAGS, TOPIC, Plain, PlainMessages, Text
+from pyromq_native.sent cimport WAITING, Sent, resume_in_c
 
 cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 max_char)
     void *PyUnicode_DATA(object text)
 
     unsigned long PyThread_get_thread_ident()
-    int PyContext_Enter(object context) except -1
-    int PyContext_Exit(object context) except -1
-
 cdef extern from "time.h" nogil:
     ctypedef int clockid_t
     cdef struct timespec:
@@ -51,11 +48,6 @@ cdef enum:
     FIRST_BYTES = 4096
     WOKEN_AT_ONCE = 32
     TURN_US = 4000
-
-cdef enum:
-    PENDING = 0
-    TOLD = 1
-    CANCELLED = 2
 
 cdef const char *HEX = b"0123456789ABCDEF"
 
@@ -84,87 +76,29 @@ cdef inline int64_t _now_us() noexcept nogil:
 
 
 @cython.no_gc
-@cython.freelist(512)
-cdef class Promise:
-    """The result of one message, to be awaited by one task at once; then `value` has it.
+@cython.freelist(1024)
+@cython.final
+cdef class Gathered(Sent):
+    """A message in a batch."""
 
-    To a task it is a future. But all of a batch are told together, in one callback of the loop.
-    """
-
-    cdef public bint _asyncio_future_blocking
-    cdef readonly object value
+    cdef Gathering _gathering
     cdef PlainBatch _batch
-    cdef object _key, _callback, _context
+    cdef object _message, _key
     cdef Py_ssize_t _index
-    cdef int _state
 
-    def __await__(self):
-        return self
+    cdef object begin(self):
+        if self._gathering._is_closed or not self._gathering._add(self):
+            return self._gathering._generally(self._message)
+        return None
 
-    def __iter__(self):
-        return self
+    cdef bint is_settled(self):
+        return self._batch._is_settled
 
-    def __next__(self):
-        if not self.done():
-            self._asyncio_future_blocking = True
-            return self
-        self.result()
-        raise StopIteration
+    cdef object outcome(self):
+        return self._batch._result_of(self._index, self._key)
 
-    def get_loop(self):
-        return self._batch._loop
 
-    cpdef bint done(self):
-        return self._state != PENDING or self._batch._is_settled
-
-    def cancelled(self):
-        return self._state == CANCELLED
-
-    def result(self):
-        if self._state == CANCELLED:
-            raise CancelledError()
-        if self.value is None:
-            self.value = self._batch._result_of(self._index, self._key)
-        return self.value
-
-    def add_done_callback(self, callback, *, context=None):
-        if self._callback is not None:
-            raise RuntimeError("a promise is awaited by one task")
-        if self.done():
-            self._batch._loop.call_soon(callback, self, context=context)
-        else:
-            self._callback = callback
-            self._context = context
-
-    def cancel(self, msg=None):
-        if self.done():
-            return False
-        self._state = CANCELLED
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            self._batch._loop.call_soon(callback, self, context=self._context)
-        self._context = None
-        return True
-
-    cdef int _tell(self) except -1:
-        """Wake the task that awaits it, in the task's context."""
-        callback, self._callback = self._callback, None
-        context, self._context = self._context, None
-        if self._state != PENDING:
-            return 0
-        self._state = TOLD
-        if callback is None:
-            return 0
-        try:
-            PyContext_Enter(context)
-        except (RuntimeError, TypeError):  # a context of the caller's own, or none
-            self._batch._loop.call_soon(callback, self, context=context)
-            return 0
-        try:
-            callback(self)
-        finally:
-            PyContext_Exit(context)
-        return 0
+resume_in_c(Gathered)
 
 
 cdef class PlainBatch:
@@ -173,15 +107,13 @@ cdef class PlainBatch:
     cdef readonly object topic
     """As brokers know it."""
     cdef readonly int64_t born_ms
-    cdef readonly list messages
-    cdef readonly list keys
     cdef readonly Py_ssize_t size_bytes
     cdef readonly Py_ssize_t entered, entered_bytes
     """How many messages are in flight for it, and their bytes, until it is settled."""
     cdef public object timer
     cdef public bint is_closed
     """Whether it takes no more messages."""
-    cdef list _promises
+    cdef list _sends, _woken
     cdef Py_ssize_t _told
     cdef bint _is_settled
     cdef object _loop, _nowhere, _problem, _traceback, _result, _status, _queue, _transaction_id, _recall, _region
@@ -202,12 +134,18 @@ cdef class PlainBatch:
         self._nowhere = nowhere
         self.topic = topic
         self.born_ms = born_ms
-        self.messages = []
-        self.keys = []
-        self._promises = []
+        self._sends = []
 
     def __len__(self):
-        return len(self.messages)
+        return len(self._sends)
+
+    @property
+    def messages(self):
+        return [(<Gathered>each)._message for each in self._sends]
+
+    @property
+    def keys(self):
+        return [(<Gathered>each)._key for each in self._sends]
 
     cdef uint8_t *_more(self, Py_ssize_t size) except NULL:
         """Room for so many bytes behind what is there."""
@@ -220,16 +158,6 @@ cdef class PlainBatch:
                 raise MemoryError()
             self._data = <uint8_t *>moved
         return self._data + self.size_bytes
-
-    cdef Promise _promise(self, message, key):
-        cdef Promise promise = Promise.__new__(Promise)
-        promise._batch = self
-        promise._key = key
-        promise._index = len(self._promises)
-        self.messages.append(message)
-        self.keys.append(key)
-        self._promises.append(promise)
-        return promise
 
     @property
     def body(self):
@@ -265,32 +193,27 @@ cdef class PlainBatch:
 
     def drop_cancelled(self):
         """Leave out messages whose caller was cancelled meanwhile."""
-        cdef Py_ssize_t index, size
+        cdef Py_ssize_t size
         cdef Py_ssize_t read_at = 0
         cdef Py_ssize_t write_at = 0
-        cdef Promise promise
-        cdef list messages = []
-        cdef list keys = []
-        cdef list promises = []
-        for promise in self._promises:
-            if promise._state != PENDING:
+        cdef Gathered sent
+        cdef list sends = []
+        for sent in self._sends:
+            if sent._state != WAITING:
                 break
         else:
             return
-        for index in range(len(self._promises)):
-            promise = self._promises[index]
+        for sent in self._sends:
             size = get_uint32(self._data + read_at)
-            if promise._state == PENDING:
+            if sent._state == WAITING:
                 if write_at != read_at:
                     memmove(self._data + write_at, self._data + read_at, <size_t>size)
                 write_at += size
-                promise._index = len(promises)
-                promises.append(promise)
-                messages.append(self.messages[index])
-                keys.append(self.keys[index])
+                sent._index = len(sends)
+                sends.append(sent)
             read_at += size
         self.size_bytes = write_at
-        self.messages, self.keys, self._promises = messages, keys, promises
+        self._sends = sends
 
     def settle(self, result, list offset_ids not None, status, queue, int64_t offset, transaction_id, recall, region):
         """Everything is stored: `result` makes the SendResult of each message."""
@@ -306,15 +229,15 @@ cdef class PlainBatch:
         self._settle()
 
     def cancel(self):
-        cdef Promise promise
-        for promise in self._promises:
-            promise.cancel()
+        cdef Gathered sent
+        for sent in self._sends:
+            sent.cancel()
         self._settle()
 
     cdef _settle(self):
         self._is_settled = True
         # `Gathering` may remember the batch until the next one of its kind.
-        self.messages, self.keys = [], []
+        self._woken, self._sends = self._sends, []
         PyMem_Free(self._data)
         self._data = NULL
         self._room = self.size_bytes = 0
@@ -322,21 +245,19 @@ cdef class PlainBatch:
 
     def _tell(self):
         """Wake the tasks that await the results, for as long as one callback may take."""
-        cdef list promises = self._promises
+        cdef list woken = self._woken
         cdef int64_t turn_ends = _now_us() + TURN_US
-        cdef Promise promise
         try:
-            while self._told < len(promises):
-                promise = promises[self._told]
+            while self._told < len(woken):
                 self._told += 1
-                promise._tell()
+                (<Gathered>woken[self._told - 1]).tell()
                 if not self._told % WOKEN_AT_ONCE and _now_us() > turn_ends:
                     break
         finally:
-            if self._told < len(promises):
+            if self._told < len(woken):
                 self._loop.call_soon(self._tell, context=self._nowhere)
             else:
-                self._promises = []
+                self._woken = []
 
     cdef object _result_of(self, Py_ssize_t index, key):
         if self._problem is not None:
@@ -441,30 +362,38 @@ cdef class Gathering:
         """From now on the general path takes every message."""
         self._is_closed = True
 
-    def send(self, message, **options):
+    def send(self, message, *, queue=None, selector=None, sharding_key=None, timeout_s=None, delay=None, deliver_at=None):
         """A coroutine with the result of a message. The general path sends what is not gathered."""
-        return self._generally(message, **options) if options else self._send(message)
+        if not (queue is selector is sharding_key is timeout_s is delay is deliver_at is None):
+            return self._generally(
+                message,
+                queue=queue,
+                selector=selector,
+                sharding_key=sharding_key,
+                timeout_s=timeout_s,
+                delay=delay,
+                deliver_at=deliver_at,
+            )
+        cdef Gathered sent = Gathered.__new__(Gathered)
+        sent.loop = self._loop
+        sent._gathering = self
+        sent._message = message
+        return sent
 
-    async def _send(self, message):
-        cdef Promise promise = None if self._is_closed else self.add(message)
-        if promise is None:
-            return await self._generally(message)
-        await promise
-        return promise.value
-
-    cpdef Promise add(self, message):
-        """The promise of a result; None if the general path must take the message, or too much is in flight."""
+    cdef bint _add(self, Gathered sent) except -1:
+        """False if the general path must take the message, or too much is in flight."""
         if PyThread_get_thread_ident() != self._thread:
             self._check_loop()
+        cdef object message = sent._message
         cdef Plain plain
         if not self._plain.read(message, self._body_limit, &plain):
-            return None
+            return False
         cdef object name = self._plain.field(message, TOPIC)
         cdef object topic = self._topics.get(name)
         if topic is None:
             topic = self._find_topic(name)
             if topic is None:
-                return None
+                return False
         cdef int64_t now_ms = self._time()
         cdef str key = self._next_key(now_ms)
         cdef Py_ssize_t key_size = len(key)
@@ -476,7 +405,7 @@ cdef class Gathering:
             properties += 6 + plain.keys.size
         cdef Py_ssize_t size = MIN_ENTRY_BYTES + plain.body.size + properties
         if properties > MAX_PROPERTIES_BYTES or size > self._max_bytes or not self._in_flight.try_enter(size):
-            return None
+            return False
         cdef object place = name
         if plain.tags.size:
             place = (name, self._plain.field(message, TAGS))
@@ -498,13 +427,16 @@ cdef class Gathering:
             at = put_pair(at, b"TAGS", 4, plain.tags.at, plain.tags.size)
         at = put_pair(at, b"UNIQ_KEY", 8, <const char *>PyUnicode_DATA(key), key_size)
         memcpy(at, PyBytes_AS_STRING(self._suffix), <size_t>suffix_size)
-        cdef Promise promise = batch._promise(message, key)
+        sent._key = key
+        sent._batch = batch
+        sent._index = len(batch._sends)
+        batch._sends.append(sent)
         batch.size_bytes += size
         batch.entered += 1
         batch.entered_bytes += size
         if batch.size_bytes >= self._max_bytes:
             self._flush(batch)
-        return promise
+        return True
 
     cdef PlainBatch _next_batch(self, place, PlainBatch full, topic, int64_t now_ms):
         # Here, not for each message: this look costs a system call.
