@@ -37,6 +37,7 @@ MODULES: Final = (
     "signatures",
     "slicing",
     "taking",
+    "unique_keys",
 )
 
 _AGAIN = "install pyromq-native again"

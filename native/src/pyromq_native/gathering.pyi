@@ -5,6 +5,7 @@ from typing import Any
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.protocol.message_id import UniqueKeys
+from pyromq_native.sent import PlainSends
 
 class PlainBatch:
     topic: str
@@ -37,7 +38,7 @@ class PlainBatch:
     def fail(self, problem: BaseException) -> None: ...
     def cancel(self) -> None: ...
 
-class Gathering:
+class Gathering(PlainSends):
     def __init__(
         self,
         kind: type[Message],
@@ -55,5 +56,3 @@ class Gathering:
         body_limit: int,
         max_bytes: int,
     ) -> None: ...
-    def close(self) -> None: ...
-    def send(self, message: Message, **options: Any) -> Coroutine[Any, Any, SendResult]: ...

@@ -6,7 +6,6 @@ and the general path takes them. So are whole batches, where something is in the
 """
 
 from asyncio.events import _get_running_loop
-from contextvars import Context
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -18,22 +17,13 @@ from pyromq_native.big_endian cimport get_uint32, put_int16, put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
 from pyromq_native.in_flight cimport InFlightCounts
 from pyromq_native.plain_messages cimport TAGS, TOPIC, Plain, PlainMessages, Text
-from pyromq_native.sent cimport WAITING, Sent, resume_in_c
+from pyromq_native.sent cimport WAITING, PlainSends, Sent, Wakeup, resume_in_c
+from pyromq_native.unique_keys cimport KeyMaker
 
 cdef extern from "Python.h":
-    object PyUnicode_New(Py_ssize_t size, Py_UCS4 max_char)
     void *PyUnicode_DATA(object text)
 
     unsigned long PyThread_get_thread_ident()
-cdef extern from "time.h" nogil:
-    ctypedef int clockid_t
-    cdef struct timespec:
-        int64_t tv_sec
-        long tv_nsec
-    int CLOCK_REALTIME
-    int CLOCK_MONOTONIC
-    int clock_gettime(clockid_t clock, timespec *now)
-
 cdef enum:
     PREFIX_BYTES = 8
     PIECES = 7
@@ -42,15 +32,8 @@ cdef enum:
     MAX_PROPERTIES_BYTES = 32767
     AFTER_NAME = 1
     AFTER_PAIR = 2
-    KEYS_AT_ONCE = 64
-    COUNTER_CHARS = 4
     MAX_FILLING = 4096
     FIRST_BYTES = 4096
-    WOKEN_AT_ONCE = 32
-    TURN_US = 4000
-
-cdef const char *HEX = b"0123456789ABCDEF"
-
 
 cdef inline uint8_t *put_pair(
     uint8_t *at, const char *name, Py_ssize_t name_size, const char *value, Py_ssize_t size
@@ -69,14 +52,7 @@ cdef inline uint8_t *put_bytes(uint8_t *at, bytes piece) noexcept:
     return at + PyBytes_GET_SIZE(piece)
 
 
-cdef inline int64_t _now_us() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return now.tv_sec * 1000000 + now.tv_nsec // 1000
-
-
 @cython.no_gc
-@cython.freelist(1024)
 @cython.final
 cdef class Gathered(Sent):
     """A message in a batch."""
@@ -87,8 +63,8 @@ cdef class Gathered(Sent):
     cdef Py_ssize_t _index
 
     cdef object begin(self):
-        if self._gathering._is_closed or not self._gathering._add(self):
-            return self._gathering._generally(self._message)
+        if self._gathering.is_closed or not self._gathering._add(self):
+            return self._gathering.generally(self._message)
         return None
 
     cdef bint is_settled(self):
@@ -113,10 +89,10 @@ cdef class PlainBatch:
     cdef public object timer
     cdef public bint is_closed
     """Whether it takes no more messages."""
-    cdef list _sends, _woken
-    cdef Py_ssize_t _told
+    cdef list _sends
+    cdef Wakeup _wakeup
     cdef bint _is_settled
-    cdef object _loop, _nowhere, _problem, _traceback, _result, _status, _queue, _transaction_id, _recall, _region
+    cdef object _problem, _traceback, _result, _status, _queue, _transaction_id, _recall, _region
     cdef list _offset_ids
     cdef int64_t _offset
     cdef uint8_t *_data
@@ -128,10 +104,8 @@ cdef class PlainBatch:
     def __dealloc__(self):
         PyMem_Free(self._data)
 
-    def __init__(self, loop, nowhere, topic, int64_t born_ms):
-        """`nowhere`: a context that no task has, from which tasks can be woken in theirs."""
-        self._loop = loop
-        self._nowhere = nowhere
+    def __init__(self, Wakeup wakeup not None, topic, int64_t born_ms):
+        self._wakeup = wakeup
         self.topic = topic
         self.born_ms = born_ms
         self._sends = []
@@ -237,27 +211,11 @@ cdef class PlainBatch:
     cdef _settle(self):
         self._is_settled = True
         # `Gathering` may remember the batch until the next one of its kind.
-        self._woken, self._sends = self._sends, []
+        sends, self._sends = self._sends, []
         PyMem_Free(self._data)
         self._data = NULL
         self._room = self.size_bytes = 0
-        self._loop.call_soon(self._tell, context=self._nowhere)
-
-    def _tell(self):
-        """Wake the tasks that await the results, for as long as one callback may take."""
-        cdef list woken = self._woken
-        cdef int64_t turn_ends = _now_us() + TURN_US
-        try:
-            while self._told < len(woken):
-                self._told += 1
-                (<Gathered>woken[self._told - 1]).tell()
-                if not self._told % WOKEN_AT_ONCE and _now_us() > turn_ends:
-                    break
-        finally:
-            if self._told < len(woken):
-                self._loop.call_soon(self._tell, context=self._nowhere)
-            else:
-                self._woken = []
+        self._wakeup.wake(sends)
 
     cdef object _result_of(self, Py_ssize_t index, key):
         if self._problem is not None:
@@ -275,16 +233,15 @@ cdef class PlainBatch:
         )
 
 
-cdef class Gathering:
+cdef class Gathering(PlainSends):
     cdef PlainMessages _plain
+    cdef KeyMaker _keys
+    cdef Wakeup _wakeup
     cdef InFlightCounts _in_flight
     cdef dict _topics, _filling
-    cdef object _loop, _nowhere, _check_loop, _find_topic, _unique_keys, _now_ms, _begin, _flush, _generally
-    cdef bint _is_closed
-    cdef bytes _suffix, _start
+    cdef object _loop, _check_loop, _find_topic, _begin, _flush
+    cdef bytes _suffix
     cdef Py_ssize_t _body_limit, _max_bytes
-    cdef int64_t _moment_ms
-    cdef uint32_t _counter, _counters_left
     cdef unsigned long _thread
 
     def __init__(
@@ -315,65 +272,19 @@ cdef class Gathering:
         self._find_topic = find_topic
         self._filling = {}
         self._in_flight = in_flight
-        self._unique_keys = unique_keys
-        self._now_ms = now_ms
+        self._keys = KeyMaker(unique_keys, now_ms)
         self._check_loop = check_loop
         self._loop = _get_running_loop()
-        self._nowhere = Context()
+        self._wakeup = Wakeup(self._loop)
         self._thread = PyThread_get_thread_ident()
         self._begin = begin
         self._flush = flush
-        self._generally = generally
+        self.generally = generally
         self._suffix = suffix.encode()
         self._body_limit = body_limit
         self._max_bytes = max_bytes
-        self._moment_ms = -1
 
-    cdef int64_t _time(self) except? -1:
-        cdef timespec now
-        if self._now_ms is not None:
-            return self._now_ms()
-        clock_gettime(CLOCK_REALTIME, &now)
-        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
-
-    cdef object _next_key(self, int64_t now_ms):
-        """The same keys as those of `UniqueKeys.next`. Numbers are taken several at a time, for one moment."""
-        if now_ms != self._moment_ms:
-            self._start = self._unique_keys.start_of(now_ms).encode()
-            self._moment_ms = now_ms
-            self._counters_left = 0
-        if not self._counters_left:
-            self._counter = self._unique_keys.reserve(KEYS_AT_ONCE) & 0xFFFFFFFF
-            self._counters_left = KEYS_AT_ONCE
-        cdef uint32_t number = self._counter
-        self._counter += 1
-        self._counters_left -= 1
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._start)
-        cdef object key = PyUnicode_New(size + COUNTER_CHARS, 127)
-        cdef char *at = <char *>PyUnicode_DATA(key)
-        memcpy(at, PyBytes_AS_STRING(self._start), <size_t>size)
-        at[size] = HEX[number >> 12 & 15]
-        at[size + 1] = HEX[number >> 8 & 15]
-        at[size + 2] = HEX[number >> 4 & 15]
-        at[size + 3] = HEX[number & 15]
-        return key
-
-    def close(self):
-        """From now on the general path takes every message."""
-        self._is_closed = True
-
-    def send(self, message, *, queue=None, selector=None, sharding_key=None, timeout_s=None, delay=None, deliver_at=None):
-        """A coroutine with the result of a message. The general path sends what is not gathered."""
-        if not (queue is selector is sharding_key is timeout_s is delay is deliver_at is None):
-            return self._generally(
-                message,
-                queue=queue,
-                selector=selector,
-                sharding_key=sharding_key,
-                timeout_s=timeout_s,
-                delay=delay,
-                deliver_at=deliver_at,
-            )
+    cdef Sent new(self, message):
         cdef Gathered sent = Gathered.__new__(Gathered)
         sent.loop = self._loop
         sent._gathering = self
@@ -394,8 +305,8 @@ cdef class Gathering:
             topic = self._find_topic(name)
             if topic is None:
                 return False
-        cdef int64_t now_ms = self._time()
-        cdef str key = self._next_key(now_ms)
+        cdef int64_t now_ms = self._keys.time_ms()
+        cdef str key = self._keys.next(now_ms)
         cdef Py_ssize_t key_size = len(key)
         cdef Py_ssize_t suffix_size = PyBytes_GET_SIZE(self._suffix)
         cdef Py_ssize_t properties = 10 + key_size + suffix_size
@@ -446,7 +357,7 @@ cdef class Gathering:
             self._flush(full)
         if len(self._filling) >= MAX_FILLING:
             self._filling.clear()  # they are sent when their time has come
-        cdef PlainBatch batch = PlainBatch(self._loop, self._nowhere, topic, now_ms)
+        cdef PlainBatch batch = PlainBatch(self._wakeup, topic, now_ms)
         self._filling[place] = batch
         self._begin(batch)
         return batch

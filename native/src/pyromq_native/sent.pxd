@@ -30,3 +30,20 @@ cdef class Sent:
     cpdef bint done(self)
     cdef object _cancellation(self)
     cdef int tell(self) except -1
+
+
+cdef class PlainSends:
+    cdef object generally
+    cdef bint is_closed
+    cdef Sent new(self, message)
+
+
+cdef class Wakeup:
+    cdef list _sends
+    cdef Py_ssize_t _told
+    cdef object _loop, _nowhere, _after
+    cdef bint is_running
+    cdef bint _is_planned
+    cdef int wake(self, list sends) except -1
+    cdef int wake_one(self, Sent sent) except -1
+    cdef int _plan(self) except -1

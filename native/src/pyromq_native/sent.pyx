@@ -6,11 +6,19 @@ loop for each of them: many of these are told in one callback, and each wakes it
 """
 
 from asyncio import CancelledError
+from contextvars import Context
 from warnings import warn
 
 cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int64_t
+
+from pyromq_native.unique_keys cimport monotonic_us
+
+cdef enum:
+    WOKEN_AT_ONCE = 32
+    TURN_US = 4000
 
 cdef extern from *:
     """
@@ -209,3 +217,93 @@ cdef class Sent:
         finally:
             PyContext_Exit(context)
         return 0
+
+
+cdef class PlainSends:
+    """The `send` of a producer that takes plain messages itself, and hands others to the general path."""
+
+    def close(self):
+        """From now on the general path takes every message."""
+        self.is_closed = True
+
+    def send(
+        self,
+        message,
+        *,
+        queue=None,
+        selector=None,
+        sharding_key=None,
+        timeout_s=None,
+        delay=None,
+        deliver_at=None,
+    ):
+        """A coroutine with the result of a message."""
+        if (
+            queue is not None
+            or selector is not None
+            or sharding_key is not None
+            or timeout_s is not None
+            or delay is not None
+            or deliver_at is not None
+        ):
+            return self.generally(
+                message,
+                queue=queue,
+                selector=selector,
+                sharding_key=sharding_key,
+                timeout_s=timeout_s,
+                delay=delay,
+                deliver_at=deliver_at,
+            )
+        return self.new(message)
+
+    cdef Sent new(self, message):
+        raise NotImplementedError
+
+
+cdef class Wakeup:
+    """Wakes the tasks that await results, many in one callback, for as long as one callback may take."""
+
+    def __init__(self, loop, after=None):
+        """`after` is called at the end of such a callback."""
+        self._loop = loop
+        self._nowhere = Context()  # one that no task has: from it, tasks can be woken in theirs
+        self._after = after
+        self._sends = []
+
+    cdef int wake(self, list sends) except -1:
+        self._sends += sends
+        return self._plan()
+
+    cdef int wake_one(self, Sent sent) except -1:
+        self._sends.append(sent)
+        return self._plan()
+
+    cdef int _plan(self) except -1:
+        if not self._is_planned:
+            self._is_planned = True
+            self._loop.call_soon(self._run, context=self._nowhere)
+        return 0
+
+    def _run(self):
+        cdef list sends = self._sends
+        cdef int64_t turn_ends = monotonic_us() + TURN_US
+        cdef Sent sent
+        self.is_running = True
+        try:
+            while self._told < len(sends):
+                sent = sends[self._told]
+                sends[self._told] = None
+                self._told += 1
+                sent.tell()
+                if not self._told % WOKEN_AT_ONCE and monotonic_us() > turn_ends:
+                    break
+        finally:
+            self.is_running = self._is_planned = False
+            if self._told < len(sends):
+                self._plan()
+            else:
+                self._sends = []
+                self._told = 0
+            if self._after is not None:
+                self._after()

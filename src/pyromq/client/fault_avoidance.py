@@ -28,17 +28,17 @@ class _Fault:
 
 class BrokerFaults:
     def __init__(self) -> None:
-        self._faults: dict[str, _Fault] = {}
+        self.known: dict[str, _Fault] = {}
 
     def __repr__(self) -> str:
-        return f"<BrokerFaults {sorted(self._faults)}>"
+        return f"<BrokerFaults {sorted(self.known)}>"
 
     @property
     def is_empty(self) -> bool:
-        return not self._faults
+        return not self.known
 
     def answered(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
-        if latency_ms < LATENCIES_MS[0] and not self._faults:
+        if latency_ms < LATENCIES_MS[0] and not self.known:
             return
         self._note(broker_name, pause_ms(latency_ms), now_ms, is_reachable=True)
 
@@ -46,21 +46,21 @@ class BrokerFaults:
         self._note(broker_name, pause_ms(FAILURE_COUNTS_AS_MS), now_ms, is_reachable=is_reachable)
 
     def _note(self, broker_name: str, for_ms: int, now_ms: float, *, is_reachable: bool) -> None:
-        fault = self._faults.get(broker_name)
+        fault = self.known.get(broker_name)
         if fault is None:
             if for_ms > 0:
-                self._faults[broker_name] = _Fault(now_ms + for_ms, is_reachable)
+                self.known[broker_name] = _Fault(now_ms + for_ms, is_reachable)
             return
         # java: a quick answer does not shorten a pause
         fault.until_ms = max(fault.until_ms, now_ms + for_ms)
         fault.is_reachable = is_reachable
         if is_reachable and fault.until_ms <= now_ms:
-            del self._faults[broker_name]
+            del self.known[broker_name]
 
     def is_available(self, broker_name: str, now_ms: float) -> bool:
-        fault = self._faults.get(broker_name)
+        fault = self.known.get(broker_name)
         return fault is None or fault.until_ms <= now_ms
 
     def is_reachable(self, broker_name: str) -> bool:
-        fault = self._faults.get(broker_name)
+        fault = self.known.get(broker_name)
         return fault is None or fault.is_reachable

@@ -36,6 +36,7 @@ from pyromq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
     from pyromq_native.gathering import Gathering, PlainBatch
+    from pyromq_native.quick_sends import Sending
 
 DEFAULT_REQUEST_TIMEOUT_S = 3.0
 
@@ -75,7 +76,7 @@ class Producer:
         self.settings, client_options = split_options(options, ProducerSettings)
         self.client_settings = ClientSettings.of(namesrv, **client_options)
         self._parts: ProducerParts | None = None
-        self._gathering: Gathering | None = None
+        self._plain_sends: Gathering | Sending | None = None
         self._is_closed = False
         if self.settings.otel:
             # Imported late: OpenTelemetry is optional.
@@ -123,10 +124,12 @@ class Producer:
         self._parts = parts = ProducerParts(self, session)
         is_plain = type(self).send is Producer.send and "send" not in vars(self)
         if is_plain and parts.tracing is None:
-            self._gathering = gathering(parts, self.settings.batch_max_bytes, self.send)
-        if self._gathering is not None:
+            self._plain_sends = gathering(parts, self.settings.batch_max_bytes, self.send)
+        if is_plain and parts.quick is not None:
+            self._plain_sends = parts.quick.sending
+        if self._plain_sends is not None:
             # In front of ours, whose coroutine would cost as much as all the rest of a send.
-            setattr(self, "send", self._gathering.send)  # noqa: B010
+            setattr(self, "send", self._plain_sends.send)  # noqa: B010
         session.add_producer(session.wrap(self.group), self)
 
     async def close(self) -> None:
@@ -136,8 +139,8 @@ class Producer:
             self._is_closed = True
             return
         self._is_closed = True
-        if self._gathering is not None:
-            self._gathering.close()  # from now on it calls ours
+        if self._plain_sends is not None:
+            self._plain_sends.close()  # from now on it calls ours
         try:
             await self._finish(parts)
         finally:
@@ -229,17 +232,9 @@ class Producer:
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         if queue is None and selector is None and sharding_key is None:
             if timeout_s is None and parts.quick is not None:
-                begun = parts.quick.begin(message)
+                begun = parts.quick.sending.begin(message)
                 if begun is not None:
-                    # Here, not in a coroutine of its own: that would cost as much as the rest.
-                    try:
-                        answer = await begun.answered
-                    except BaseException as problem:
-                        return await parts.quick.end_otherwise(begun, problem)
-                    if type(answer) is not SendResult:
-                        return await parts.quick.end_otherwise(begun, answer)
-                    parts.quick.end(begun)
-                    return answer
+                    return await begun
             return await parts.send(parts.prepare(message), None, timeout_s)
         prepared = parts.prepare(message, _sharding(sharding_key))
         queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
@@ -425,7 +420,7 @@ class ProducerParts:
             )
         self.body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
         self._has_namespace = client_settings.namespace is not None
-        self.quick = quick_sends(self) if not settings.otel else None
+        self.quick = quick_sends(self, producer.send) if not settings.otel else None
         if self.accumulator is not None and (batches := quick_batches(self)) is not None:
             self.accumulator.quickly = batches.begin
 

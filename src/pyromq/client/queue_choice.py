@@ -30,40 +30,41 @@ class RoundRobin:
     ) -> None:
         self._faults = faults
         self._random_below = random_below
-        self._next: dict[str, int] = {}
+        self.turns: dict[str, int] = {}
+        """By topic: what `choose` takes modulo the number of queues next."""
 
     def __repr__(self) -> str:
-        return f"<RoundRobin topics={len(self._next)} {self._faults!r}>"
+        return f"<RoundRobin topics={len(self.turns)} {self._faults!r}>"
 
     def next_turn(self, topic: str) -> int | None:
         """What `choose` takes modulo the number of queues; None while it must look at the brokers."""
         if self._faults is not None and not self._faults.is_empty:
             return None
-        turn = self._next.get(topic)
+        turn = self.turns.get(topic)
         if turn is None:
             turn = self._random_below(1 << 16)
-        self._next[topic] = turn + 1
+        self.turns[topic] = turn + 1
         return turn
 
     def choose(
         self, queues: Sequence[MessageQueue], now_ms: float, avoid_broker: str | None = None
     ) -> MessageQueue:
         topic = queues[0].topic
-        start = self._next.get(topic)
+        start = self.turns.get(topic)
         if start is None:
             start = self._random_below(1 << 16)
         faults = self._faults
         count = len(queues)
         if avoid_broker is None and (faults is None or faults.is_empty):
-            self._next[topic] = start + 1
+            self.turns[topic] = start + 1
             return queues[start % count]
         for is_good in self._wishes(now_ms, avoid_broker):
             for step in range(count):
                 queue = queues[(start + step) % count]
                 if is_good(queue.broker_name):
-                    self._next[topic] = start + step + 1
+                    self.turns[topic] = start + step + 1
                     return queue
-        self._next[topic] = start + 1
+        self.turns[topic] = start + 1
         return queues[start % count]
 
     def _wishes(self, now_ms: float, avoid_broker: str | None) -> list[Callable[[str], bool]]:

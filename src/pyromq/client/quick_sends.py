@@ -6,10 +6,8 @@ try fails here: it continues there with one try less. Without the compiled core 
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final, Protocol
-
-import msgspec
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pyromq.client.fault_avoidance import LATENCIES_MS
 from pyromq.client.prepared_messages import PreparedMessage
@@ -17,12 +15,18 @@ from pyromq.client.quick_targets import PlainParts, Target, Targets
 from pyromq.client.sending import FirstTry, SendOutcome
 from pyromq.client.unusual_answers import judged
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
+from pyromq.clock import SystemClock
 from pyromq.compiled import twin
 from pyromq.protocol import names
 from pyromq.protocol.requests.sending import SendMessageV2
-from pyromq.remoting.connection import Connection
+from pyromq.remoting.soon import soon_of
+
+if TYPE_CHECKING:
+    from pyromq_native.quick_sends import Call, Sending
 
 _native = twin("quick_sends")
+
+Generally: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 
 SLOW_MS: Final = LATENCIES_MS[0]
 """A slower answer counts against its broker."""
@@ -40,21 +44,6 @@ class Parts(PlainParts, Protocol):
     async def send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult: ...
 
 
-class Begun(msgspec.Struct):
-    """A send that waits for its answer."""
-
-    message: Message
-    answered: "asyncio.Future[Any]"
-    """A SendResult, or an unusual answer as a Frame."""
-    connection: Connection
-    opaque: int
-    target: Target
-    unique_key: str
-    born_ms: int
-    started: float
-    size_bytes: int
-
-
 def quick_answers(max_frame_bytes: int) -> Callable[..., tuple[int, int]]:
     """The fast path of the connections: it reads the answers to quick sends."""
     assert _native is not None
@@ -64,68 +53,47 @@ def quick_answers(max_frame_bytes: int) -> Callable[..., tuple[int, int]]:
     return answers
 
 
-def quick_sends(parts: Parts) -> "QuickSends | None":
-    """None without the compiled core, and for producers that have more to do."""
-    return QuickSends(parts) if _native is not None and parts.sends_directly else None
+def quick_sends(parts: Parts, generally: Generally) -> "QuickSends | None":
+    """None without the compiled core, and for producers that have more to do.
+
+    `generally` sends a message by the general path.
+    """
+    return QuickSends(parts, generally) if _native is not None and parts.sends_directly else None
 
 
 class QuickSends:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, generally: Generally) -> None:
         assert _native is not None
         self._parts = parts
-        self._session = parts.session
-        self._sender = parts.sender
         self._targets = Targets(parts)
         self._known_topics = parts.preparer.known_topics
         self._suffix = parts.preparer.suffix
         self._body_limit = parts.body_limit
-        self._in_flight = parts.in_flight
-        self._now_ms, self._monotonic = parts.session.clock.now_ms, parts.session.clock.monotonic
-        self._next_key = parts.session.unique_keys.next
         self._plain_frame = _native.plain_frame
-        max_frame_bytes = parts.session.max_frame_bytes
-        self._max_frame_bytes = max_frame_bytes
-        self.answers = quick_answers(max_frame_bytes)
+        session, clock = parts.session, parts.session.clock
+        self._max_frame_bytes = session.max_frame_bytes
+        self.answers = quick_answers(session.max_frame_bytes)
+        is_own_time = type(clock) is SystemClock
+        self.sending: Sending = _native.Sending(
+            self._known_topics,
+            self._targets.of,
+            session.routes,
+            parts.sender,
+            session,
+            parts.in_flight,
+            self.answers,
+            generally,
+            self._end_otherwise,
+            soon_of(asyncio.get_running_loop()).call,
+            now_ms=None if is_own_time else clock.now_ms,
+            monotonic=None if is_own_time else clock.monotonic,
+            suffix=self._suffix,
+            body_limit=self._body_limit,
+            slow_us=SLOW_MS * 1000,
+        )
 
     def __repr__(self) -> str:
         return f"<QuickSends {self._targets!r}>"
-
-    def begin(self, message: Message) -> Begun | None:
-        """Send a message; None if the general path must do it."""
-        session, sender = self._session, self._sender
-        session.check_loop()
-        topic = self._known_topics.get(message.topic)
-        target = self._targets.next(topic) if topic is not None else None
-        if target is None:
-            return None
-        connection = session.writable(target.address)
-        if connection is None:
-            return None
-        now_ms = self._now_ms()
-        unique_key = self._next_key(now_ms)
-        opaque = connection.take_opaque()
-        frame = self.frame(message, target, unique_key, now_ms, opaque)
-        if frame is None:
-            return None
-        size_bytes = len(frame)
-        if not self._in_flight.try_enter(size_bytes):
-            return None
-        sender.statistics.attempts += 1
-        if connection.fast_path is None:
-            connection.fast_path = self.answers
-        answered = connection.send_quickly(frame, opaque, target.limit_s)
-        connection.quick[opaque] = (answered, target.shown_queue, unique_key)
-        return Begun(
-            message,
-            answered,
-            connection,
-            opaque,
-            target,
-            unique_key,
-            now_ms,
-            self._monotonic(),
-            size_bytes,
-        )
 
     def next_target(self, message: Message) -> Target | None:
         """The queue whose turn it is; None if something must be found out first, or a broker is avoided."""
@@ -148,27 +116,13 @@ class QuickSends:
         )
         return frame if frame is not None and len(frame) <= self._max_frame_bytes else None
 
-    def end(self, begun: Begun) -> None:
-        """The answer was a SendResult."""
-        self._forget(begun)
-        sender, latency_ms = self._sender, (self._monotonic() - begun.started) * 1000
-        if latency_ms >= SLOW_MS or sender.avoids_brokers:
-            sender.note_answer(begun.target.queue.broker_name, latency_ms)
-
-    def _forget(self, begun: Begun) -> None:
-        begun.connection.end_quick_call(begun.opaque)
-        self._in_flight.leave(begun.size_bytes)
-
-    async def end_otherwise(self, begun: Begun, answer: Any) -> SendResult:
+    async def _end_otherwise(self, call: "Call", answer: Any) -> SendResult:
         """The answer was an unusual frame, or an error: after that the general path continues."""
-        self._forget(begun)
-        parts, prepared = self._parts, self._prepared(begun)
-        verdict = judged(parts, SendMessageV2, begun.target, begun.connection, begun.started, answer)
+        parts = self._parts
+        prepared = parts.preparer.prepare(call.message, call.unique_key, call.born_ms)
+        verdict = judged(parts, SendMessageV2, call.target, call.connection, call.started, answer)
         if isinstance(verdict, SendOutcome):
             return parts.result(prepared, verdict)
         if verdict is None:
             return await parts.send(prepared, None, None)
         return await parts.send_on(prepared, verdict)
-
-    def _prepared(self, begun: Begun) -> PreparedMessage:
-        return self._parts.preparer.prepare(begun.message, begun.unique_key, begun.born_ms)

@@ -58,15 +58,18 @@ class Targets:
 
         `topic`: as brokers know it.
         """
-        if self._route_changes != self._routes.changes:
-            self._of_topics.clear()
-            self._route_changes = self._routes.changes
-        targets = self._of_topics.get(topic) or self._find(topic)
+        targets = self.of(topic)
         turn = self._next_turn(topic) if targets else None
         return targets[turn % len(targets)] if turn is not None else None
 
-    def _find(self, topic: str) -> list[Target]:
+    def of(self, topic: str) -> list[Target]:
         """The queues of a topic; none unless all of their brokers are known."""
+        if self._route_changes != self._routes.changes:
+            self._of_topics.clear()
+            self._route_changes = self._routes.changes
+        return self._of_topics.get(topic) or self._find(topic)
+
+    def _find(self, topic: str) -> list[Target]:
         form_of = self._sender.form_of
         found = self._of_topics[topic] = [
             Target(

@@ -94,6 +94,9 @@ class Sender:
         # Bound here, for every message: a method in between would cost a call.
         self.next_turn = self._round_robin.next_turn
         """A number that says whose turn it is among the queues; None while a broker is avoided."""
+        self.turns = self._round_robin.turns
+        self.faults = self._faults.known
+        """Empty while all brokers are well."""
 
     def __repr__(self) -> str:
         return f"<Sender {self.group} {self.statistics} {self._faults!r}>"

@@ -157,6 +157,11 @@ class Connection(asyncio.Protocol):
         return len(self._pending)
 
     @property
+    def calls(self) -> PendingCalls:
+        """Our calls that wait for an answer."""
+        return self._pending
+
+    @property
     def in_flight(self) -> int:
         return self._answering.in_flight
 
@@ -200,15 +205,9 @@ class Connection(asyncio.Protocol):
 
     # Calls whose requests are complete frames, and whose answers the fast path may read
 
-    def send_quickly(self, frame: bytes, opaque: int, timeout_s: float) -> "asyncio.Future[Any]":
-        """A future of the answer: a Frame, or what the fast path makes of it. `end_quick_call` afterwards."""
-        answered = self._pending.wait(opaque, timeout_s)
-        self._outbox.put(frame)
-        self.flush_soon()
-        return answered
-
     def begin_quickly(self, frame: bytes, opaque: int, waiting: Waiting, timeout_s: float) -> None:
-        """The same, for something that waits instead of a future: the fast path finds it in `quick`."""
+        """`waiting` gets the answer, a Frame, or what the fast path makes of it: that finds it in `quick`.
+        `end_quick_call` afterwards."""
         self._pending.expect(opaque, waiting, timeout_s)
         self.quick[opaque] = waiting
         self._outbox.put(frame)

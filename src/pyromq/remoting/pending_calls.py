@@ -42,6 +42,12 @@ class PendingCalls:
         self._next_opaque = opaque + 1 if opaque != 0x7FFFFFFF else -0x80000000
         return opaque
 
+    def take_opaques(self, count: int) -> int:
+        """The first of `count` numbers in a row, which wrap in the same way."""
+        opaque = self._next_opaque
+        self._next_opaque = (opaque + count + 0x80000000) % 0x100000000 - 0x80000000
+        return opaque
+
     def wait(self, opaque: int, timeout_s: float) -> "asyncio.Future[Frame]":
         """A future of the answer; it fails with TimeoutError or ConnectionLost. A caller that gives up must
         remove its number from `by_opaque`."""
