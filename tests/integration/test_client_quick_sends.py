@@ -14,6 +14,8 @@ import pytest
 from tests.support.scripted_broker import ScriptedBroker
 
 from pyromq import aio
+from pyromq.client.consumer.reading.quick_pulls import quick_pulls
+from pyromq.client.session import Session
 from pyromq.client.values import Message, SendResult
 from pyromq.compiled import IS_COMPILED, WHY
 from pyromq.errors import Refused, SendFailed, StateError
@@ -159,7 +161,8 @@ async def test_who_is_cancelled_after_the_answer_came_leaves_no_trace(
 
 async def test_a_send_is_a_coroutine_to_asyncio(scripted: ScriptedBroker, producer: aio.Producer) -> None:
     message = Message("Orders", b"x")
-    assert inspect.isawaitable(waited := producer.send(message))
+    waited = producer.send(message)
+    assert inspect.isawaitable(waited)
     assert asyncio.iscoroutine(waited)
     assert (await asyncio.wait_for(waited, 30)).is_ok
     assert all(each.is_ok for each in await asyncio.gather(producer.send(message), producer.send(message)))
@@ -214,26 +217,43 @@ async def test_a_send_that_nobody_awaits_is_complained_about(producer: aio.Produ
     producer.send(FIRST).close()
 
 
+def connection_of(producer: aio.Producer) -> tuple[Session, str, Connection]:
+    """The broker's."""
+    assert producer._parts is not None
+    session = producer._parts.session
+    ((address,),) = [list(each.values()) for each in session.routes.brokers.values()]
+    connection = session.writable(address)
+    assert connection is not None
+    return session, address, connection
+
+
 @pytest.mark.skipif(not IS_COMPILED, reason=f"nothing is quick: {WHY}")
 async def test_sends_of_one_turn_are_written_at_once(
     producer: aio.Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = producer._parts
-    assert parts is not None
-    route = await parts.sender.route("Orders")
-    (connection,) = [parts.session.writable(address[0]) for address in route.brokers.values()]
-    assert connection is not None
+    _, _, connection = connection_of(producer)
     flushed: list[int] = []
-    flush = type(connection).flush
+    flush = Connection.flush
 
     def counted(self: Connection) -> None:
         if self is connection:
             flushed.append(1)
         flush(self)
 
-    monkeypatch.setattr(type(connection), "flush", counted)
+    monkeypatch.setattr(Connection, "flush", counted)
     await asyncio.gather(*sends(producer, 20))
     assert len(flushed) == 1
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason=f"nothing is quick: {WHY}")
+async def test_a_consumer_may_share_the_connection(scripted: ScriptedBroker, producer: aio.Producer) -> None:
+    session, address, connection = connection_of(producer)
+    pulls = quick_pulls(session, "readers")
+    assert pulls is not None
+    await asyncio.gather(*sends(producer))
+    assert pulls.connection(address) is connection, "it reads the answers from now on"
+    results = await asyncio.gather(*sends(producer))
+    assert [each.queue.queue_id for each in results] == [sent.queue_id for sent in scripted.sent[3:]]
 
 
 async def test_a_retired_connection_closes_after_its_last_answer(
@@ -243,15 +263,10 @@ async def test_a_retired_connection_closes_after_its_last_answer(
     sending = sends(producer)
     for _ in sending:
         await scripted.arrived.get()
-    parts = producer._parts
-    assert parts is not None
-    route = await parts.sender.route("Orders")
-    ((address,),) = [list(each.values()) for each in route.brokers.values()]
-    connection = parts.session.writable(address)
-    assert connection is not None
+    session, address, connection = connection_of(producer)
     closed = asyncio.Event()
     connection.on_close(lambda _: closed.set())
-    parts.session.retire(address, connection)
+    session.retire(address, connection)
     later = asyncio.create_task(producer.send(Message("Orders", b"later")))
     await scripted.arrived.get()
     scripted.hold.set()

@@ -143,16 +143,17 @@ cdef class PullAnswers:
             end = next_answer_with_body(start, position, available, self._max_frame_bytes, &header, &body_at)
             if not end:
                 break
-            entry = waiting.get(header.opaque)
-            if entry is None:
+            asked = waiting.get(header.opaque)
+            if asked is None:
                 break
-            if len(entry) != WANTED:
+            if type(asked) is not tuple or len(<tuple>asked) != WANTED:
                 more, length = self._sends(data[position:], connection)
                 if not more:
                     break
                 frames += more
                 position += length
                 continue
+            entry = asked
             pulled = self._pulled_in(&header, start + body_at, end - body_at, entry)
             if pulled is None:
                 break
