@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from tests.spark_kills.jobs import KINDS
+from tests.spark_kills.kinds import KINDS
 from tests.spark_kills.programs import Pipeline
 from tests.spark_kills.rounds import Deaths, run_round
 from tests.spark_kills.topics import topics_of

@@ -23,6 +23,7 @@ class Changes:
         if self._file < 0:
             raise OSError(ctypes.get_errno(), "inotify")
         self._directories: dict[int, Path] = {}
+        self.seen = 0
 
     def __enter__(self) -> "Changes":
         for _ in self._watch(self._root):
@@ -48,6 +49,7 @@ class Changes:
             found.append(path)
             if mask & _IS_DIRECTORY and mask & (_CREATE | _MOVED_TO):
                 found += self._watch(path)
+        self.seen += len(found)
         return [str(path.relative_to(self._root)) for path in found]
 
     def _watch(self, directory: Path) -> Iterator[Path]:

@@ -14,17 +14,19 @@ from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 
 ROWS: Final = 60
 """How many messages each run finds that are new."""
-_BATCH: Final = ROWS // 2
+BATCH: Final = ROWS // 2
 
-_CHECKPOINT: Final = (
-    "*/metadata",
+FIRST: Final = "*/metadata"
+"""Only the first run makes it."""
+CHECKPOINT: Final = (
+    FIRST,
     "*/offsets/.*.tmp",
     "*/offsets/[0-9]*",
     "*/commits/.*.tmp",
     "*/commits/[0-9]*",
 )
-_LAKE: Final = ("*.spark-staging*", "*/topic=*", *_CHECKPOINT)
-_DECISION: Final = ("*/rocketmq-commits/*.unfinished", "*/rocketmq-commits/[0-9]*", *_CHECKPOINT)
+_LAKE: Final = ("*.spark-staging*", "*/topic=*", *CHECKPOINT)
+_DECISION: Final = ("*/rocketmq-commits/*.unfinished", "*/rocketmq-commits/[0-9]*", *CHECKPOINT)
 _STREAM: Final = (
     "CREATE TEMPORARY VIEW rows USING rocketmq OPTIONS"
     " (subscribe '{}', startingOffsets 'earliest', maxOffsetsPerTrigger '{}');"
@@ -69,7 +71,7 @@ class Job(ABC):
 
     def sql(self, query: str, *arguments: str) -> Pipeline:
         script = self.directory.with_name(f"{self.directory.name}.sql")
-        script.write_text(_STREAM.format(self.source, _BATCH) + query)
+        script.write_text(_STREAM.format(self.source, BATCH) + query)
         checkpoint = str(self.directory / "checkpoint")
         return self.run("sql", str(script), "--once", "--checkpoint", checkpoint, *arguments)
 
@@ -101,7 +103,7 @@ class Archive(Job):
 
     def command(self) -> Pipeline:
         lake = str(self.directory / "lake")
-        return self.run("archive", lake, "-t", self.source, "--rows-per-batch", str(_BATCH))
+        return self.run("archive", lake, "-t", self.source, "--rows-per-batch", str(BATCH))
 
     def check(self) -> None:
         self.check_once(_parquet(self.directory / "lake"))
@@ -110,7 +112,7 @@ class Archive(Job):
 class Files(Job):
     """Spark's own sink for files."""
 
-    places = ("*/_spark_metadata/*", "*.parquet", *_CHECKPOINT)
+    places = ("*/_spark_metadata/*", "*.parquet", *CHECKPOINT)
 
     def command(self) -> Pipeline:
         out = str(self.directory / "out")
@@ -121,7 +123,7 @@ class Files(Job):
 
 
 class Topic(Job):
-    places = _CHECKPOINT
+    places = CHECKPOINT
 
     def command(self) -> Pipeline:
         return self.sql("SELECT value FROM rows", "--sink", f"topic={self.target}")
@@ -193,7 +195,7 @@ class Replay(Job):
 
     def command(self) -> Pipeline:
         self.lake = self.directory.with_name(f"{self.directory.name}-lake")
-        archive = ("archive", str(self.lake), "-t", self.source, "--rows-per-batch", str(_BATCH))
+        archive = ("archive", str(self.lake), "-t", self.source, "--rows-per-batch", str(BATCH))
         self._archive = Pipeline(self.namesrv, self.lake, *archive)
         checkpoint = str(self.directory / "checkpoint")
         return self.run("replay", str(self.lake), "--to", self.target, "--checkpoint", checkpoint)
@@ -212,7 +214,7 @@ class Replay(Job):
 class Redrive(Job):
     """Dead letters to the topic they came from."""
 
-    places = _CHECKPOINT
+    places = CHECKPOINT
 
     def __init__(self, topics: Topics, namesrv: str, directory: Path, name: str) -> None:
         self.group = f"g-{name}"
@@ -221,7 +223,7 @@ class Redrive(Job):
 
     def command(self) -> Pipeline:
         checkpoint = ("--redrive", "origin", "--checkpoint", str(self.directory / "checkpoint"))
-        return self.run("dlq", "-g", self.group, *checkpoint, "-O", f"maxOffsetsPerTrigger={_BATCH}")
+        return self.run("dlq", "-g", self.group, *checkpoint, "-O", f"maxOffsetsPerTrigger={BATCH}")
 
     def more(self) -> None:
         bodies = map(str, range(self.total, self.total + ROWS))
@@ -237,7 +239,7 @@ class RedriveToGroup(Redrive):
 
     def command(self) -> Pipeline:
         checkpoint = ("--redrive", "group", "--checkpoint", str(self.directory / "checkpoint"))
-        return self.run("dlq", "-g", self.group, *checkpoint, "-O", f"maxOffsetsPerTrigger={_BATCH}")
+        return self.run("dlq", "-g", self.group, *checkpoint, "-O", f"maxOffsetsPerTrigger={BATCH}")
 
     def check(self) -> None:
         self.check_once(sorted(set(self.topics.bodies_soon(RETRY_PREFIX + self.group, self.total))))
@@ -257,20 +259,6 @@ class Trace(Job):
 
     def check(self) -> None:
         self.check_once([body.split("\x01")[5] for body in _parquet(self.directory / "lake")])
-
-
-KINDS: Final[dict[str, type[Job]]] = {
-    "archive": Archive,
-    "files": Files,
-    "topic": Topic,
-    "transactional": TransactionalTopic,
-    "state": State,
-    "together": Together,
-    "replay": Replay,
-    "redrive": Redrive,
-    "redrive-group": RedriveToGroup,
-    "trace": Trace,
-}
 
 
 def _traced(number: int) -> str:

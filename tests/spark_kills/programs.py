@@ -41,11 +41,14 @@ _JAVAS_WORDS: Final = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={}"
 
 
+ANY: Final = "*"
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """When the `count`th change in the job's directory has a path like `path`, and some seconds later."""
 
-    path: str = "*"
+    path: str = ANY
     count: int = 1
     then_s: float = 0.0
 
@@ -56,6 +59,8 @@ class End:
     was_killed: bool
     said: str
     """On its standard error."""
+    changes: int = 0
+    """How many changes of its files were seen."""
 
 
 class Pipeline:
@@ -101,7 +106,7 @@ class Pipeline:
                 _kill_session(process.pid)
                 process.wait()
         said = self._log.read_text(errors="replace").replace(_JAVAS_WORDS, "")
-        return End(code, was_killed, said)
+        return End(code, was_killed, said, changes.seen)
 
     def _options_now(self) -> str:
         classes = self.loaded_classes

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.spark_kills.jobs import KINDS
-from tests.spark_kills.programs import HOWS, End, How, Moment, check_death
+from tests.spark_kills.jobs import FIRST
+from tests.spark_kills.kinds import KINDS
+from tests.spark_kills.programs import ANY, HOWS, End, How, Moment, check_death
 from tests.spark_kills.topics import Topics
 
 _EVENTS = 40
-"""About so many changes of files are in a run."""
+"""About so many changes of files are in a run, until one has shown that it has fewer."""
 _LATER_S = 0.05
 
 
@@ -49,9 +50,10 @@ def run_round(kind: str, topics: Topics, namesrv: str, directory: Path, chance: 
     """AssertionError if a run or the totals are wrong."""
     job = KINDS[kind](topics, namesrv, directory, f"{kind}-{chance.randrange(1 << 32):08x}")
     done = Deaths()
+    places, events = job.places, _EVENTS
     for _ in range(kills):
         job.more()
-        moment, how = _moment(job.places, chance), _how(chance)
+        moment, how = _moment(places, events, chance), _how(chance)
         end = job.pipeline.run(moment, how)
         if _is_starved(end):
             done.ways[STARVED] += 1
@@ -60,6 +62,9 @@ def run_round(kind: str, topics: Topics, namesrv: str, directory: Path, chance: 
             check_death(end, how)
         except AssertionError as problem:
             raise AssertionError(f"{moment} {how}: {problem}") from None
+        places = tuple(place for place in job.places if place != FIRST)
+        if not end.was_killed and moment.path == ANY:
+            events = max(1, min(events, end.changes))
         way = how if end.was_killed else BEFORE
         done.ways[way] += 1
         done.lines[way] += len(end.said.splitlines())
@@ -78,10 +83,10 @@ def _is_starved(end: End) -> bool:
     return not end.was_killed and end.code != 0 and _STARVED_WORDS in end.said
 
 
-def _moment(places: tuple[str, ...], chance: Random) -> Moment:
+def _moment(places: tuple[str, ...], events: int, chance: Random) -> Moment:
     then_s = chance.choice((0.0, 0.0, chance.uniform(0, _LATER_S)))
     if chance.random() < 0.5:
-        return Moment("*", chance.randint(1, _EVENTS), then_s)
+        return Moment(ANY, chance.randint(1, events), then_s)
     return Moment(chance.choice(places), chance.choice((1, 1, 2)), then_s)
 
 

@@ -1,0 +1,22 @@
+"""The names of the pipelines that are killed."""
+
+from typing import Final
+
+from tests.spark_kills import jobs, tables
+
+KINDS: Final[dict[str, type[jobs.Job]]] = {
+    "archive": jobs.Archive,
+    "archive-delta": tables.DeltaArchive,
+    "archive-iceberg": tables.IcebergArchive,
+    "changes-delta": tables.DeltaChanges,
+    "changes-iceberg": tables.IcebergChanges,
+    "files": jobs.Files,
+    "topic": jobs.Topic,
+    "transactional": jobs.TransactionalTopic,
+    "state": jobs.State,
+    "together": jobs.Together,
+    "replay": jobs.Replay,
+    "redrive": jobs.Redrive,
+    "redrive-group": jobs.RedriveToGroup,
+    "trace": jobs.Trace,
+}

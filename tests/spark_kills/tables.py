@@ -1,0 +1,125 @@
+"""Pipelines that are killed while they write Delta and Iceberg tables: each batch is one commit, once."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from tests.spark_kills.jobs import BATCH, CHECKPOINT, ROWS, Job
+from tests.spark_kills.programs import Pipeline
+
+from pyromq.spark.pipelines.delta_lake import APPLICATION
+from pyromq.spark.pipelines.iceberg_lake import LAST_BATCH
+from pyromq.spark.pipelines.lake import DELTA, ICEBERG
+
+_LOG: Final = ("*/_delta_log/*.tmp", "*/_delta_log/*.json")
+_METADATA: Final = ("*/metadata/*.avro", "*/metadata/*.tmp", "*/metadata/v*.json", "*/version-hint.text")
+_KEYS: Final = 20
+"""An even number: all events of a key are in one queue."""
+
+
+class TableJob(Job):
+    form: ClassVar[str]
+
+    @property
+    def table(self) -> Path:
+        return self.directory / "table"
+
+    def check(self) -> None:
+        batches = list(_in_log(self.table) if self.form == DELTA else _in_metadata(self.table))
+        assert batches == sorted(set(batches)), f"batches were not committed in turn: {batches}"
+        self.check_rows(_rows(self.form, self.table))
+
+    @abstractmethod
+    def check_rows(self, rows: list[dict[str, Any]]) -> None: ...
+
+
+class TableArchive(TableJob):
+    def command(self) -> Pipeline:
+        rows = ("--rows-per-batch", str(BATCH))
+        return self.run("archive", str(self.table), "--format", self.form, "-t", self.source, *rows)
+
+    def check_rows(self, rows: list[dict[str, Any]]) -> None:
+        self.check_once([row["value"].decode() for row in rows])
+
+
+class DeltaArchive(TableArchive):
+    form = DELTA
+    places = ("*/data/batch-*", *_LOG, *CHECKPOINT)
+
+
+class IcebergArchive(TableArchive):
+    form = ICEBERG
+    places = ("*/data/batch-*", *_METADATA, *CHECKPOINT)
+
+
+class TableChanges(TableJob):
+    """Rows that are put, put again and taken away."""
+
+    def command(self) -> Pipeline:
+        columns = ("--schema", "id bigint, n bigint", "--key", "id")
+        limit = ("-O", f"maxOffsetsPerTrigger={BATCH}")
+        return self.run(
+            "changes", str(self.table), "--format", self.form, "-t", self.source, *columns, *limit
+        )
+
+    def more(self) -> None:
+        self.topics.fill(self.source, map(_event, range(self.total, self.total + ROWS)))
+        self.total += ROWS
+
+    def check_rows(self, rows: list[dict[str, Any]]) -> None:
+        expected = {number % _KEYS: number for number in range(self.total)}
+        expected = {key: number for key, number in expected.items() if not _is_delete(number)}
+        found = sorted((row["id"], row["n"]) for row in rows)
+        assert found == sorted(expected.items()), f"{found} instead of {sorted(expected.items())}"
+
+
+class DeltaChanges(TableChanges):
+    form = DELTA
+    places = ("*.parquet", *_LOG, *CHECKPOINT)
+
+
+class IcebergChanges(TableChanges):
+    form = ICEBERG
+    places = ("*.parquet", *_METADATA, *CHECKPOINT)
+
+
+def _event(number: int) -> str:
+    row = {"id": number % _KEYS, "n": number}
+    if _is_delete(number):
+        return json.dumps({"op": "d", "before": row, "after": None})
+    return json.dumps({"op": "u", "before": None, "after": row})
+
+
+def _is_delete(number: int) -> bool:
+    return number % 7 == 3
+
+
+def _rows(form: str, table: Path) -> list[dict[str, Any]]:
+    """As the table's own library reads it, which knows nothing of us."""
+    if form == DELTA:
+        from deltalake import DeltaTable
+
+        rows: list[dict[str, Any]] = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+        return rows
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(str(table)).scan().to_arrow().to_pylist()
+
+
+def _in_log(table: Path) -> Iterator[int]:
+    """The batches that the commits of a Delta table name."""
+    for path in sorted((table / "_delta_log").glob("[0-9]*.json")):
+        for action in map(json.loads, path.read_text().splitlines()):
+            if "txn" in action and action["txn"]["appId"] == APPLICATION:
+                yield action["txn"]["version"]
+
+
+def _in_metadata(table: Path) -> Iterator[int]:
+    """The batches of an Iceberg table; a version that is made for the table itself has none."""
+    versions = (table / "metadata").glob("v*.metadata.json")
+    for path in sorted(versions, key=lambda path: int(path.name[1:].partition(".")[0])):
+        properties = json.loads(path.read_text())["properties"]
+        if LAST_BATCH in properties:
+            yield int(properties[LAST_BATCH])
