@@ -42,6 +42,9 @@ from pyspark.sql import SparkSession
 form, package, lake, cache = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.jars.packages", package)
 builder = builder.config("spark.jars.ivy", cache).config("spark.ui.enabled", "false")
+# A few rows need no 200 tasks.
+builder = builder.config("spark.sql.shuffle.partitions", "1")
+builder = builder.config("spark.databricks.delta.snapshotPartitions", "1")
 if form == "delta":
     builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     builder = builder.config(
