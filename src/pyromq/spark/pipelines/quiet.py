@@ -4,14 +4,17 @@ import atexit
 import logging
 import os
 import signal
+import socketserver
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyromq.spark.session import session
+from pyromq.spark.settling import HUNG_UP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +55,7 @@ def quiet_session(
     flags = f"-Dlog4j2.configurationFile={_logging_file().as_uri()} {chosen.get(_JAVA_OPTIONS, '')}"
     named = {name.replace(".", "__"): value for name, value in (chosen | {_JAVA_OPTIONS: flags}).items()}
     _hide_lost_calls()
+    hide_hang_ups()
     spark = session(app, master=master, memory=memory, metrics=metrics, **named)
     # Spark's own handler calls the JVM, in the middle of another call, which neither survives.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -71,6 +75,18 @@ def _hide_lost_calls() -> None:
         ours.setLevel(logging.WARNING)
         ours.addFilter(lambda record: record.name not in ("root", "py4j") and record.name[:5] != "py4j.")
         root.addHandler(ours)
+
+
+def hide_hang_ups() -> None:
+    """A JVM that ends hangs up on the server of accumulators, which would print a traceback."""
+    from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
+
+    def handle_error(server: socketserver.BaseServer, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), HUNG_UP):
+            socketserver.BaseServer.handle_error(server, request, client_address)
+
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        server.handle_error = handle_error  # type: ignore[method-assign, assignment]
 
 
 def java_has_ended() -> bool:
