@@ -58,7 +58,8 @@ def main(arguments: Sequence[str]) -> int:
             except AssertionError as problem:
                 say(f"spark kills: FAILED: {kind}: {problem}\nTo see it again:")
                 say(f"python -m tests.spark_kills {again}")
-                kept = shutil.move(directory.parent, tempfile.mkdtemp(prefix="pyromq-killed-"))
+                kept = Path(tempfile.mkdtemp(prefix="pyromq-killed-"), str(seed))
+                shutil.copytree(directory.parent, kept, ignore=shutil.ignore_patterns("*.sock"))
                 say(f"Its files are in {kept}")
                 return 1
             shutil.rmtree(directory.parent, ignore_errors=True)
