@@ -1,8 +1,8 @@
 """Rows from offsets alone: a query that only asks where messages are, to count them, needs none of them.
 
-A queue has one message at each of its offsets, from its first to its last. The exceptions are compacted and
-static topics: their messages are read. So are those of a span whose first or last message is not there; the
-reader then says what is gone, or waits for it.
+A queue has one message at each of its offsets, from its first to its last. Compacted topics are an exception:
+their messages are read. So are those of a span whose first or last message is not there; the reader then says
+what is gone, or waits for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,12 +36,10 @@ def is_whole(cluster: Cluster, span: Span) -> bool:
         # Brokers that do not know the question know no compacted topics either.
         if config.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return False
-    elif (
-        config.body.mapping_detail is not None or config.body.attributes.get(_CLEANUP_POLICY) == "COMPACTION"
-    ):
+    elif config.body.attributes.get(_CLEANUP_POLICY) == "COMPACTION":
         return False
     for offset, answer in zip(offsets, answers, strict=True):
-        if isinstance(answer, Refused) or not answer.body or answer.offset_delta is not None:
+        if isinstance(answer, Refused) or not answer.body:
             return False
         first = scan_record(answer.body)
         if first is None or (first.topic, first.queue_offset) != (queue.topic, offset):

@@ -1,6 +1,8 @@
 """Requests to a cluster about its topics, its queues and their offsets.
 
 Requests are repeated while servers are away, as often as the options allow: an error here ends a query.
+Queues are read where they are stored, also those of static topics: a logical queue that moves gets new ones,
+and each message has one place for ever.
 """
 
 import logging
@@ -11,12 +13,12 @@ from typing import Any, TypeVar
 
 from pyromq.cluster import blocking
 from pyromq.cluster.name_servers import NameServers, as_listed
-from pyromq.cluster.routes import first_address, readable_queues, writable_queues
+from pyromq.cluster.routes import build_route, first_address, readable_queues, writable_queues
 from pyromq.errors import NoRoute, PyroError, Refused, TransportError
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+from pyromq.protocol.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
@@ -75,6 +77,7 @@ def pull_of(
         expression_type="TAG" if sql is None else "SQL92",
         max_msg_bytes=PULL_BYTES,
         target_broker_name=queue.broker,
+        is_logical_queue=False,
     )
 
 
@@ -136,8 +139,16 @@ class Cluster:
         return [Queue(topic, each.broker_name, each.queue_id) for each in readable_queues(topic, route)]
 
     def writable_queues(self, topic: str, *, patient: bool = True) -> list[Queue]:
-        """The queues that can be written to; only those whose master is known."""
+        """The queues that can be written to; only those whose master is known.
+
+        Brokers take messages of a static topic under the number of the logical queue, which stays the same
+        when the queue moves.
+        """
         route = self.fresh_route(topic, patient=patient)
+        if route.topic_queue_mapping_by_broker:
+            hosts = sorted((queue.queue_id, host) for queue, host in build_route(topic, route).hosts.items())
+            masters = {data.broker_name for data in route.broker_datas if MASTER_ID in data.broker_addrs}
+            return [Queue(topic, host, number) for number, host in hosts if host in masters]
         found = writable_queues(topic, route)
         return sorted(Queue(topic, each.broker_name, each.queue_id) for each in found)
 
@@ -179,11 +190,11 @@ class Cluster:
     # Offsets
 
     def latest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
-        return self._offsets(queues, lambda q: GetMaxOffset(topic=q.topic, queue_id=q.queue_id))
+        return self._offsets(queues, _max_offset)
 
     def latest_of_reachable(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         """The same without the queues of brokers that are away, unless all of them are."""
-        questions = {q: GetMaxOffset(topic=q.topic, queue_id=q.queue_id) for q in queues}
+        questions = {queue: _max_offset(queue) for queue in queues}
         answers, problem = self.ask_reachable(questions)
         if problem is not None:
             if not answers:
@@ -192,7 +203,9 @@ class Cluster:
         return _numbers(answers)
 
     def earliest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
-        return self._offsets(queues, lambda q: GetMinOffset(topic=q.topic, queue_id=q.queue_id))
+        return self._offsets(
+            queues, lambda q: GetMinOffset(topic=q.topic, queue_id=q.queue_id, is_logical_queue=False)
+        )
 
     def committed(self, group: str, queues: Iterable[Queue]) -> dict[Queue, int]:
         """Where a group stands; queues it never read are left out."""
@@ -203,6 +216,7 @@ class Cluster:
                     topic=queue.topic,
                     queue_id=queue.queue_id,
                     set_zero_if_not_found=False,
+                    is_logical_queue=False,
                 )
                 for queue in queues
             }
@@ -220,7 +234,11 @@ class Cluster:
         found = self._offsets(
             timestamps,
             lambda q: SearchOffset(
-                topic=q.topic, queue_id=q.queue_id, timestamp=timestamps[q], boundary_type="LOWER"
+                topic=q.topic,
+                queue_id=q.queue_id,
+                timestamp=timestamps[q],
+                boundary_type="LOWER",
+                is_logical_queue=False,
             ),
         )
         ends = self.latest(timestamps)
@@ -250,7 +268,7 @@ class Cluster:
         found: dict[Queue, int] = {}
         for queue, answer in answers.items():
             outline = scan_record(answer.body) if not isinstance(answer, Refused) and answer.body else None
-            # Records of a static topic, or of a light one, have the offsets of another queue.
+            # Records of a light topic have the offsets of another queue.
             if outline is not None and outline.queue_offset == offsets[queue]:
                 found[queue] = outline.store_timestamp
         return found
@@ -339,6 +357,10 @@ class Cluster:
             self.forget_routes()
             self._pause.wait(self.access.retry_interval_ms / 1000)
         raise AssertionError("unreachable")
+
+
+def _max_offset(queue: Queue) -> GetMaxOffset:
+    return GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id, is_logical_queue=False)
 
 
 def _numbers(answers: Mapping[Queue, Any]) -> dict[Queue, int]:

@@ -144,7 +144,7 @@ class Fetch:
             end = answer.next_begin_offset
             if end <= offset:
                 raise RemoteProtocolError(f"{self._span.queue}: a pull at {offset} goes on at {end}")
-            self._check_queue(answer, body)
+            self._check_queue(body)
             self._arrived[offset] = _Piece(body, end)
             self._go_on(link, offset, messages, end)
         elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and self._options.is_filtered:
@@ -158,15 +158,13 @@ class Fetch:
         else:
             self._missing(link, offset, messages, answer)
 
-    def _check_queue(self, answer: PullMessageAnswer, body: memoryview) -> None:
+    def _check_queue(self, body: memoryview) -> None:
         """The first message tells whose an answer is; which offsets are there is seen when it is decoded."""
         queue = self._span.queue
         first = scan_record(body) if body and not queue.topic.startswith(LMQ_PREFIX) else None
         if first is None:
             return
-        # java: a queue of a static topic lies in a queue with another number
-        is_of_queue = first.queue_id == queue.queue_id or answer.offset_delta is not None
-        if first.topic != queue.topic or not is_of_queue:
+        if (first.topic, first.queue_id) != (queue.topic, queue.queue_id):
             raise RemoteProtocolError(
                 f"{queue}: a pull brought messages of {first.topic} queue {first.queue_id}"
             )

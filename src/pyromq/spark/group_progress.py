@@ -56,6 +56,7 @@ class GroupProgress:
                     topic=queue.topic,
                     queue_id=queue.queue_id,
                     commit_offset=offset,
+                    is_logical_queue=False,
                 )
                 for queue, offset in changed.items()
             }
