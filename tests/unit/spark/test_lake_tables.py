@@ -7,17 +7,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake.exceptions import DeltaError
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import StaticTable
 from pyspark.sql.types import StructType
 
 from pyromq.errors import ConfigError
 from pyromq.spark.ddl import parse_type
+from pyromq.spark.pipelines.changes import with_deleted
 from pyromq.spark.pipelines.delta_lake import DeltaLake
 from pyromq.spark.pipelines.grown_schema import grown
 from pyromq.spark.pipelines.iceberg_lake import IcebergLake
 from pyromq.spark.pipelines.lake import LakeTable
-from pyromq.spark.pipelines.lake_files import DataFile
+from pyromq.spark.pipelines.lake_files import DELETED, DataFile
 
 DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TABLES = [DeltaLake, IcebergLake]
@@ -105,3 +107,17 @@ def test_a_schema_grows_on_every_level_and_contradictions_are_named() -> None:
     assert grown(old, old) == old
     with pytest.raises(ConfigError, match=r"b\.c\[\]\.d"):
         grown(old, ddl("b: struct<c: array<struct<d: string>>>"))
+
+
+def test_a_panic_of_delta_is_an_exception(tmp_path: Path) -> None:
+    deleted = pa.array([False])
+    twice = pa.table([pa.array([1]), deleted, deleted], ["id", DELETED, DELETED])
+    DeltaLake(str(tmp_path)).apply(twice.select([0, 1]), ["id"], 0, cleared=False)
+    with pytest.raises(DeltaError, match="__deleted"):
+        DeltaLake(str(tmp_path)).apply(twice, ["id"], 1, cleared=False)
+
+
+def test_declared_columns_are_the_same_for_the_next_batch() -> None:
+    columns = ddl("id: bigint, note: string")
+    assert with_deleted(columns).names == with_deleted(columns).names == ["id", "note", DELETED]
+    assert columns == ddl("id: bigint, note: string")

@@ -24,6 +24,7 @@ from pyromq.spark.pipelines.lake_files import DELETED
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 CHANGES_PER_BATCH = 100_000
@@ -113,9 +114,14 @@ def _apply_last(
         events = events.where(f"at > {since.at} OR at = {since.at} AND offset > {since.offset}")
     is_deleted = (fn.col("op") == change_events.DELETE).alias(DELETED)
     changes = last_by_key(events, keys).select("row.*", is_deleted).toArrow()
-    wanted = to_arrow_schema(StructType(columns.fields).add(DELETED, "boolean"), timezone="UTC")
     if changes.num_rows or since is not None:
-        table.apply(changes.cast(wanted), keys, batch, cleared=since is not None)
+        table.apply(changes.cast(with_deleted(columns)), keys, batch, cleared=since is not None)
+
+
+def with_deleted(columns: StructType) -> "pa.Schema":
+    """The rows of a table, and whether they are gone."""
+    # A copy: Spark's `add` would change the columns that the next batch takes.
+    return to_arrow_schema(StructType([*columns.fields]).add(DELETED, "boolean"), timezone="UTC")
 
 
 def last_by_key(events: "DataFrame", keys: Sequence[str]) -> "DataFrame":

@@ -5,9 +5,12 @@ that is written again after a crash is entered once.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from pyromq.errors import ConfigError
@@ -25,6 +28,17 @@ APPLICATION = "pyromq-archive"
 PARTITIONS = ["topic", "day"]
 _READ = {"timestampNtz"}
 """Features of tables that change nothing for a reader of plain files."""
+
+
+@contextmanager
+def _panics_are_errors() -> Iterator[None]:
+    """A panic of delta-rs is no Exception. Spark would wait for ever for a batch that ends with one."""
+    try:
+        yield
+    except BaseException as problem:
+        if type(problem).__name__ == "PanicException":
+            raise DeltaError(str(problem)) from None
+        raise
 
 
 class DeltaLake:
@@ -45,6 +59,7 @@ class DeltaLake:
         number = None if self._table is None else self._table.transaction_version(APPLICATION)
         return -1 if number is None else number
 
+    @_panics_are_errors()
     def enter(self, files: list[DataFile], schema: "StructType", batch: int) -> None:
         """Add the files of a batch; columns that the table does not have yet become columns of it."""
         done = CommitProperties(app_transactions=[Transaction(APPLICATION, batch)])
@@ -71,6 +86,7 @@ class DeltaLake:
             )
         self._table = DeltaTable(self._uri)
 
+    @_panics_are_errors()
     def apply(self, changes: "pa.Table", keys: "Sequence[str]", batch: int, *, cleared: bool) -> None:
         """Put rows in the place of those with the same keys, or take these away; once for each batch.
 
