@@ -101,11 +101,13 @@ def _rows(form: str, table: Path) -> list[dict[str, Any]]:
     if form == DELTA:
         from deltalake import DeltaTable
 
-        rows: list[dict[str, Any]] = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
-        return rows
-    from pyiceberg.table import StaticTable
+        found = DeltaTable(str(table)).to_pyarrow_table()
+    else:
+        from pyiceberg.table import StaticTable
 
-    return StaticTable.from_metadata(str(table)).scan().to_arrow().to_pylist()
+        found = StaticTable.from_metadata(str(table)).scan().to_arrow()
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
 
 
 def _in_log(table: Path) -> Iterator[int]:

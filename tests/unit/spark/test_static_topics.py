@@ -1,5 +1,7 @@
 """Static topics are read where brokers store them, and written under the numbers of their logical queues."""
 
+from typing import Any
+
 import pytest
 
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
@@ -45,9 +47,9 @@ def test_queues_are_read_where_they_are_stored(cluster: Cluster, monkeypatch: py
         Queue("S", "a", 1),
         Queue("S", "c", 0),
     ]
-    asked: list[Request[object]] = [pull_of(Queue("S", "a", 1), 7, 32)]
+    asked: list[Request[Any]] = [pull_of(Queue("S", "a", 1), 7, 32)]
 
-    def note(questions: dict[Queue, Request[object]]) -> dict[Queue, object]:
+    def note(questions: dict[Queue, Request[Any]]) -> dict[Queue, object]:
         asked.extend(questions.values())
         return {}
 
