@@ -1,6 +1,8 @@
 from collections.abc import Callable
 
-from pyromq.client.consumer.handling.runs import Lot, Run
+from pyromq.client.consumer.handling.runs import InterpretedLot, Run
+
+class Lot(InterpretedLot): ...
 
 def run_handlers(
     function: Callable[..., object],

@@ -14,6 +14,9 @@ from pyromq_native.big_endian cimport get_int32
 from pyromq_native.headers cimport Header, Span, is_called, next_answer_with_body, read_int32, read_int64
 from pyromq_native.records cimport Outline, outline_record
 
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(void *thing)
+
 cdef enum:
     # A body that must be decompressed, or taken out of an inner batch.
     CLOSED = 0x81
@@ -104,6 +107,8 @@ cdef list messages_in(
         message.body_bytes = get_int32(start + position + length_at)
         message._properties_at = outline.properties_start
         message._record = PyBytes_FromStringAndSize(<const char *>start + position, outline.size)
+        # Nothing that it refers to can refer to it: the collector would look at thousands of them in vain.
+        PyObject_GC_UnTrack(<void *>message)
         messages.append(message)
         position += outline.size
     return messages

@@ -1,15 +1,13 @@
 """Runs an async handler for one message after the other, as long as it does not wait for anything.
 
-Most handlers seldom wait: such a run costs no task, and its messages are settled together. There is a
-compiled twin.
+Most handlers seldom wait: such a run costs no task, and its messages are settled together. There are compiled
+twins.
 """
 
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import CoroutineType, coroutine
-from typing import Any, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.reading.in_flight import InFlight
@@ -18,14 +16,22 @@ from pyromq.client.values import ReceivedMessage
 from pyromq.compiled import twin
 
 
-class Lot(msgspec.Struct, eq=False):
+class InterpretedLot:
     """Messages of one queue for one handler; those from `next` on wait for it."""
 
-    held: InFlight[ReceivedMessage]
-    messages: list[ReceivedMessage]
-    handler: Handler | MessageStream | None
-    counts: Counts
-    next: int = 0
+    def __init__(
+        self,
+        held: InFlight[ReceivedMessage],
+        messages: list[ReceivedMessage],
+        handler: Handler | MessageStream | None,
+        counts: Counts,
+        next: int = 0,
+    ) -> None:
+        self.held = held
+        self.messages = messages
+        self.handler = handler
+        self.counts = counts
+        self.next = next
 
     @property
     def waiting(self) -> int:
@@ -42,6 +48,13 @@ class Lot(msgspec.Struct, eq=False):
         del self.messages[self.next :]
 
 
+_twin = twin("handler_runs")
+
+if TYPE_CHECKING:
+    Lot = InterpretedLot
+else:
+    Lot = InterpretedLot if _twin is None else _twin.Lot
+
 Run: TypeAlias = tuple[Any, bool, Any, BaseException | None, float, float]
 """How a run ended: what is to be awaited, if its last handler waits, whether that has begun, and what it then
 waits for; the error of its last handler; when that began, and when the one before it ended."""
@@ -49,7 +62,7 @@ waits for; the error of its last handler; when that began, and when the one befo
 
 def _run_handlers(
     function: Callable[..., Any],
-    lot: Lot,
+    lot: InterpretedLot,
     monotonic: Callable[[], float],
     turn_ends: float,
 ) -> Run:
@@ -77,8 +90,6 @@ def _run_handlers(
             break
     return None, False, None, None, begun, now
 
-
-_twin = twin("handler_runs")
 
 run_handlers = _run_handlers if _twin is None else _twin.run_handlers
 

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from pyromq.client.consumer.handling.handlers import Handler
+from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.runs import Lot
+from pyromq.client.consumer.reading.in_flight import InFlight
+from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.values import ReceivedMessage
 
 _BUSY = 0.7
@@ -24,10 +26,15 @@ _SMALL_S = 0.0005
 class SharedLot(Lot):
     """Messages that threads take; those that `claims` has left wait."""
 
-    claims: Iterator[ReceivedMessage] = iter(())
-
-    def __post_init__(self) -> None:
-        self.claims = iter(self.messages)
+    def __init__(
+        self,
+        held: InFlight[ReceivedMessage],
+        messages: list[ReceivedMessage],
+        handler: Handler | MessageStream | None,
+        counts: Counts,
+    ) -> None:
+        super().__init__(held, messages, handler, counts)
+        self.claims: Iterator[ReceivedMessage] = iter(messages)
 
     @property
     def waiting(self) -> int:
