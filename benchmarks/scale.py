@@ -52,6 +52,8 @@ BROKER_SETTINGS: Final = {
     "waitTimeMillsInSendQueue": "60000",
     "osPageCacheBusyTimeOutMills": "60000",
 }
+PATIENT: Final = {"brokerExpiryMillis": "3600000", "serverChannelMaxIdleTimeSeconds": "3600"}
+"""A name server that waits for brokers: the first may have been silent for long when the last registers."""
 SIZES: Final[Mapping[str, Sequence[int]]] = {
     "topics": (1_000, 10_000, 100_000, 1_000_000, 2_000_000),
     "queues": (10, 1_000, 10_000, 100_000),
@@ -64,7 +66,7 @@ FILES: Final = ("connections",)
 """Each of them has an open file, in the broker or also here."""
 MAX_FILES: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 2_000
 MARK: Final = "<!-- From here on: `python -m benchmarks.scale` -->\n"
-COLOURS: Final = ("#2a7f8e", "#d1702b", "#5b4b8a", "#7a8b2f")
+COLOURS: Final = ("#2a7f8e", "#d1702b", "#5b4b8a", "#7a8b2f", "#b03a5b", "#3366aa", "#8a6d3b", "#22303a")
 
 
 def pipelined(server: wire.Wire, frames: Iterator[bytes]) -> None:
@@ -101,8 +103,7 @@ def cpu_us_each(server: Running, connection: wire.Wire, frames: Iterator[bytes],
 def topics(size: int) -> Figures:
     """Every topic on 2 of 100 brokers."""
     plan = Plan(size, 100, 2, 8, (), 1, 1, 1, 0)
-    # On a busy machine the first brokers may have been silent for long when the last has registered.
-    with OwnNameServer({"scanNotActiveBrokerInterval": "86400000"}) as own:
+    with OwnNameServer(PATIENT) as own:
         server = Running("pyromq", own.port, own.pid)
         rss_before, cpu_before = server.rss_mb(), server.cpu_s()
         with registered(server, plan, size):
@@ -151,6 +152,9 @@ def queues(size: int) -> Figures:
             pulls = (pull(*place) for place in spread)
             figures[f"{name}: server CPU µs"] = cpu_us_each(server, connection, pulls, ASKED)
         connection.close()
+        own.terminate()
+        start_s, _ = started(own)
+        figures["start after a clean stop: CPU ms"] = start_s * 1e3
     return figures
 
 
@@ -331,8 +335,9 @@ def as_table(part: str, curve: Curve) -> str:
 
 def picture(part: str, curve: Curve) -> str:
     """Both axes are logarithmic."""
-    width, height, left, bottom = 640, 360, 60, 40
-    sizes = list(curve)
+    sizes, names = list(curve), list(next(iter(curve.values())))
+    top = 25 + 15 * len(names)
+    width, height, left, bottom = 640, top + 290, 60, 40
     values = [max(value, 0.1) for measured in curve.values() for value in measured.values()]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 0.01)
     first, last = math.log10(sizes[0]), math.log10(max(sizes[-1], sizes[0] * 10))
@@ -341,7 +346,7 @@ def picture(part: str, curve: Curve) -> str:
         return left + (math.log10(size) - first) / (last - first) * (width - left - 20)
 
     def y(value: float) -> float:
-        return height - bottom - (math.log10(max(value, 0.1)) - low) / (high - low) * (height - bottom - 70)
+        return height - bottom - (math.log10(max(value, 0.1)) - low) / (high - low) * (height - bottom - top)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-size="12"'
@@ -355,7 +360,7 @@ def picture(part: str, curve: Curve) -> str:
     parts += [
         f'<text x="{x(size):.1f}" y="{height - 20}" text-anchor="middle">{size:,}</text>' for size in sizes
     ]
-    for number, name in enumerate(next(iter(curve.values()))):
+    for number, name in enumerate(names):
         colour = COLOURS[number % len(COLOURS)]
         points = " ".join(f"{x(size):.1f},{y(measured[name]):.1f}" for size, measured in curve.items())
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
