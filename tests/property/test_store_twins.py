@@ -379,3 +379,16 @@ def test_a_read_goes_on_in_the_next_log_file_without_being_declined(tmp_path: Pa
         assert played.answers[-1] == told[-1]
     assert all(answer[1] == 16 * number + 32 for number, answer in enumerate(told))
     played.store.close()
+
+
+def test_a_batch_that_begins_a_log_file_is_not_declined(tmp_path: Path) -> None:
+    played = Played(tmp_path, (8192, 20_000, 5000))
+    played.play(USUAL)
+    entries = [BatchEntry(b"b" * 100, b"KEYS\x01k\x02")] * 10
+    with patch.object(appending, "decode_batch", side_effect=AssertionError):
+        for _ in range(12):
+            played.batch(("Orders", 0), entries, b"", 0, HOSTS[0], None)
+    assert len(list((tmp_path / "commitlog").iterdir())) > 2
+    played.dispatch(1000)
+    assert played.store.max_offset("Orders", 0) == 121
+    played.store.close()

@@ -34,6 +34,7 @@ cdef extern from "<time.h>" nogil:
 cdef Py_ssize_t MAX_V1_TOPIC_BYTES = 127
 cdef Py_ssize_t BATCH_HEAD_BYTES = 20
 cdef Py_ssize_t MIN_BATCH_ENTRY_BYTES = 22
+cdef Py_ssize_t MAX_BATCH_ENTRIES = 16384
 cdef int32_t TRANSACTION_MASK = 0xC
 cdef int32_t TRANSACTION_PREPARED = 0x4
 
@@ -245,7 +246,9 @@ cdef class Appender:
         reconsume_times,
         appended_properties,
     ):
-        """What `MessageStore.append_encoded_batch` answers; None if it was declined."""
+        """What `MessageStore.append_encoded_batch` answers; None if it was declined, and the bytes it needs if
+        the file has no room for them.
+        """
         cdef Record record
         cdef QueueEnd queue
         if self.is_refusing or not (
@@ -291,8 +294,10 @@ cdef class Appender:
                 - record.is_version_2
             )
             count += 1
-        if count == 0 or payload_bytes > self.max_message_bytes or offset + total > log.room_end:
+        if count == 0 or count > MAX_BATCH_ENTRIES or payload_bytes > self.max_message_bytes:
             return None
+        if offset + total > log.room_end:
+            return total
         now_ms = self._time()
         if now_ms < log.last_store_timestamp:
             now_ms = log.last_store_timestamp

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyromq.compiled import twin
 from pyromq.errors import LocalProtocolError, StoreError
-from pyromq.protocol.batch import BatchEntry, check_entries, decode_batch
+from pyromq.protocol.batch import BatchEntry, decode_batch
 from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
 from pyromq.protocol.record import pack_record_into
 from pyromq.store.dispatch import Dispatcher
@@ -246,9 +246,8 @@ class Appending:
         Raises RemoteProtocolError if `batch` is not a batch, or one of too many messages; then nothing has
         been written.
         """
-        check_entries(batch)
         if self._appender is not None:
-            appended: AppendResult | None = self._appender.append_encoded_batch(
+            arguments = (
                 topic,
                 queue_id,
                 batch,
@@ -259,7 +258,15 @@ class Appending:
                 reconsume_times,
                 appended_properties,
             )
-            if appended is not None:
+            appended: AppendResult | int | None = self._appender.append_encoded_batch(*arguments)
+            if isinstance(appended, int):
+                # Nothing but room is missing: the batch begins the next file.
+                try:
+                    self._log.make_room(appended)
+                except (OSError, StoreError) as error:
+                    return self._no_room(error)
+                appended = self._appender.append_encoded_batch(*arguments)
+            if isinstance(appended, AppendResult):
                 return appended
         entries = decode_batch(batch)
         if appended_properties:

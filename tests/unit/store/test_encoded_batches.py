@@ -8,7 +8,7 @@ from tests.support.small_stores import BORN_HOST, STORE_HOST, TOPIC, dispatch_al
 
 from pyromq.clock import ManualClock
 from pyromq.errors import RemoteProtocolError
-from pyromq.protocol.batch import BatchEntry, encode_batch
+from pyromq.protocol.batch import MAX_ENTRIES, BatchEntry, encode_batch
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
 
@@ -66,6 +66,14 @@ def test_what_is_not_a_batch_is_refused_and_leaves_no_trace(tmp_path: Path, brok
             append_encoded(store, broken)
         assert store.statistics().log_end_offset == end
         assert store.next_offset(TOPIC, 0) == 3
+
+
+def test_a_batch_of_too_many_messages_leaves_no_trace(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        end = append_encoded(store, BATCH).end_offset
+        with pytest.raises(RemoteProtocolError, match="more than 16384 messages: send several batches"):
+            append_encoded(store, encode_batch([BatchEntry(b"")]) * (MAX_ENTRIES + 1))
+        assert store.statistics().log_end_offset == end
 
 
 @pytest.mark.parametrize(
