@@ -343,7 +343,7 @@ def picture(part: str, curve: Curve) -> str:
     first, last = math.log10(sizes[0]), math.log10(max(sizes[-1], sizes[0] * 10))
 
     def x(size: float) -> float:
-        return left + (math.log10(size) - first) / (last - first) * (width - left - 20)
+        return left + (math.log10(size) - first) / (last - first) * (width - left - 30)
 
     def y(value: float) -> float:
         return height - bottom - (math.log10(max(value, 0.1)) - low) / (high - low) * (height - bottom - top)
