@@ -427,7 +427,9 @@ class ConcurrentDelivery(Delivery):
                 work = self._next(lot)
                 await self._finish(work, handler.run(work.messages))
             else:
-                await self._run_through(handler, lot, turn_ends)
+                rest = self._run_through(handler, lot, turn_ends)
+                if rest is not None:
+                    await rest
             if clock.monotonic() > turn_ends:
                 # Otherwise handlers that never wait would block the loop.
                 self._yielding += 1
@@ -468,8 +470,8 @@ class ConcurrentDelivery(Delivery):
             self._running.discard(work)
         self._settle(work, problem)
 
-    async def _run_through(self, handler: Handler, lot: Lot, turn_ends: float) -> None:
-        """Call an async handler with one message after the other, until one of the calls waits."""
+    def _run_through(self, handler: Handler, lot: Lot, turn_ends: float) -> Awaitable[None] | None:
+        """Call an async handler with one message after the other, until one of the calls waits: its rest."""
         first, started = lot.next, self._clock.monotonic()
         self._run = lot
         waiting, has_begun, waits_for, problem, begun, ended = run_handlers(
@@ -482,14 +484,14 @@ class ConcurrentDelivery(Delivery):
             together = Work(lot.held, done, handler, lot.counts, started, calls=len(done))
             self._settle(together, None, ended)
         if is_over:
-            return
+            return None
         last = Work(lot.held, [lot.messages[lot.next - 1]], handler, lot.counts, begun)
         if problem is None:
-            await self._finish(last, rest_of(waiting, waits_for) if has_begun else waiting)
-            return
+            return self._finish(last, rest_of(waiting, waits_for) if has_begun else waiting)
         if not isinstance(problem, Exception):
             pass_on(problem, self._loop)
         self._settle(last, problem)
+        return None
 
     async def _run_on_thread(self, handler: Handler, lot: SharedLot) -> None:
         """Have a thread take messages for a moment."""

@@ -87,6 +87,7 @@ class QueueReader:
         self._owner = owner
         self._reading = reading
         self._clock = reading.clock
+        self.is_paused = False
         self._resumed = asyncio.Event()
         self._resumed.set()
         self._task: asyncio.Task[None] | None = None
@@ -99,14 +100,12 @@ class QueueReader:
         state = "paused " if self.is_paused else ""
         return f"<QueueReader {state}{self.held!r} failures={self._failures}>"
 
-    @property
-    def is_paused(self) -> bool:
-        return not self._resumed.is_set()
-
     def pause(self) -> None:
+        self.is_paused = True
         self._resumed.clear()
 
     def resume(self) -> None:
+        self.is_paused = False
         self._resumed.set()
 
     @property
