@@ -22,6 +22,8 @@ async def start_killable_broker(
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, cwd=ROOT)
     assert process.stdout is not None
     port = await process.stdout.readline()
+    if not port:
+        raise RuntimeError(f"the broker ended before it was up: exit status {await process.wait()}")
     return process, ("127.0.0.1", int(port))
 
 
