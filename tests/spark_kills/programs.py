@@ -102,6 +102,8 @@ class Pipeline:
                     _strike(process, how)
                 code = process.wait(_END_S)
                 _wait_until_alone(process.pid)
+            except subprocess.TimeoutExpired:
+                raise AssertionError("the pipeline did not end") from None
             finally:
                 _kill_session(process.pid)
                 process.wait()
