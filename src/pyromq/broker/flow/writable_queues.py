@@ -4,7 +4,7 @@ The broker checks a queue once for everything that does not depend on the single
 a `WritableQueue` until its topic, the settings or the broker's role change.
 """
 
-from asyncio import Future
+from asyncio import Future, get_running_loop, wait
 from collections.abc import Callable
 from random import randrange
 from typing import TypeVar
@@ -37,6 +37,10 @@ T = TypeVar("T")
 class NotWrittenYet(Exception):
     """A topic is not on disk yet: no message may enter it."""
 
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
 
 class WritableQueue(msgspec.Struct, frozen=True, gc=False):
     topic: str
@@ -68,6 +72,9 @@ class WritableQueues:
         self._random_below = random_below
         self._open: dict[str, dict[int, WritableQueue]] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._last_waiting: dict[str, Future[None]] = {}
+        """By topic that is being written: done when the last message that waits for it has had its turn."""
+        self._is_their_turn = False
         tables.topics.on_change(self._topics_changed)
         live.on_change(lambda _: self._forget_all())
         tables.role.on_change(lambda _: self._forget_all())
@@ -136,18 +143,37 @@ class WritableQueues:
 
     def require_written(self, topic: str) -> None:
         """Raises NotWrittenYet: the topic of an acknowledged message must survive a crash."""
-        if not self._topics.is_written(topic):
+        # A message that comes when the topic has just been written does not overtake those that wait for it.
+        if (topic in self._last_waiting and not self._is_their_turn) or not self._topics.is_written(topic):
             raise NotWrittenYet(topic)
 
-    async def when_written(self, attempt: Callable[[], "T | Future[T]"]) -> T:
-        """Call `attempt` again when the topics are on disk; raises OSError if they cannot be written."""
+    async def when_written(self, topic: str, attempt: Callable[[], "T | Future[T]"]) -> T:
+        """Call `attempt` again when the topic is on disk, in the order in which its messages came; raises
+        OSError if it cannot be written."""
         while True:
-            await self._topics.saved()
+            is_over: Future[None] = get_running_loop().create_future()
+            before, self._last_waiting[topic] = self._last_waiting.get(topic), is_over
             try:
-                result = attempt()
-            except NotWrittenYet:
-                continue  # it made another topic
-            return await result if isinstance(result, Future) else result
+                await self._topics.saved()
+                if before is not None:
+                    await wait([before])
+                result = self._in_turn(attempt)
+            except NotWrittenYet as missing:
+                another = missing.topic
+            else:
+                return await result if isinstance(result, Future) else result
+            finally:
+                is_over.set_result(None)
+                if self._last_waiting[topic] is is_over:
+                    del self._last_waiting[topic]
+            topic = another
+
+    def _in_turn(self, attempt: Callable[[], T]) -> T:
+        self._is_their_turn = True
+        try:
+            return attempt()
+        finally:
+            self._is_their_turn = False
 
     def _check_is_master(self) -> None:
         role = self._role.now

@@ -71,8 +71,9 @@ class Replies:
     async def _open(self, request: SendRequest, caller: Caller) -> WritableQueue:
         try:
             return self._queues.open(request, caller.address)
-        except NotWrittenYet:
-            return await self._queues.when_written(partial(self._queues.open, request, caller.address))
+        except NotWrittenYet as missing:
+            again = partial(self._queues.open, request, caller.address)
+            return await self._queues.when_written(missing.topic, again)
 
     async def _push(self, request: SendRequest, properties: str, caller: Caller) -> str | None:
         """Pass the reply on; returns the problem, if any."""

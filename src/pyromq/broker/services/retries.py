@@ -55,9 +55,9 @@ class Retries:
     def send_back(self, request: SendMessageBack, caller: Caller) -> "Answer | asyncio.Future[Answer]":
         try:
             return self._send_back(request, caller)
-        except NotWrittenYet:
+        except NotWrittenYet as missing:
             again = partial(self._send_back, request, caller)
-            return asyncio.get_running_loop().create_task(self._queues.when_written(again))
+            return asyncio.get_running_loop().create_task(self._queues.when_written(missing.topic, again))
 
     def _send_back(self, request: SendMessageBack, caller: Caller) -> Answer:
         """java: the checks run in Apache's order."""

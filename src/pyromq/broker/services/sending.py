@@ -67,9 +67,9 @@ class Sending:
     def _send(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
         try:
             return self._send_now(request, caller, is_batch)
-        except NotWrittenYet:
+        except NotWrittenYet as missing:
             again = partial(self._send_now, request, caller, is_batch)
-            return self._loop.create_task(self._queues.when_written(again))
+            return self._loop.create_task(self._queues.when_written(missing.topic, again))
 
     def _send_now(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
         self._send_throttle.admit(caller.received_at)

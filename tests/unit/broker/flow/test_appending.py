@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from pyromq.broker.flow.message_properties import (
     is_unusual,
     with_property,
 )
-from pyromq.broker.flow.writable_queues import WritableQueue, WritableQueues
+from pyromq.broker.flow.writable_queues import NotWrittenYet, WritableQueue, WritableQueues
 from pyromq.protocol import names
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.properties import decode_properties, encode_properties
@@ -238,6 +239,39 @@ class TestLanes:
         assert writable_queues.find("Other", 0) is other
         parts.topics.delete(TOPIC)
         assert writable_queues.find("Other", 0) is None
+
+    async def test_no_message_overtakes_those_that_wait_for_its_topic(
+        self, parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not even one that comes when the topic is written and the others do not know yet."""
+        queues = WritableQueues(parts.live, parts.tables, parts.clock)
+        is_written, wakes = False, asyncio.Event()
+
+        async def saved() -> None:
+            await wakes.wait()
+
+        monkeypatch.setattr(parts.topics, "is_written", lambda _: is_written)
+        monkeypatch.setattr(parts.topics, "saved", saved)
+        parts.add_topic(TOPIC)
+        order: list[int] = []
+
+        def send(number: int) -> None:
+            queues.open(self.request(queue_id=number), "peer")
+            order.append(number)
+
+        sent = []
+        for number in range(4):
+            is_written = number > 1
+            if number > 1:
+                wakes.set()
+            with pytest.raises(NotWrittenYet):
+                send(number)
+            sent.append(asyncio.ensure_future(queues.when_written(TOPIC, partial(send, number))))
+            if number < 2:
+                await asyncio.sleep(0)
+        await asyncio.gather(*sent)
+        assert order == [0, 1, 2, 3]
+        send(0)
 
     async def test_changed_settings_close_every_writable_queue(self, parts: BrokerParts) -> None:
         writable_queues = WritableQueues(parts.live, parts.tables, parts.clock)
