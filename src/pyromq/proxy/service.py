@@ -7,7 +7,6 @@ are not implemented, as in Apache's proxy.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from functools import partial
 from types import CoroutineType
 from typing import Any
@@ -18,8 +17,6 @@ from pyromq.proxy.codes import Code, status_of
 from pyromq.proxy.grpc.call import Call, Later, Method, Quick, Shape
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.proxy.messages import SERVICE, Rpc, rpc_types
-
-_MAX_WAIT_S = 5
 
 Handler = Callable[..., Any]
 """A coroutine function; that of a unary call may return a Later instead."""
@@ -105,17 +102,10 @@ def _identified_stream(handler: Handler, admission: FrontAdmission | None) -> Ha
         try:
             call.user = admission.identify(call)
         except PyroError as problem:
-            await _first_request(call)
             raise GrpcError(GrpcCode.UNAUTHENTICATED, str(problem)) from None
         await handler(call)
 
     return stream
-
-
-async def _first_request(call: Call) -> None:
-    """A client that is still writing when its stream ends tells its user of that alone, not why."""
-    with suppress(TimeoutError, StopAsyncIteration):
-        await asyncio.wait_for(anext(call), _MAX_WAIT_S)
 
 
 def _identified(handler: Handler, rpc: Rpc, admission: FrontAdmission | None) -> Handler:

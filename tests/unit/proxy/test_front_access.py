@@ -1,6 +1,5 @@
 """Who may cause which request at the gRPC front."""
 
-import asyncio
 import hashlib
 import hmac
 from typing import Any, cast
@@ -17,10 +16,8 @@ from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import Code, Rejected
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.grpc.metadata import Metadata
-from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.proxy.membership import Membership
-from pyromq.proxy.messages import SERVICE, message
-from pyromq.proxy.service import methods
+from pyromq.proxy.messages import message
 from pyromq.proxy.transactions import Half, Transactions
 from pyromq.remoting.access.control import AccessControl
 from pyromq.security.users import Entry, Policies, PolicyType, User, UserRules
@@ -42,15 +39,6 @@ class SignedCall:
                 (b"x-mq-client-id", b"client-1"),
             ]
         )
-
-
-class SignedStream(SignedCall):
-    def __init__(self, name: str, secret: str) -> None:
-        super().__init__(name, secret)
-        self.request: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def __anext__(self) -> asyncio.Future[None]:
-        return self.request
 
 
 def call(name: str, secret: str) -> Call:
@@ -93,19 +81,6 @@ def test_nobody_is_known_by_a_wrong_signature(name: str, secret: str) -> None:
     with pytest.raises(Rejected) as caught:
         access().identify(call(name, secret))
     assert caught.value.code == Code.UNAUTHORIZED
-
-
-async def test_a_stream_of_nobody_is_refused_when_its_first_request_has_come() -> None:
-    """Sooner, and the caller would learn that its request could not be written, not why."""
-    table = methods({"Telemetry": lambda call: pytest.fail("it was served")}, access())
-    nobody = SignedStream("", "")
-    refused = asyncio.ensure_future(table[f"/{SERVICE}/Telemetry"].handler(nobody))
-    await asyncio.sleep(0)
-    assert not refused.done()
-    nobody.request.set_result(None)
-    with pytest.raises(GrpcError) as caught:
-        await refused
-    assert caught.value.code == GrpcCode.UNAUTHENTICATED
 
 
 def publishing(*topics: str) -> Any:
