@@ -1,6 +1,7 @@
 """Consumers at the gRPC front: receives, acknowledgements, redeliveries, order, dead letters and renewal."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -236,8 +237,9 @@ async def test_messages_popped_for_a_client_that_gave_up_go_to_others(
     running: SharedFront, client: FrontUser
 ) -> None:
     topic, group = await _prepare(running, client, "GaveUp")
-    with pytest.raises(grpc.aio.AioRpcError):
-        await client.receive(group, topic, wait_s=2, timeout=1, invisible_s=3600)
+    # The front may answer in the very moment in which the client gives up.
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        assert not (await client.receive(group, topic, wait_s=2, timeout=1, invisible_s=3600)).messages
     await client.send(client.message(topic, b"one"))
     assert (await client.receive(group, topic, wait_s=15)).bodies == [b"one"]
 
