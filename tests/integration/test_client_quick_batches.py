@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_broker import ScriptedBroker, sends
 
 from pyromq import aio
-from pyromq.client.values import Message, SendResult, SendStatus
+from pyromq.client.values import Message, SendStatus
 from pyromq.errors import Refused, SendFailed, StateError
 from pyromq.protocol.batch import decode_batch
 from pyromq.protocol.codes import ResponseCode
@@ -30,10 +30,6 @@ async def producer(scripted: ScriptedBroker) -> AsyncIterator[aio.Producer]:
         await running.send(Message("Orders", b"first"))
         scripted.sent.clear()
         yield running
-
-
-def sends(producer: aio.Producer, count: int = 3) -> "list[asyncio.Task[SendResult]]":
-    return [asyncio.create_task(producer.send(Message("Orders", b"%d" % each))) for each in range(count)]
 
 
 def bodies(broker: ScriptedBroker) -> list[list[bytes]]:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_broker import ScriptedBroker, sends
 
 from pyromq import aio
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
@@ -44,8 +44,15 @@ async def ready(producer: aio.Producer, scripted: ScriptedBroker) -> None:
     scripted.sent.clear()
 
 
-def sends(producer: aio.Producer, count: int = 3) -> "list[asyncio.Task[SendResult]]":
-    return [asyncio.create_task(producer.send(Message("Orders", b"%d" % each))) for each in range(count)]
+async def held_sends(
+    scripted: ScriptedBroker, producer: aio.Producer
+) -> "tuple[list[asyncio.Task[SendResult]], asyncio.Event]":
+    """Sends that have arrived, and what lets the broker answer."""
+    scripted.hold = hold = asyncio.Event()
+    sending = sends(producer)
+    for _ in sending:
+        await scripted.arrived.get()
+    return sending, hold
 
 
 def bodies(broker: ScriptedBroker) -> list[bytes]:
@@ -106,13 +113,10 @@ async def test_a_server_that_goes_away_has_got_nothing(
 async def test_a_connection_that_breaks_costs_no_send(
     scripted: ScriptedBroker, producer: aio.Producer
 ) -> None:
-    scripted.hold = asyncio.Event()
-    sending = sends(producer)
-    for _ in sending:
-        await scripted.arrived.get()
+    sending, hold = await held_sends(scripted, producer)
     for connection in scripted.connections:
         connection.abort()
-    scripted.hold.set()
+    hold.set()
     assert [each.is_ok for each in await asyncio.gather(*sending)] == [True] * 3
     assert sorted(bodies(scripted)) == [b"0", b"0", b"1", b"1", b"2", b"2"]
 
@@ -259,17 +263,14 @@ async def test_a_consumer_may_share_the_connection(scripted: ScriptedBroker, pro
 async def test_a_retired_connection_closes_after_its_last_answer(
     scripted: ScriptedBroker, producer: aio.Producer
 ) -> None:
-    scripted.hold = asyncio.Event()
-    sending = sends(producer)
-    for _ in sending:
-        await scripted.arrived.get()
+    sending, hold = await held_sends(scripted, producer)
     session, address, connection = connection_of(producer)
     closed = asyncio.Event()
     connection.on_close(lambda _: closed.set())
     session.retire(address, connection)
     later = asyncio.create_task(producer.send(Message("Orders", b"later")))
     await scripted.arrived.get()
-    scripted.hold.set()
+    hold.set()
     assert [each.is_ok for each in await asyncio.gather(*sending, later)] == [True] * 4
     await closed.wait()
 

@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from pyromq import aio
+from pyromq.client.values import Message, SendResult
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.catalogue import BROKER, NAMESERVER, Request
@@ -149,3 +151,8 @@ class ScriptedBroker:
         if isinstance(answer, int) and answer != ResponseCode.SUCCESS:
             raise Refused(answer, "as the script says")
         return RecallMessageAnswer(msg_id="recalled")
+
+
+def sends(producer: aio.Producer, count: int = 3) -> "list[asyncio.Task[SendResult]]":
+    """Messages to the topic Orders, each on a task of its own."""
+    return [asyncio.create_task(producer.send(Message("Orders", b"%d" % each))) for each in range(count)]
