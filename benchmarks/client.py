@@ -428,11 +428,13 @@ def main() -> None:
         topics = [name for topic in plan.topics.values() for name in (topic, f"{topic}-filled")]
         asyncio.run(create_topics(broker.address, topics))
         measure(plan, results, runs, name_server.address)
-    measure_kills(plan, results)
+    if plan.kills:
+        measure_kills(plan, results)
     measure_members(plan, results)
     print(f"One broker of ours in another process; Python {sys.version.split()[0]}; {os.cpu_count()} cores\n")
     print(as_table(results))
-    print("\nOne of two brokers killed with 64 sends in flight:\n\n| figure | |\n|---|---:|")
+    if results.kills:
+        print("\nOne of two brokers killed with 64 sends in flight:\n\n| figure | |\n|---|---:|")
     for name, value in results.kills.items():
         print(f"| {name} | {_shown(value) if value else '0'} |")
     print("\nMembers of a group:\n\n| figure | |\n|---|---:|")
