@@ -365,6 +365,11 @@ class MessageStore:
         return advances
 
     @property
+    def dispatched_offset(self) -> int:
+        """Everything before this log offset is in its queue."""
+        return self._dispatcher.offset
+
+    @property
     def dispatch_limit(self) -> int:
         """How far the log may become readable: with synchronous flush, as far as it is flushed."""
         return self._flusher.flushed_offset if self._is_sync_flush else self._log.end_offset

@@ -30,6 +30,7 @@ class Appending:
         self._half_listeners: list[Callable[[Draft, AppendResult], None]] = []
         self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
+        self._readable_offset = durability.readable_offset
         self._parking = Parking(store)
         self.slot_for = self._parking.slot_for
         durability.on_progress(self.dispatch_soon)
@@ -128,11 +129,24 @@ class Appending:
             listener()
         # Messages that become readable later have this called again.
         readable_offset = self.durability.readable_offset
-        for advance in self._store.dispatch(_DISPATCH_STEP, readable_offset):
+        arrived_bytes = readable_offset - self._readable_offset
+        self._readable_offset = readable_offset
+        store = self._store
+        start = offset = store.dispatched_offset
+        while True:
+            self._tell(store.dispatch(_DISPATCH_STEP, readable_offset))
+            if not store.can_dispatch_to(readable_offset):
+                return
+            before, offset = offset, store.dispatched_offset
+            # As much as has arrived, or large batches would come faster than they become readable.
+            if offset == before or offset - start >= arrived_bytes:
+                break
+        self.dispatch_soon()
+
+    def _tell(self, advances: Sequence[QueueAdvance]) -> None:
+        for advance in advances:
             for on_advance in self._listeners:
                 on_advance(advance)
             if advance.topic in self._listeners_of:
                 for on_advance in self._listeners_of[advance.topic]:
                     on_advance(advance)
-        if self._store.can_dispatch_to(readable_offset):
-            self.dispatch_soon()

@@ -56,6 +56,27 @@ class TestAppending:
         await asyncio.sleep(0)
         assert sorted(told) == [QueueAdvance(TOPIC, 0, 2), QueueAdvance(TOPIC, 1, 2)]
 
+    async def test_large_batches_of_one_turn_can_be_read_in_the_next(self, parts: BrokerParts) -> None:
+        for _ in range(100):
+            parts.appending.append_batch(draft(), [BatchEntry(b"x")] * 50)
+        await asyncio.sleep(0)
+        assert parts.store.max_offset(TOPIC, 0) == 5_000
+
+    async def test_what_waited_before_is_dispatched_step_by_step(self, parts: BrokerParts) -> None:
+        for _ in range(100):
+            parts.store.append_batch(
+                TOPIC,
+                0,
+                [BatchEntry(b"x")] * 50,
+                born_timestamp=1,
+                born_host=BORN_HOST,
+                store_host=STORE_HOST,
+            )
+        parts.appending.dispatch_soon()
+        await asyncio.sleep(0)
+        assert 0 < parts.store.max_offset(TOPIC, 0) < 5_000
+        await turn_until(lambda: parts.store.max_offset(TOPIC, 0) == 5_000)
+
     async def test_who_listens_to_a_topic_hears_of_no_other(self, parts: BrokerParts) -> None:
         told: list[QueueAdvance] = []
         parts.appending.on_advance(told.append, "Other")
