@@ -71,6 +71,7 @@ READ: list[tuple[bool, dict[str, str], str, Any]] = [
     (True, {"commitOffsets": "true", "consumerGroup": "lake"}, "commit_offsets", True),
     (False, {"minPartitions": "8"}, "min_partitions", 8),
     (False, {"maxRecordsPerPartition": "9"}, "max_records_per_partition", 9),
+    (True, {"driverReadsUpTo": "9"}, "driver_reads_up_to", 9),
     (False, {"tags": "a || b"}, "tags", "a || b"),
     (False, {"sqlFilter": "amount > 3"}, "sql", "amount > 3"),
     (False, {"includeHeaders": "false"}, "with_properties", False),

@@ -142,6 +142,7 @@ class ReadOptions(_EitherWay):
     max_trigger_delay_ms: Duration = setting(900_000, "How long fewer messages than `minOffsetsPerTrigger` wait; a plain number is milliseconds.", key="maxTriggerDelay", only=STREAMS)
     min_partitions: Count | None = setting(None, "The minimum number of partitions; by default each queue is one.", check=POSITIVE)
     max_records_per_partition: Count | None = setting(None, "The maximum number of messages of a partition.", check=POSITIVE)
+    driver_reads_up_to: Count = setting(64, "A batch of no more messages, and of no more than 1 MiB, is read by the driver, in one partition: a task in a Python worker would take longer to start than to read it. 0: never. With `minPartitions`, `maxRecordsPerPartition` or `dropDuplicatesWithin` only tasks read.", only=STREAMS, check=NOT_NEGATIVE)
     tags: str | None = setting(None, "Tags to read, like `a || b`; brokers apply the filter. Not together with `sqlFilter`.")
     sql: Sql | None = setting(None, "An SQL92 expression over the properties; brokers apply the filter.", key="sqlFilter")
     drop_duplicates_within: Count | None = setting(None, "Leave out a message if one of this many messages before it in its queue has the same id: for topics that are written at least once. Each task reads that many messages before its own once more, and the ids of as many are in memory. Repeats that went to another queue stay; `dropDuplicatesWithinWatermark` finds these, with state.", check=POSITIVE)

@@ -1,6 +1,6 @@
-"""Spark's partitions of a read: each is one span of offsets, read by one task."""
+"""Spark's partitions of a read, each the work of one task: a span of offsets, or a few short ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
@@ -8,12 +8,12 @@ from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Span, split_spans
 
 
-class SpanPartition(InputPartition):
-    def __init__(self, span: Span) -> None:
-        super().__init__(str(span))
-        self.span = span
+class SpansPartition(InputPartition):
+    def __init__(self, spans: Sequence[Span]) -> None:
+        super().__init__(", ".join(map(str, spans)))
+        self.spans = spans
 
 
 def partitions_of(spans: Iterable[Span], options: ReadOptions) -> list[InputPartition]:
     pieces = split_spans(spans, options.min_partitions, options.max_records_per_partition)
-    return [SpanPartition(piece) for piece in pieces]
+    return [SpansPartition([piece]) for piece in pieces]

@@ -1,6 +1,6 @@
-"""The work of a task: fetch one span, hand it to Spark as Arrow batches."""
+"""The work of a task: fetch spans, hand them to Spark as Arrow batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pyromq.spark.columns import read_columns
 from pyromq.spark.fetch import Chunk, Fetch, report_loss
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import ReadOptions
-from pyromq.spark.partitions import SpanPartition
+from pyromq.spark.partitions import SpansPartition
 from pyromq.spark.queues import Span
 from pyromq.spark.repeats import COLUMNS, Repeats, repeats_before
 from pyromq.spark.settling import settle_in
@@ -29,20 +29,33 @@ def read_partition(
     options: ReadOptions, schema: StructType, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     # Spark turns an empty plan into one partition that means nothing.
-    if isinstance(partition, SpanPartition):
+    if isinstance(partition, SpansPartition):
         settle_in()
         cluster = Cluster(options.access, links_of_this_worker(options.access))
-        if not options.otel:
-            yield from read_span(cluster, options, schema, partition.span)
-            return
-        from pyromq.spark.spans import receiving
+        yield from read_spans(cluster, options, schema, partition.spans)
 
-        with receiving(partition.span.queue.topic, options.pull_group, options.traceparent) as span:
-            rows = 0
-            for batch in read_span(cluster, options, schema, partition.span):
-                rows += batch.num_rows
-                yield batch
-            span.set_attribute("messaging.batch.message_count", rows)
+
+def read_spans(
+    cluster: Cluster, options: ReadOptions, schema: StructType, spans: Iterable[Span]
+) -> Iterator[pa.RecordBatch]:
+    for span in spans:
+        if options.otel:
+            yield from _read_and_trace(cluster, options, schema, span)
+        else:
+            yield from read_span(cluster, options, schema, span)
+
+
+def _read_and_trace(
+    cluster: Cluster, options: ReadOptions, schema: StructType, span: Span
+) -> Iterator[pa.RecordBatch]:
+    from pyromq.spark.spans import receiving
+
+    with receiving(span.queue.topic, options.pull_group, options.traceparent) as trace:
+        rows = 0
+        for batch in read_span(cluster, options, schema, span):
+            rows += batch.num_rows
+            yield batch
+        trace.set_attribute("messaging.batch.message_count", rows)
 
 
 def read_span(

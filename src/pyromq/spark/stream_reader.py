@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.options import ReadOptions
-from pyromq.spark.partitions import partitions_of
+from pyromq.spark.partitions import SpansPartition, partitions_of
 from pyromq.spark.progress import FIRST, Offset, Progress, spans_between
-from pyromq.spark.queues import flatten
+from pyromq.spark.queues import Span, flatten
 from pyromq.spark.settling import HUNG_UP
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_SMALL_BATCH_BYTES = 1024 * 1024
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -28,6 +32,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._cluster: Cluster | None = None
         self._progress: Progress | None = None
+        self._small_batch: list[pa.RecordBatch] | None = None
+
+    @property
+    def __class__(self) -> type:
+        """Spark takes rows that the driver has read, but only from its own wrapper of simple readers. For a
+        small batch, and as long as Spark has not asked for it, this reader says that it is one."""
+        return StreamReader if self._small_batch is None else _SimpleStreamReaderWrapper
+
+    @__class__.setter
+    def __class__(self, other: type) -> None:
+        raise TypeError(f"a stream reader cannot become a {other.__name__}")
 
     def _driver(self) -> Progress:
         if self._progress is None:
@@ -51,7 +66,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver().newest()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return partitions_of(spans_between(start, end), self._options)
+        spans = list(spans_between(start, end))
+        if self._is_small(spans):
+            self._small_batch = self._read_here(spans)
+            if self._small_batch is not None:
+                return [SpansPartition(spans)]  # read by a task only if Spark has lost what was read here
+        return partitions_of(spans, self._options)
+
+    def getCache(self, start: Offset, end: Offset) -> "Iterator[pa.RecordBatch] | None":  # noqa: N802
+        """The rows of the partition that Spark was given last, if the driver has read them."""
+        batches, self._small_batch = self._small_batch, None
+        return iter(batches) if batches is not None else None
+
+    def _is_small(self, spans: list[Span]) -> bool:
+        options = self._options
+        wants_tasks = options.min_partitions or options.max_records_per_partition
+        if wants_tasks or options.drop_duplicates_within is not None:
+            return False
+        return 0 < sum(span.end - span.start for span in spans) <= options.driver_reads_up_to
+
+    def _read_here(self, spans: list[Span]) -> "list[pa.RecordBatch] | None":
+        """The rows; None if they are too large for the driver."""
+        from pyromq.spark.reading import read_spans
+
+        self._driver()
+        assert self._cluster is not None
+        batches, size_bytes = [], 0
+        for batch in read_spans(self._cluster, self._options, self._schema, spans):
+            batches.append(batch)
+            size_bytes += batch.nbytes
+            if size_bytes > _SMALL_BATCH_BYTES:
+                return None
+        return batches
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyromq.spark.reading import read_partition  # planning stays quick without it
