@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.types import StructType
 from tests.spark.test_spark_stream import numbers
 
+from pyromq.spark import stream_reader
 from pyromq.spark.options import read_options
 from pyromq.spark.progress import FIRST
 from pyromq.spark.stream_reader import StreamReader
@@ -24,6 +24,12 @@ def orders(topics: "Topics") -> "Topics":
     topics.fill("Orders", 0, numbers(0, 2))
     topics.fill("Orders", 1, numbers(2, 3))
     return topics
+
+
+def says_it_is_simple(reader: StreamReader) -> bool:
+    """What Spark asks of a reader before it takes rows from the driver."""
+    assert stream_reader.SIMPLE_READER is not None
+    return isinstance(reader, stream_reader.SIMPLE_READER)
 
 
 def read(spark: SparkSession, options: dict[str, str]) -> tuple[list[int], int]:
@@ -57,6 +63,19 @@ def test_tasks_read_few_messages_that_are_large(spark: SparkSession, topics: "To
     assert read(spark, topics.options("Large")) == ([700_000, 700_000], 2)
 
 
+def test_tasks_read_everything_if_spark_has_no_place_for_rows_of_the_driver(
+    orders: "Topics", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "SIMPLE_READER", None)
+    options = read_options(orders.options("Orders", startingOffsets="earliest"), streaming=True)
+    reader = StreamReader(options, StructType().add("offset", "long"))
+    try:
+        end = reader.latestOffset(FIRST, reader.getDefaultReadLimit())
+        assert len(reader.partitions(FIRST, end)) == 2
+    finally:
+        reader.stop()
+
+
 def test_a_batch_of_nothing_but_filtered_messages_is_empty(spark: SparkSession, orders: "Topics") -> None:
     assert read(spark, orders.options("Orders", tags="none")) == ([], 0)
 
@@ -68,9 +87,9 @@ def test_a_task_reads_the_same_if_spark_lost_the_rows_of_the_driver(orders: "Top
     try:
         end = reader.latestOffset(FIRST, reader.getDefaultReadLimit())
         (partition,) = reader.partitions(FIRST, end)
-        assert isinstance(reader, _SimpleStreamReaderWrapper)
+        assert says_it_is_simple(reader)
         read_here = reader.getCache(FIRST, end)
-        assert not isinstance(reader, _SimpleStreamReaderWrapper)
+        assert not says_it_is_simple(reader)
         assert read_here is not None
         table = pa.Table.from_batches(list(read_here))
         assert table.num_rows == 5

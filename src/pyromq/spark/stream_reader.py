@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import datasource_internal
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -20,6 +20,8 @@ from pyromq.spark.settling import HUNG_UP
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SIMPLE_READER: type | None = getattr(datasource_internal, "_SimpleStreamReaderWrapper", None)
+"""A class of Spark's own. A release that has none lets tasks read everything."""
 
 _SMALL_BATCH_BYTES = 1024 * 1024
 
@@ -38,7 +40,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __class__(self) -> type:
         """Spark takes rows that the driver has read, but only from its own wrapper of simple readers. For a
         small batch, and as long as Spark has not asked for it, this reader says that it is one."""
-        return StreamReader if self._small_batch is None else _SimpleStreamReaderWrapper
+        return SIMPLE_READER if SIMPLE_READER is not None and self._small_batch is not None else StreamReader
 
     @__class__.setter
     def __class__(self, other: type) -> None:
@@ -79,6 +81,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(batches) if batches is not None else None
 
     def _is_small(self, spans: list[Span]) -> bool:
+        if SIMPLE_READER is None:
+            return False
         options = self._options
         wants_tasks = options.min_partitions or options.max_records_per_partition
         if wants_tasks or options.drop_duplicates_within is not None:
