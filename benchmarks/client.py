@@ -404,7 +404,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="measured time of each send load")
     parser.add_argument("--warm-up", type=float, default=8, help="seconds of each send load before that")
     parser.add_argument("--messages", type=int, default=500_000, help="of each consume load")
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=10, help="of brokers, and turns of members; 0: none")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
     consumed = 40_000 if options.quick else options.messages
@@ -430,14 +430,15 @@ def main() -> None:
         measure(plan, results, runs, name_server.address)
     if plan.kills:
         measure_kills(plan, results)
-    measure_members(plan, results)
+        measure_members(plan, results)
     print(f"One broker of ours in another process; Python {sys.version.split()[0]}; {os.cpu_count()} cores\n")
     print(as_table(results))
     if results.kills:
         print("\nOne of two brokers killed with 64 sends in flight:\n\n| figure | |\n|---|---:|")
     for name, value in results.kills.items():
         print(f"| {name} | {_shown(value) if value else '0'} |")
-    print("\nMembers of a group:\n\n| figure | |\n|---|---:|")
+    if results.members:
+        print("\nMembers of a group:\n\n| figure | |\n|---|---:|")
     for name, value in results.members.items():
         print(f"| {name} | {_shown(value)} |")
     if options.json:
