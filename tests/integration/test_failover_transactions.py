@@ -59,10 +59,12 @@ async def test_transactions_and_timed_messages_survive_their_master() -> None:
             await producer.send(Message(REMINDERS, body), delay=timedelta(seconds=3))
         first = await running.kill_master()
         is_over.set()
-        while asked != {b"later", b"never, either"}:  # noqa: ASYNC110
+        while not asked >= {b"later", b"never, either"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await producer.send(Message(TOPIC, b"last"))
         payments = await read_until(running.namesrv, TOPIC, {b"at once", b"later", b"last"})
         assert payments == {b"at once": 1, b"later": 1, b"last": 1}
+        # Nobody answers a rollback: the replicas may not have had it when the master died.
+        assert asked <= {b"later", b"never, either", b"never"}
         assert running.master_number() != first
         assert (await read_until(running.namesrv, REMINDERS, timed)).keys() == timed
