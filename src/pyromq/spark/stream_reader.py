@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wants_tasks = options.min_partitions or options.max_records_per_partition
         if wants_tasks or options.drop_duplicates_within is not None:
             return False
-        return 0 < sum(span.end - span.start for span in spans) <= options.driver_reads_up_to
+        return 0 < sum(span.size for span in spans) <= options.driver_reads_up_to
 
     def _read_here(self, spans: list[Span]) -> "list[pa.RecordBatch] | None":
         """The rows; None if they are too large for the driver."""
