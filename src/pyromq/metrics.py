@@ -78,20 +78,20 @@ class CounterReading(_Readings):
 
 
 class Counter(CounterReading):
-    """A count that is kept here."""
+    """A count that is kept here; compiled code may add to `counts` directly."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("counts",)
 
     def __init__(self, name: str, sentence: str, label_names: Labels = ()) -> None:
-        self._counts: dict[Labels, int] = {} if label_names else {(): 0}
-        super().__init__(name, sentence, lambda: self._counts, label_names)
+        self.counts: dict[Labels, int] = {} if label_names else {(): 0}
+        super().__init__(name, sentence, lambda: self.counts, label_names)
 
     def add(self, labels: Labels = (), amount: int = 1) -> None:
-        counts = self._counts
+        counts = self.counts
         counts[labels] = counts.get(labels, 0) + amount
 
     def count(self, labels: Labels = ()) -> int:
-        return self._counts.get(labels, 0)
+        return self.counts.get(labels, 0)
 
 
 class Gauge(_Readings):
@@ -124,15 +124,15 @@ class Distribution:
 class Histogram:
     """How values spread over fixed buckets."""
 
-    __slots__ = ("_bounds", "_distributions", "_sentence", "label_names", "name")
+    __slots__ = ("_distributions", "_sentence", "bounds", "label_names", "name")
 
     def __init__(self, name: str, sentence: str, bounds: Iterable[float], label_names: Labels = ()) -> None:
         self.name = name
         self.label_names = label_names
         self._sentence = sentence
-        self._bounds = tuple(bounds)
-        if not self._bounds or list(self._bounds) != sorted(set(self._bounds)):
-            raise ValueError(f"{name}: bucket bounds must rise, not {self._bounds}")
+        self.bounds = tuple(bounds)
+        if not self.bounds or list(self.bounds) != sorted(set(self.bounds)):
+            raise ValueError(f"{name}: bucket bounds must rise, not {self.bounds}")
         self._distributions: dict[Labels, Distribution] = {}
 
     def __repr__(self) -> str:
@@ -141,13 +141,13 @@ class Histogram:
     def observe(self, value: float, labels: Labels = (), weight: float = 1) -> None:
         """Count a value, as often as `weight` says."""
         distribution = self.of(labels)
-        distribution.counts[bisect_left(self._bounds, value)] += weight
+        distribution.counts[bisect_left(self.bounds, value)] += weight
         distribution.total += value * weight
 
     def of(self, labels: Labels = ()) -> Distribution:
         distribution = self._distributions.get(labels)
         if distribution is None:
-            distribution = self._distributions[labels] = Distribution(len(self._bounds) + 1)
+            distribution = self._distributions[labels] = Distribution(len(self.bounds) + 1)
         return distribution
 
     def count(self, labels: Labels = ()) -> float:
@@ -157,7 +157,7 @@ class Histogram:
     def families(self) -> "Iterator[Metric]":
         from prometheus_client.core import HistogramMetricFamily
 
-        upper_bounds = [*map(repr, map(float, self._bounds)), "+Inf"]
+        upper_bounds = [*map(repr, map(float, self.bounds)), "+Inf"]
         for some in _pieces_of(self._distributions, len(upper_bounds) + 2):
             family = HistogramMetricFamily(self.name, self._sentence, labels=self.label_names)
             for labels, distribution in some:

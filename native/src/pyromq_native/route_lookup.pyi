@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+from pyromq.nameserver.metering import FoundQueries
 from pyromq.nameserver.route_answers import RouteAnswers
 from pyromq.nameserver.route_lookup import RouteLookup as GeneralLookup
 from pyromq.remoting.connection import Connection
@@ -9,7 +10,7 @@ class RouteLookup:
         self,
         lookup: GeneralLookup,
         answers: RouteAnswers,
-        handled: Callable[[int, float], None],
+        found: FoundQueries,
         monotonic: Callable[[], float],
         *,
         max_frame_bytes: int,

@@ -5,7 +5,10 @@ It reads the name server's own tables, so there is nothing to keep in step: a to
 routes as long as they are right.
 """
 
+from time import monotonic as time_monotonic
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.time cimport monotonic as c_monotonic
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
@@ -25,6 +28,7 @@ cdef enum:
     PREFIX_BYTES = 8
     BINARY_OPAQUE_AT = 5
     MAX_HEADER_BYTES = 256
+    MAX_BOUNDS = 64
 
 
 cdef struct Query:
@@ -54,10 +58,42 @@ cdef bint read_query(const Header *header, Query *query) noexcept nogil:
     return query.topic.length > 0
 
 
+cdef class Tally:
+    """Adds to the metrics in a `FoundQueries`."""
+
+    cdef object _distribution
+    cdef dict _counts
+    cdef tuple _labels
+    cdef list _buckets
+    cdef double _bounds[MAX_BOUNDS]
+    cdef Py_ssize_t _bound_count
+
+    def __init__(self, found):
+        self._counts = found.counts
+        self._labels = found.labels
+        self._distribution = found.distribution
+        self._buckets = found.distribution.counts
+        self._bound_count = len(found.bounds)
+        assert self._bound_count <= MAX_BOUNDS
+        for index, bound in enumerate(found.bounds):
+            self._bounds[index] = bound
+
+    cdef int add(self, int count, double seconds) except -1:
+        """One time counts for all."""
+        cdef Py_ssize_t bucket = 0
+        while bucket < self._bound_count and self._bounds[bucket] < seconds:
+            bucket += 1
+        self._buckets[bucket] = self._buckets[bucket] + count
+        self._distribution.total = <double>self._distribution.total + seconds * count
+        self._counts[self._labels] = self._counts.get(self._labels, 0) + count
+        return 0
+
+
 cdef class RouteLookup:
     """See `pyromq.nameserver.fast_path`."""
 
-    cdef object _lookup, _find, _handled, _monotonic
+    cdef object _lookup, _find, _monotonic
+    cdef Tally _found
     cdef dict _first
     cdef list _later
     cdef object _plain, _strict
@@ -65,10 +101,10 @@ cdef class RouteLookup:
     cdef Py_ssize_t _max_frame_bytes, _high_water_bytes
     cdef int32_t _code, _standard_from
 
-    def __init__(self, lookup, answers, handled, monotonic, *, max_frame_bytes, high_water_bytes):
+    def __init__(self, lookup, answers, found, monotonic, *, max_frame_bytes, high_water_bytes):
         self._lookup = lookup
         self._find = answers.find
-        self._handled = handled
+        self._found = Tally(found)
         self._monotonic = monotonic
         self._first = answers.layouts_of_topics.first
         self._later = answers.layouts_of_topics.later
@@ -97,12 +133,11 @@ cdef class RouteLookup:
         cdef int frames = 0
         cdef Header header
         cdef Query query
-        cdef bytes head, body
-        cdef list pieces
+        cdef bytes answer
+        cdef list answers = None
         if connection.grants is not None or not self._lookup.is_plain:
             return 0, 0
-        started = self._monotonic()
-        pieces = []
+        cdef double started = self._time()
         while available - position > PREFIX_BYTES and answered_bytes < self._high_water_bytes:
             length = get_uint32(start + position)
             header_bytes = get_uint32(start + position + 4)
@@ -118,24 +153,46 @@ cdef class RouteLookup:
                 break
             if header.code != self._code or header.flag or not read_query(&header, &query):
                 break
-            body = self._body_of(
-                PyUnicode_DecodeASCII(<const char *>query.topic.at, query.topic.length, NULL),
-                header.version >= self._standard_from or query.accepts_only_standard_json,
-            )
-            if body is None:
+            answer = self._answer(&header, &query)
+            if answer is None:
                 break
-            head = self._head(&header, PyBytes_GET_SIZE(body))
-            if PyBytes_GET_SIZE(head) + PyBytes_GET_SIZE(body) > self._max_frame_bytes:
-                break
-            pieces.append(head)
-            pieces.append(body)
-            answered_bytes += PyBytes_GET_SIZE(head) + PyBytes_GET_SIZE(body)
+            if end == available and not frames:
+                connection.put(answer)  # the only one, as a client asks that waits for its answer
+            elif answers is None:
+                answers = [answer]
+            else:
+                answers.append(answer)
+            answered_bytes += PyBytes_GET_SIZE(answer)
             frames += 1
             position = end
         if frames:
-            connection.put(b"".join(pieces))
-            self._handled(frames, self._monotonic() - started)
+            if answers is not None:
+                connection.put(b"".join(answers))
+            self._found.add(frames, self._time() - started)
         return frames, position
+
+    cdef double _time(self) except? -1:
+        return c_monotonic() if self._monotonic is time_monotonic else self._monotonic()
+
+    cdef bytes _answer(self, const Header *header, const Query *query):
+        """A whole frame; None if the general path has to answer."""
+        cdef bytes body = self._body_of(
+            PyUnicode_DecodeASCII(<const char *>query.topic.at, query.topic.length, NULL),
+            header.version >= self._standard_from or query.accepts_only_standard_json,
+        )
+        cdef uint8_t head[PREFIX_BYTES + MAX_HEADER_BYTES]
+        cdef Py_ssize_t head_bytes, body_bytes
+        cdef bytes answer
+        if body is None:
+            return None
+        body_bytes = PyBytes_GET_SIZE(body)
+        head_bytes = self._write_head(head, header, body_bytes)
+        if head_bytes + body_bytes > self._max_frame_bytes:
+            return None
+        answer = PyBytes_FromStringAndSize(NULL, head_bytes + body_bytes)
+        memcpy(PyBytes_AS_STRING(answer), head, <size_t>head_bytes)
+        memcpy(PyBytes_AS_STRING(answer) + head_bytes, PyBytes_AS_STRING(body), <size_t>body_bytes)
+        return answer
 
     cdef bytes _body_of(self, str topic, bint is_standard):
         """The encoded route of a topic; None if the topic is unknown."""
@@ -150,8 +207,7 @@ cdef class RouteLookup:
             return self._find(topic, strict=is_standard)
         return <bytes>(<tuple>encoded)[0]
 
-    cdef bytes _head(self, const Header *header, Py_ssize_t body_bytes):
-        cdef uint8_t written[PREFIX_BYTES + MAX_HEADER_BYTES]
+    cdef Py_ssize_t _write_head(self, uint8_t *written, const Header *header, Py_ssize_t body_bytes) noexcept:
         cdef Py_ssize_t header_bytes
         cdef uint32_t form = 0
         if header.is_binary:
@@ -170,4 +226,4 @@ cdef class RouteLookup:
             )
         put_int32(written, <uint32_t>(4 + header_bytes + body_bytes))
         put_int32(written + 4, form << 24 | <uint32_t>header_bytes)
-        return PyBytes_FromStringAndSize(<char *>written, PREFIX_BYTES + header_bytes)
+        return PREFIX_BYTES + header_bytes

@@ -27,7 +27,7 @@ def fast_path(lookup: RouteLookup, metering: Metering, clock: Clock, limits: Ser
         _native.RouteLookup(
             lookup,
             lookup.answers,
-            metering.queries_handled,
+            metering.found_queries(),
             clock.monotonic,
             max_frame_bytes=limits.max_frame_bytes,
             high_water_bytes=limits.write_high_water_bytes,

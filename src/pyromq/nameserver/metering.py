@@ -1,6 +1,8 @@
 """The metrics of a name server, for Prometheus."""
 
-from pyromq.metrics import Metrics
+from dataclasses import dataclass
+
+from pyromq.metrics import Distribution, Labels, Metrics
 from pyromq.nameserver.kv_table import KvTable
 from pyromq.nameserver.readiness import Readiness
 from pyromq.nameserver.route_table import RouteTable
@@ -13,6 +15,16 @@ from pyromq.remoting.channel import Channel
 _UNKNOWN = "unknown"
 _GET_ROUTE = declaration_of(GetRoute)
 _FOUND = (str(_GET_ROUTE.code), _GET_ROUTE.name, ResponseCode.SUCCESS.name)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundQueries:
+    """Where the fast path counts the route queries that it has answered."""
+
+    counts: dict[Labels, int]
+    labels: Labels
+    distribution: Distribution
+    bounds: tuple[float, ...]
 
 
 class Metering:
@@ -82,10 +94,9 @@ class Metering:
         self._requests.add(labels)
         self._seconds.observe(seconds, (labels[1],))
 
-    def queries_handled(self, count: int, seconds: float) -> None:
-        """Route queries that the fast path answered together: one time counts for all."""
-        self._requests.add(_FOUND, count)
-        self._seconds.observe(seconds, _FOUND[1:2], count)
+    def found_queries(self) -> FoundQueries:
+        counts, seconds = self._requests.counts, self._seconds
+        return FoundQueries(counts, _FOUND, seconds.of(_FOUND[1:2]), seconds.bounds)
 
     def _new_labels(
         self, declaration: Declaration | None, code: int, result_code: int

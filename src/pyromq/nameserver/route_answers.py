@@ -51,7 +51,8 @@ class RouteAnswers:
     def __init__(self, tables: Tables, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._tables = tables
         self._queues = tables.queues
-        self._mappings = tables.mappings
+        self.mappings = tables.mappings
+        """Those topics whose answers contain more than the route of their layout."""
         self._budget_bytes = budget_bytes
         self._kept_bytes = 0
         self.encodings = 0
@@ -63,11 +64,6 @@ class RouteAnswers:
     @property
     def layouts_of_topics(self) -> BucketDict[Layout]:
         return self._queues.of_topic
-
-    @property
-    def has_topic_parts(self) -> bool:
-        """Whether answers for some topics contain more than the route of their layout."""
-        return bool(self._mappings)
 
     def find(
         self,
@@ -91,7 +87,7 @@ class RouteAnswers:
         encoded = layout.answers.get(form)
         if encoded is None:
             encoded = self._encode(layout, form)
-        mappings = self._mappings.get(topic) if self._mappings else None
+        mappings = self.mappings.get(topic) if self.mappings else None
         if mappings is None and order_configuration is None:
             return encoded.body
         return _with_topic_parts(encoded, form, order_configuration, mappings)

@@ -26,6 +26,7 @@ class RouteLookup:
         self, table: RouteTable, kv: KvTable, readiness: Readiness, watches: Watches[Channel]
     ) -> None:
         self.answers = table.answers
+        self._mappings = table.answers.mappings
         self._kv = kv
         self._readiness = readiness
         self._watches = watches
@@ -38,10 +39,7 @@ class RouteLookup:
     @property
     def is_plain(self) -> bool:
         """Whether the kept route of a layout is the whole answer to a query for any of its topics."""
-        return (
-            not (self._acting_masters or self._with_order or self.answers.has_topic_parts)
-            and self._readiness.is_ready
-        )
+        return not (self._acting_masters or self._with_order or self._mappings) and self._readiness.is_ready
 
     def apply_settings(self, settings: NameServerSettings) -> None:
         before = self._acting_masters, self._with_order
