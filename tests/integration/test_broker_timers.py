@@ -97,6 +97,15 @@ async def test_a_handle_recalls_a_message(bench: Bench, clock: ManualClock) -> N
     await until(bench, "timerCongestNum", "0")
 
 
+async def test_a_message_recalls_none_of_another_topic(bench: Bench, clock: ManualClock) -> None:
+    await bench.client.create_topic("Others")
+    await bench.client.send(b"kept", properties=at(clock, 5500))
+    forged = {**at(clock, 5500, "other"), "TIMER_DEL_UNIQKEY": f"{TOPIC}+k"}
+    await bench.client.send(b"forged", topic="Others", properties=forged)
+    clock.advance(5.5)
+    assert (await arrival(bench)).body == b"kept"
+
+
 async def test_only_a_timed_message_has_a_handle(bench: Bench, clock: ManualClock) -> None:
     assert (await bench.client.send(b"plain")).recall_handle is None
     assert (await bench.client.send(b"past", properties=at(clock, -5))).recall_handle is None

@@ -56,7 +56,8 @@ class TimerSlot:
 
     def add(self, position: int, unit: TimerUnit, outline: TimedOutline) -> None:
         if unit.kind & RECALL and not unit.kind & ROLLED:
-            if outline.recalls is not None:
+            # Everyone who sends can set this property: it recalls messages of the sender's own topic only.
+            if outline.recalls is not None and outline.recalls.startswith(f"{outline.topic}+"):
                 self.recalled.add(outline.recalls)
             return
         wait_ms = 0
