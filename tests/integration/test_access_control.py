@@ -1,5 +1,6 @@
 """Access control 2.0 on a whole broker: who may do what, users and policies, replicas, certificates."""
 
+import contextlib
 import json
 import logging
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.support.access import ALICE, ROOT, SECURE, SERVER, WRONG, client, grant, is_refused, user_creation
 from tests.support.broker_cluster import GROUP, TOPIC, consumer, message, pull, running_broker, topic_creation
 from tests.support.certificates import Authority
@@ -21,6 +23,8 @@ from pyromq.protocol.bodies.access import UserInfo
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
+from pyromq.protocol.message_id import encode_offset_message_id
+from pyromq.protocol.record import Host
 from pyromq.protocol.requests.access import (
     DeleteAcl,
     DeleteUser,
@@ -30,8 +34,8 @@ from pyromq.protocol.requests.access import (
     ListUsers,
     UpdateUser,
 )
-from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
-from pyromq.protocol.requests.pulling import ViewMessage
+from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetBrokerRuntimeInfo
+from pyromq.protocol.requests.pulling import QueryMessage, ViewMessage
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
@@ -346,7 +350,29 @@ async def test_a_message_of_another_topic_is_not_reached_by_its_offset(broker: B
         await alice.heartbeat(consumer())
         back = SendMessageBack(group=GROUP, offset=offset, delay_level=1, origin_topic=TOPIC)
         assert await is_refused(alice, back)
+        handed = ConsumeMessageDirectly(
+            consumer_group=GROUP,
+            client_id="c1",
+            msg_id=encode_offset_message_id(Host(bytes(4), 0), offset),
+            topic=TOPIC,
+        )
+        assert await is_refused(alice, handed)
         await root.call(ViewMessage(offset=offset))
+
+
+async def test_a_message_of_another_topic_is_not_reached_by_a_key_with_the_same_hash(broker: Broker) -> None:
+    async with client(broker.address, ROOT) as root, client(broker.address, ALICE) as alice:
+        for topic in ("Aa", "BB"):  # in Java's hash these texts are the same
+            await root.create_topic(topic)
+        await root.send(b"for root only", topic="BB", properties={**UNIQUE, "KEYS": "k"})
+        await root.call(grant(ALICE, "All on Topic:Aa"))
+        found = QueryMessage(topic="BB", key="k", max_num=32, begin_timestamp=0, end_timestamp=1 << 62)
+        while True:  # the index is written a moment later
+            with contextlib.suppress(Refused):
+                await root.call(found)
+                break
+        refusal = await alice.refusal(replace(found, topic="Aa"))
+        assert refusal.code == ResponseCode.QUERY_NOT_FOUND
 
 
 async def test_transactions_of_another_topic_cannot_be_ended(broker: Broker) -> None:

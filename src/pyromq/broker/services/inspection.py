@@ -27,6 +27,8 @@ from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode, version_name
 from pyromq.protocol.message_id import decode_offset_message_id
+from pyromq.protocol.needs import SUB
+from pyromq.protocol.record import decode_record
 from pyromq.protocol.requests.inspection import (
     ConsumeMessageDirectly,
     GetBrokerConsumeStats,
@@ -247,6 +249,9 @@ class Inspection:
         record = self._store.record_at(offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {offset}")
+        if caller.check is not None:
+            # The request may name another topic than that of the message.
+            caller.require(SUB, topic=decode_record(record).topic)
         channel = self._member(request.consumer_group, request.client_id or "")
         topic = self._topics.get(request.topic or "")
         group = self._groups.get(request.consumer_group)

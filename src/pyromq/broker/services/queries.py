@@ -18,9 +18,11 @@ class Queries:
     def query(self, request: QueryMessage, caller: Caller) -> QueryMessageAnswer:
         # java: a look-up by unique key ignores the requested number
         limit = self._store.settings.max_unique_key_messages if request.is_unique_key else request.max_num
-        records = self._store.query(
+        found = self._store.query(
             request.topic, request.key, limit, request.begin_timestamp, request.end_timestamp
         )
+        # The index knows hashes only: a key can be made to find messages of a topic that is not the caller's.
+        records = [record for record in found if decode_record(record).topic == request.topic]
         statistics = self._store.statistics()
         if not records:
             raise Refused(
