@@ -5,8 +5,10 @@ The content before the last change stays beside it as `<file>.bak`.
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 class DurableFile:
@@ -35,7 +37,7 @@ class DurableFile:
         """Returns when the content would survive a loss of power."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".new")
-        with fresh.open("wb") as file:
+        with self._open(fresh) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -47,6 +49,16 @@ class DurableFile:
         finally:
             os.close(directory)
 
+    def _open(self, fresh: Path) -> BinaryIO:
+        """With the mode of the file that it replaces: what only its owner could read stays like that."""
+        try:
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+        except FileNotFoundError:
+            return fresh.open("wb")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.fchmod(descriptor, mode)
+        return os.fdopen(descriptor, "wb")
+
     def _keep_backup(self) -> None:
         """The file itself stays in place all the time: there is no moment without it."""
         former = self.path.with_name(self.path.name + ".old")
@@ -56,5 +68,5 @@ class DurableFile:
         except FileNotFoundError:
             return
         except OSError:  # a file system without hard links
-            shutil.copyfile(self.path, former)
+            shutil.copy(self.path, former)
         former.replace(self.backup_path)

@@ -1,3 +1,4 @@
+import stat
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ async def test_a_file_with_a_byte_order_mark_keeps_it(tmp_path: Path) -> None:
     await file.save({"maxMessageSize": "2"})
     await file.close()
     assert path.read_bytes() == b"\xef\xbb\xbfmaxMessageSize=2\n"
+
+
+async def test_a_file_that_only_its_owner_may_read_stays_like_that(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text('initAuthenticationUser={"username":"admin","password":"secret"}\n')
+    path.chmod(0o600)
+    file = SettingsFile(path)
+    await file.save({"a": "1"})
+    await file.close()
+    for name in ("broker.conf", "broker.conf.bak"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
 
 
 async def test_an_edit_by_hand_since_the_last_change_is_kept(tmp_path: Path) -> None:
