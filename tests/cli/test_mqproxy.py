@@ -32,6 +32,7 @@ def test_settings_come_from_the_json_file_and_the_command_line(tmp_path: Path) -
         ("[]", "a JSON object"),
         ("{", "a JSON object"),
         ('{"grpcServerPort": "many"}', "grpcServerPort=many: expected a whole number"),
+        ('{"namesrvAddr": "a:1", "enableACL": true}', "enableACL=true: expected false"),
         ('{"grpcServerPort": 1}', "namesrvAddr=: expected host:port of a name server"),
     ],
 )

@@ -135,6 +135,9 @@ longPollingReserveTimeInMillis=100
 }
 
 _REFUSED = {
+    "access control 1.0 ends at brokers; denyByDefault turns on that of the gRPC front": """
+enableACL=false
+""",
     "name servers are given by namesrvAddr": """
 namesrvDomain=
 namesrvDomainSubgroup=
