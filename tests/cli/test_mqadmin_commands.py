@@ -267,7 +267,7 @@ WRITES: list[tuple[list[str], str]] = [
     ),
     (
         ["updateTopic", "-b", "{broker}", "-t", "made2", "-o", "true", "-a", "+message.type=NORMAL"],
-        r"set broker order",
+        r"set broker order.*\nTopicConfig \[attributes=.*\+message\.type.*NORMAL",
     ),
     (["updateTopicPerm", *ON, "-t", "made", "-p", "4"], r"update topic perm from 6 to 4 in 127.* success\."),
     (["updateTopicPerm", "-b", "broker-a", "-t", "made", "-p", "6"], r"from 4 to 6"),

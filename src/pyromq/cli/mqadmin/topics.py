@@ -177,8 +177,15 @@ async def update_topic(
     if order:
         conf = await _fix_order(cluster, topic, write_queues, broker, cluster_name)
         lines.append(f"set {'broker' if broker else 'cluster'} orderConf. isOrder=true, orderConf=[{conf}]")
-    lines.append(_described(wanted))
-    out.show(Report.of(Lines(lines, {"addresses": addresses, "topicConfig": wanted})))
+    asked = msgspec.structs.replace(wanted, attributes=_signed(attributes))
+    lines.append(_described(asked))
+    out.show(Report.of(Lines(lines, {"addresses": addresses, "topicConfig": asked})))
+
+
+def _signed(attributes: str | None) -> dict[str, str]:
+    """java: a change of attributes is shown with the signs on their names"""
+    parts = (part.strip().partition("=") for part in (attributes or "").split(",") if part.strip())
+    return {name: value for name, _, value in parts}
 
 
 async def _fix_order(
