@@ -9,7 +9,7 @@
           40     8  ours: log offset before which log, queues and index are all flushed
           48     8  ours: queues that had files then
           56     8  ours: units in them, counted from offset 0
-          64     8  ours: all the other numbers combined by exclusive or, and a constant
+          64     8  ours: CRC-32 of all the other numbers, combined with a constant by exclusive or
 
 java: the file has 4,096 bytes, of which Apache's broker reads and writes the first five numbers. Ours
 count only if the last one matches, which it no longer does once another program has written the file.
@@ -17,15 +17,15 @@ count only if the last one matches, which it no longer does once another program
 
 import struct
 from dataclasses import astuple, dataclass
-from functools import reduce
-from operator import xor
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from pyromq.store.filesystem import Files
 
 FILE_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">8qQ")
+_SEALED: Final = struct.Struct(">8q")
 _SEAL: Final = 0x5079726F4D510001
 _MARGIN_MS: Final = 3000
 _LATEST_MS: Final = 1 << 43
@@ -53,7 +53,8 @@ class Checkpoint:
 
 
 def _seal_of(numbers: tuple[int, ...]) -> int:
-    return reduce(xor, numbers, _SEAL) & 0xFFFFFFFFFFFFFFFF
+    # java: two of the times are often equal, and change to the same later one.
+    return _SEAL ^ crc32(_SEALED.pack(*numbers))
 
 
 def write_checkpoint(files: Files, path: Path, checkpoint: Checkpoint) -> None:

@@ -75,6 +75,16 @@ def test_a_checkpoint_is_read_back_and_foreign_writes_void_our_part(tmp_path: Pa
     assert read_checkpoint(files, path) == Checkpoint(10_001, 9_000, 8_000, 7, 6)
 
 
+def test_two_equal_times_that_another_broker_sets_to_a_later_one_void_our_part_of_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    files, path = Files(), tmp_path / "checkpoint"
+    write_checkpoint(files, path, Checkpoint(9_000, 9_000, 8_000, 7, 6, 5, 4, 3))
+    with path.open("r+b") as stream:
+        stream.write(2 * (10_001).to_bytes(8, "big"))
+    assert read_checkpoint(files, path) == Checkpoint(10_001, 10_001, 8_000, 7, 6)
+
+
 def test_names_are_apaches() -> None:
     assert offset_name(1_073_741_824) == "00000000001073741824"
     assert parse_offset_name("00000000001073741824") == 1_073_741_824
