@@ -13,6 +13,7 @@ from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore
 
 _NAMED = 5
+_CLEANUP = "cleanup.policy"
 
 
 def table_remarks(
@@ -26,6 +27,14 @@ def table_remarks(
         remarks.append(
             f"topics.json lacks {_some(lost)}, but the store has messages of these topics:"
             " restore the table, or create the topics again with as many queues as before"
+        )
+    compacted = [
+        name for name, topic in topics.all().items() if topic.attributes.get(_CLEANUP) == "COMPACTION"
+    ]
+    if compacted:
+        remarks.append(
+            f"compacted topics are not supported: messages of {_some(compacted)} expire like all others, and"
+            " those that are only under compaction/ are not read"
         )
     users = [group for group in groups.all() if group not in names.SYSTEM_GROUPS]
     offsets = next((file for file in files if file.path.name == "consumerOffset.json"), None)

@@ -19,6 +19,8 @@ class StorePaths:
         self.root = root
         self.commit_log = log_directory or root / "commitlog"
         self.consume_queues = root / "consumequeue"
+        self.batch_queues = root / "batchconsumequeue"
+        """java: queues whose units are whole batches; we have none."""
         self.index = root / "index"
         self.config = root / "config"
         self.topics = self.config / "topics.json"

@@ -38,6 +38,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.protocol.names import LMQ_PREFIX
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, is_time, write_checkpoint
 from pyromq.store.deletions import Deletions
@@ -115,7 +116,11 @@ class Recovery:
         self.report = RecoveryReport(was_clean)
 
     def load_log(self) -> None:
-        """Step 2. Raises StoreError if a log file has a wrong size or name; then nothing has changed."""
+        """Step 2. Raises StoreError if a log file has a wrong size or name; then nothing has changed.
+
+        Likewise if Apache's broker left queues of batches.
+        """
+        self._queues.refuse_queues_of_batches()
         self.report.remarks += self._log.segments.load(repair=True)
         self._numbering.log_start = self._log.start_offset
 
@@ -152,7 +157,7 @@ class Recovery:
         loaded, remarks = self._queues.load()
         self.report.remarks += remarks
         for queue, starts in loaded:
-            if self._remove_if_deleted(queue, starts):
+            if self._remove_if_deleted(queue, starts) or self._leave_if_light(queue, starts):
                 continue
             damage = self._queues.find_damage(queue, starts)
             if damage is None:
@@ -183,6 +188,20 @@ class Recovery:
                 f"consumequeue/{queue.topic}/{queue.queue_id}: its topic was deleted: removed"
             )
         self._queues.discard(queue)
+        return True
+
+    def _leave_if_light(self, queue: ConsumeQueue, starts: list[int]) -> bool:
+        """Leave a light message queue of Apache's broker: its units point to messages of other topics."""
+        last = self._queues.last_unit(queue, starts) if queue.topic.startswith(LMQ_PREFIX) else None
+        found = None
+        with suppress(RemoteProtocolError):
+            found = self._log.outline(last[1]) if last is not None else None
+        if found is None or found[1] is None or found[1].topic == queue.topic:
+            return False
+        self._queues.discard(queue)
+        self.report.remarks.append(
+            f"consumequeue/{queue.topic}/{queue.queue_id} is a light message queue: ignored"
+        )
         return True
 
     def _start_over(self, queue: ConsumeQueue, log_offset: int) -> None:

@@ -49,3 +49,10 @@ async def test_damage_that_a_backup_made_good_is_told(tmp_path: Path) -> None:
         file.load(dict[str, object])
         (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [file])
         assert "topics.json.bak was loaded instead" in remark
+
+
+async def test_compacted_topics_of_apaches_broker_are_told(tmp_path: Path) -> None:
+    with broker_parts(tmp_path) as parts:
+        parts.add_topic("Prices", attributes={"cleanup.policy": "COMPACTION"})
+        (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [])
+        assert "messages of Prices expire like all others" in remark

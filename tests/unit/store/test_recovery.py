@@ -417,6 +417,48 @@ def test_a_wrong_size_in_the_middle_of_the_log_stops_the_start(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("crash", [False, True])
+def test_queues_of_batches_that_apaches_broker_left_stop_the_start(tmp_path: Path, crash: bool) -> None:
+    fill(tmp_path, crash=crash)
+    left = tmp_path / "batchconsumequeue" / "Batches" / "0"
+    left.mkdir(parents=True)
+    reopen(tmp_path).close() if not crash else reopen(tmp_path).abandon()
+    (left / f"{0:020d}").write_bytes(bytes(46))
+    before = files_of(tmp_path)
+    with pytest.raises(StoreError, match="Batches has queues of batches"):
+        reopen(tmp_path)
+    assert files_of(tmp_path) == before
+
+
+def files_of(root: Path) -> dict[Path, bytes]:
+    return {
+        path: path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name not in ("abort", "lock")
+    } | {root / "abort": bytes((root / "abort").exists())}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_light_message_queue_of_apaches_broker_stays_as_it_is(tmp_path: Path, crash: bool) -> None:
+    fill(tmp_path, crash=crash)
+    light = tmp_path / "consumequeue" / "%LMQ%device" / "0" / f"{0:020d}"
+    light.parent.mkdir(parents=True)
+    light.write_bytes((tmp_path / "consumequeue" / TOPIC / "0" / light.name).read_bytes())
+    units = light.read_bytes()
+    with reopen(tmp_path) as store:
+        assert any("%LMQ%device/0 is a light message queue" in each for each in store.recovery.remarks)
+        assert not store.recovery.queues_rebuilt
+        check(store)
+    assert light.read_bytes() == units
+
+
+def test_messages_of_our_own_in_a_topic_named_like_a_light_queue_stay_readable(tmp_path: Path) -> None:
+    with reopen(tmp_path) as store:
+        append(store, b"ours", topic="%LMQ%device")
+    with reopen(tmp_path) as store:
+        assert bodies_of(store, "%LMQ%device") == [b"ours"]
+
+
+@pytest.mark.parametrize("crash", [False, True])
 def test_a_log_file_cut_off_before_the_checkpoint_ends_the_log_there(tmp_path: Path, crash: bool) -> None:
     fill(tmp_path, crash=crash)
     for path in (tmp_path / "commitlog").iterdir():

@@ -76,6 +76,21 @@ class Queues:
 
     # Loading
 
+    def refuse_queues_of_batches(self) -> None:
+        """Raises StoreError if Apache's broker left such queues.
+
+        Their messages would be missing, and new ones would get the same offsets.
+        """
+        root = self._paths.batch_queues
+        for topic in self._files.names(root)[1]:
+            for queue in self._files.names(root / topic)[1]:
+                if self._files.names(root / topic / queue)[0]:
+                    raise StoreError(
+                        f"{root / topic} has queues of batches (queue.type=BatchCQ), which are not supported:"
+                        " consume and delete the topic with Apache's broker, or move this directory away to"
+                        " start without its messages"
+                    )
+
     def load(self) -> tuple[list[tuple[ConsumeQueue, list[int]]], list[str]]:
         """Every queue with the start positions of its files, and remarks about ignored files."""
         loaded = []
