@@ -82,6 +82,9 @@ class EpochMasterLink(MasterLink):
                 f"this replica's log and that of its master have no epoch in common ({_told(ours)};"
                 f" {_told(theirs)}): to copy the master's log again, stop this broker and move its store away"
             )
+        if agreed < store.log_start:
+            # A log that goes on in the middle of a file begins with no record: nobody could copy it.
+            agreed = 0
         cut = store.begin_cut(agreed)
         if (wait := cut.next()) is None:
             self._aligned()
