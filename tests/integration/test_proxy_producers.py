@@ -20,6 +20,7 @@ from tests.support.front import (
     user,
 )
 
+from pyromq.protocol.bodies.groups import GroupRetryPolicy, GroupRetryPolicyType
 from pyromq.proxy.messages import message
 
 RESOLUTIONS = {"commit": 1, "rollback": 2}
@@ -102,6 +103,16 @@ async def test_the_settings_of_a_consumer_have_the_retries_of_its_group(
     assert (delays[:4], delays[-1], len(delays)) == ([1, 5, 10, 30], 7200, 18)
     assert (answer.subscription.fifo, answer.subscription.receive_batch_size) == (True, 32)
     assert answer.subscription.long_polling_timeout.seconds == 20
+
+
+async def test_a_group_whose_retries_wait_ever_longer_need_not_say_how_long(
+    running: SharedFront, producer: FrontUser
+) -> None:
+    growing = GroupRetryPolicy(type=GroupRetryPolicyType.EXPONENTIAL)
+    await running.create_group("GrowingGroup", group_retry_policy=growing)
+    answer = await producer.subscribe("GrowingGroup", "AnyTopic")
+    backoff = answer.backoff_policy.exponential_backoff
+    assert (backoff.initial.seconds, backoff.max.seconds, backoff.multiplier) == (5, 7200, 2)
 
 
 @pytest.mark.parametrize("group", ["", "CID_RMQ_SYS_X", "a b"])

@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from pyromq.protocol.bodies.groups import CustomizedRetryPolicy, GroupRetryPolicyType, SubscriptionGroupConfig
+from pyromq.protocol.bodies.groups import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    GroupRetryPolicyType,
+    SubscriptionGroupConfig,
+)
 from pyromq.proxy.messages import message
 from pyromq.proxy.settings import ProxySettings
 
@@ -42,8 +47,8 @@ def _copy(sent: Any) -> Any:
 def _policy_of(group: SubscriptionGroupConfig) -> Any:
     policy = _RetryPolicy(max_attempts=group.retry_max_times + 1)
     retries = group.group_retry_policy
-    if retries.type == GroupRetryPolicyType.EXPONENTIAL and retries.exponential_retry_policy is not None:
-        growing = retries.exponential_retry_policy
+    if retries.type == GroupRetryPolicyType.EXPONENTIAL:
+        growing = retries.exponential_retry_policy or ExponentialRetryPolicy()
         policy.exponential_backoff.initial.FromMilliseconds(growing.initial)
         policy.exponential_backoff.max.FromMilliseconds(growing.max)
         policy.exponential_backoff.multiplier = growing.multiplier
