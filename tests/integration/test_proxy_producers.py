@@ -115,6 +115,17 @@ async def test_a_group_whose_retries_wait_ever_longer_need_not_say_how_long(
     assert (backoff.initial.seconds, backoff.max.seconds, backoff.multiplier) == (5, 7200, 2)
 
 
+@pytest.mark.parametrize("kind", ["LITE_PUSH_CONSUMER", "LITE_SIMPLE_CONSUMER"])
+async def test_a_consumer_of_lite_topics_is_not_served_as_an_ordinary_one(
+    producer: FrontUser, kind: str
+) -> None:
+    settings = Settings(client_type=CLIENT_TYPES[kind])
+    settings.subscription.group.name = "LiteGroup"
+    with pytest.raises(grpc.aio.AioRpcError, match="lite topics are not supported") as caught:
+        await producer.open_stream(settings)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
 @pytest.mark.parametrize("group", ["", "CID_RMQ_SYS_X", "a b"])
 async def test_a_stream_with_wrong_settings_ends(producer: FrontUser, group: str) -> None:
     settings = Settings(client_type=CLIENT_TYPES["SIMPLE_CONSUMER"])

@@ -27,7 +27,6 @@ _SETTINGS_WAIT_S = 3.0
 _LANGUAGES = {each.name: each for each in Language}
 _CLIENT_TYPES = enum_values("ClientType")
 PUSH_CONSUMER, SIMPLE_CONSUMER = _CLIENT_TYPES["PUSH_CONSUMER"], _CLIENT_TYPES["SIMPLE_CONSUMER"]
-PUSH_CONSUMERS = frozenset((PUSH_CONSUMER, _CLIENT_TYPES["LITE_PUSH_CONSUMER"]))
 
 
 def client_id_of(call: Call) -> str:
@@ -62,7 +61,7 @@ class FrontClient:
 
     @property
     def is_push_consumer(self) -> bool:
-        return self.settings.client_type in PUSH_CONSUMERS
+        return bool(self.settings.client_type == PUSH_CONSUMER)
 
     @property
     def is_fifo(self) -> bool:

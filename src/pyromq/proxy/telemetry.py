@@ -19,7 +19,9 @@ _log = logging.getLogger(__name__)
 
 _HeartbeatResponse = message("HeartbeatResponse")
 _NotifyClientTerminationResponse = message("NotifyClientTerminationResponse")
-_UNKNOWN_TYPE = enum_values("ClientType")["CLIENT_TYPE_UNSPECIFIED"]
+_CLIENT_TYPES = enum_values("ClientType")
+_UNKNOWN_TYPE = _CLIENT_TYPES["CLIENT_TYPE_UNSPECIFIED"]
+_LITE_CONSUMERS = frozenset((_CLIENT_TYPES["LITE_PUSH_CONSUMER"], _CLIENT_TYPES["LITE_SIMPLE_CONSUMER"]))
 
 
 class Telemetry:
@@ -48,6 +50,9 @@ class Telemetry:
                 client.stream = None
 
     async def _settle(self, call: Call, sent: Any) -> FrontClient:
+        if sent.client_type in _LITE_CONSUMERS:
+            # Served as an ordinary consumer it would take messages that are not for it.
+            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, "lite topics are not supported here")
         kind = sent.WhichOneof("pub_sub")
         if kind == "publishing":
             for each in sent.publishing.topics:
