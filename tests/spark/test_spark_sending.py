@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from tests.support.scripted_broker import ScriptedBroker
@@ -11,6 +12,9 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import decode_properties
 from pyromq.spark.options import write_options
 from pyromq.spark.writer import Written, write_rows
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Topics
 
 
 def batch(rows: int, body_bytes: int) -> pa.RecordBatch:
@@ -85,3 +89,10 @@ async def test_keys_choose_queues_and_the_rest_is_spread_evenly() -> None:
         for sent in broker.sent:
             by_queue[sent.queue_id] += len(decode_batch(bytes(sent.body)))
         assert by_queue == dict.fromkeys(range(4), 100)
+
+
+def test_rows_with_keys_create_a_topic_on_every_broker_they_go_to(topics_of_two: "Topics") -> None:
+    given = {"namesrv": topics_of_two.running.namesrv, "topic": "Made", "fetchOffset.numRetries": "0"}
+    written = write_rows(iter([batch(300, 10)]), write_options(given | {"batchBytes": "1k"}), "query:1:0")
+    assert written.messages == 300
+    assert topics_of_two.reach("Made") == 300

@@ -26,7 +26,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.remoting.blocking_link import Data, Link
-from pyromq.spark.cluster import Cluster, is_passing
+from pyromq.spark.cluster import BrokerAway, Cluster, is_passing
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
 
@@ -77,6 +77,8 @@ class Sender:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._turn = first
         self._queues: dict[str, list[Queue]] = {}
+        self._new: set[str] = set()
+        """Topics that our messages create, on one broker after the other."""
         self._links: dict[str, Link] = {}
         self._waiting: dict[tuple[str, int], SendBatch] = {}
         """In flight, by address and number of the request."""
@@ -107,6 +109,7 @@ class Sender:
                 queues = [q._replace(topic=topic) for q in template if q.queue_id < DEFAULT_QUEUES]
                 if not queues:
                     raise
+                self._new.add(topic)
             if not queues:
                 raise BadMessage(f"no queue of topic {topic} can be written to")
             self._queues[topic] = queues
@@ -184,7 +187,10 @@ class Sender:
     def _address(self, queue: Queue) -> str:
         try:
             return self._cluster.address(queue)
-        except NoRoute:
+        except (NoRoute, BrokerAway):
+            if queue.topic not in self._new:
+                raise
+            # Its broker has not got a message yet, and will have the topic when it gets one.
             return self._cluster.address(queue._replace(topic=AUTO_CREATE_TOPIC))
 
     def _request(self, batch: SendBatch, queue: Queue) -> SendMessageV2:
