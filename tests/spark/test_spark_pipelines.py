@@ -138,6 +138,23 @@ def test_a_history_has_neither_gap_nor_double(spark: SparkSession, topics: "Topi
         history(spark, topics.options("Orders", tags="a"), lake)
 
 
+def test_a_replay_keeps_the_queues_of_several_brokers(
+    spark: SparkSession, topics_of_two: "Topics", tmp_path: Path
+) -> None:
+    topics, lake = topics_of_two, str(tmp_path / "lake")
+    for broker in (0, 1):
+        for topic in ("Orders", "Again"):
+            topics.create(topic, queues=2, broker=broker)
+        topics.fill("Orders", 1, numbers(10 * broker, 10 * broker + 10), broker=broker)
+    archive(spark, topics.options("Orders"), lake)
+    target = topics.options() | {"topic": "Again"}
+    assert replay(spark, lake, target, keeps_queues=True).rows_out == 20
+    rows = spark.read.format("rocketmq").options(**topics.options("Again")).load().collect()
+    found = {(row.brokerName, row.queueId, int(row.value)) for row in rows}
+    expected = {("broker-a", 1, number) for number in range(10)}
+    assert found == expected | {("broker-b", 1, number) for number in range(10, 20)}
+
+
 def test_a_replay_sends_what_was_chosen_oldest_first_and_goes_on(
     spark: SparkSession, topics: "Topics", tmp_path: Path
 ) -> None:

@@ -20,7 +20,11 @@ from pyromq.apps.pipelines.job import SETTINGS, Job, job_options
     help="Only messages that match this SQL condition: tags = 'Paid'.",
 )
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Send at most N messages per second.")
-@click.option("--keep-queues", is_flag=True, help="Send each message to the queue with the same number.")
+@click.option(
+    "--keep-queues",
+    is_flag=True,
+    help="Send each message to the queue with the same number, on the same broker if it is here.",
+)
 @click.option(
     "--checkpoint", metavar="DIR", help="The directory that records what was sent; the next run continues."
 )

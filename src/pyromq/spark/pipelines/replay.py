@@ -15,12 +15,15 @@ from pyspark.sql import functions as fn
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import ConfigError
+from pyromq.protocol.requests.routes import GetClusterInfo
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.options import write_options
 from pyromq.spark.pipelines.lake import read_lake
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 ORDER = ("timestamp", "topic", "brokerName", "queueId", "offset")
 WRITTEN = ("value", "key", "tags", "properties", "topic")
@@ -44,7 +47,8 @@ def replay(
 ) -> Tally:
     """Send the archived messages for which `where` holds to the option `topic`, or each to its own topic.
 
-    `keeps_queues`: to the queue with the number it had; the topic must have that many.
+    `keeps_queues`: to the queue with the number it had, on its broker if one of that name is here; the topic
+    must have that many.
     """
     chosen = read_lake(spark, lake).where(where)
     what = in_words(lake, options, where, keeps_queues=keeps_queues)
@@ -52,7 +56,9 @@ def replay(
     done = journal.last_batch if journal is not None else -1
     name = journal.name if journal is not None else uuid.uuid4().hex
     sizes = chosen.where(f"batch > {done}").groupBy("batch").count().orderBy("batch").collect()
-    columns = (*WRITTEN, "queueId") if keeps_queues else WRITTEN
+    columns: list[str | Column] = [*WRITTEN]
+    if keeps_queues:
+        columns += ["queueId", _broker(options)]
     tally = Tally(expected=sum(size["count"] for size in sizes))
     for batch, rows in sizes:
         # One task, because only one keeps the order; it is the sorting that is work, and that is shared.
@@ -67,6 +73,17 @@ def replay(
         show({"replay": tally})
     show({"replay": tally})
     return tally
+
+
+def _broker(options: Mapping[str, str]) -> "Column":
+    """The broker that a message was on; null if there is none of its name: then the number has to do."""
+    cluster = Cluster(write_options(options).access)
+    try:
+        known = cluster.ask_name_server(GetClusterInfo()).body.broker_addr_table
+    finally:
+        cluster.close()
+    name = fn.col("brokerName")
+    return fn.when(name.isin(list(known)), name).alias("brokerName")
 
 
 def in_words(
