@@ -174,6 +174,13 @@ def test_columns_that_cannot_be_written_are_named(columns: dict[str, str], named
         check_columns(columns, "Orders")
 
 
+def test_a_key_that_is_null_does_not_take_the_others_along() -> None:
+    keys = pa.array([["a", None, "b"], [None], None], pa.list_(pa.string()))
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"x"] * 3, pa.binary()), "keys": keys})
+    texts = OutgoingMessages(batch, Ids("x")).properties.to_pylist()
+    assert [decode_properties(text).get("KEYS") for text in texts] == ["a b", None, None]
+
+
 def test_sharding_keys_go_where_java_sends_them() -> None:
     # The hash of the second one is the number without an absolute value.
     found = shards(pa.array(["abc", "polygenelubricants"]), 7)

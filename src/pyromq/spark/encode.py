@@ -165,7 +165,7 @@ class OutgoingMessages:
         """The properties that have a column of their own, in the order in which they are written."""
         keys = self.column("key")
         if (several := self.column("keys")) is not None:
-            keys = pc.binary_join(several, KEY_SEPARATOR)
+            keys = pc.binary_join(_without_nulls(several), KEY_SEPARATOR)
         found = [(KEYS, keys), (TAGS, self.column("tags")), (SHARDING_KEY, self.column("shardingKey"))]
         found.append((DELAY, self.column("delayLevel")))
         if (moment := self.column("deliverTimestamp")) is not None:
@@ -254,6 +254,16 @@ class OutgoingMessages:
             return np.zeros(self.count, np.bool_)
         mask: NDArray[np.bool_] = np.asarray(pc.is_valid(column))
         return mask
+
+
+def _without_nulls(lists: pa.ListArray) -> pa.ListArray:
+    """Arrow joins a list that has a null to null."""
+    if not lists.values.null_count:
+        return lists
+    kept = [
+        None if each is None else [text for text in each if text is not None] for each in lists.to_pylist()
+    ]
+    return pa.array(kept, lists.type)
 
 
 def _as_text(name: str, values: pa.Array) -> pa.StringArray:
