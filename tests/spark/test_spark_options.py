@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from pyromq.errors import ConfigError
 from pyromq.security.signature import Credentials
+from pyromq.spark.ddl import parse_type
 from pyromq.spark.option_kinds import Position
 from pyromq.spark.options import (
     ALIASES,
@@ -22,7 +24,7 @@ from pyromq.spark.options import (
     write_options,
 )
 from pyromq.spark.queues import Queue
-from pyromq.spark.schema import default_ddl
+from pyromq.spark.schema import check_schema, default_ddl
 from pyromq.spark.tables import table_schema
 
 BASE = {"namesrv": "127.0.0.1:9876", "subscribe": "Orders"}
@@ -227,6 +229,10 @@ WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
     (False, {"timeZone": "UTC"}, "valueFormat=json with it"),
     (False, {"namesrv": ""}, "namesrv"),
     (False, {"namesrv": "nowhere"}, "nowhere"),
+    (False, {"namesrv": "http://127.0.0.1:9876"}, "namesrv=.*is not an address"),
+    (False, {"namesrv": "127.0.0.1:99999"}, "namesrv=.*is not an address"),
+    (False, {"valueSubject": "orders-value"}, "valueSubject=.*schemaRegistry with it"),
+    (False, {"schemaRegistryAuth": "me:secret"}, "schemaRegistryAuth=.*schemaRegistry with it"),
     (False, {"subscribePattern": "x"}, "exactly one"),
     (False, {"subscribe": " , "}, "topics separated"),
     (False, {"subscribe": "Or ders"}, "illegal characters"),
@@ -237,6 +243,9 @@ WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
     (False, {"startingOffsets": '{"Orders": {"broker-a:0": "1"}}'}, "whole number"),
     (False, {"startingOffsets": '{"Orders": {"broker-a:0": -3}}'}, "startingOffsets"),
     (False, {"startingOffsets": "{"}, "startingOffsets"),
+    (False, {"startingOffsets": '{"Orders": 5}'}, "each topic needs its queues"),
+    (False, {"startingOffsets": '{"Orders": {"broker-a:0": 9223372036854775808}}'}, "is more than"),
+    (False, {"startingTimestamp": "9223372036854775808"}, "startingTimestamp=.*is more than"),
     (False, {"endingOffsets": "earliest"}, "latest or JSON"),
     (False, {"endingOffsets": '{"Orders": {"broker-a:0": -2}}'}, "endingOffsets"),
     (False, {"startingTimestamp": "yesterday"}, "startingTimestamp"),
@@ -261,6 +270,8 @@ WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
     (False, {"valueFormat": "xml"}, "valueFormat"),
     (False, {"valueSchema": "id int"}, "valueFormat=json"),
     (False, {"assign": "{}", "subscribe": ""}, "assign"),
+    (False, {"assign": '{"Orders": [0, 1]}', "subscribe": ""}, "0 is not a queue"),
+    (False, {"assign": '{"Orders": 0}', "subscribe": ""}, "each topic needs its queues"),
     (False, {"topic": "Orders"}, "for writing"),
     (False, {"subscribe": "", "subscribePattern": "("}, "regular expression"),
 ]
@@ -279,11 +290,28 @@ def test_wrong_options_for_reading_are_named(streaming: bool, given: dict[str, s
         ({"valueFormat": "json", "valueSchema": "id biggint"}, "valueSchema=.*biggint"),
         ({"valueFormat": "avro", "valueSchema": "{}"}, "valueSchema="),
         ({"valueFormat": "protobuf"}, "the text of a .proto file"),
+        ({"valueFormat": "protobuf", "valueSchema": "message"}, "valueSchema=message: expected the text"),
+        ({"valueFormat": "protobuf", "valueSchema": "message1"}, "valueSchema=message1: expected the text"),
     ],
 )
 def test_wrong_schemas_of_values_are_named(given: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         default_ddl(read(False, **given))
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "named"),
+    [
+        ("value string", {"valueFormat": "json", "valueSchema": "id int"}, "schema=value string: expected"),
+        ("value map<string,int>", {"valueFormat": "json", "valueSchema": "id int"}, "value struct"),
+        ("offset bigint, offset bigint", {}, "schema=offset: expected each column once"),
+    ],
+)
+def test_columns_that_no_reader_can_give_are_named(columns: str, given: dict[str, str], named: str) -> None:
+    schema = parse_type(f"struct<{columns}>")
+    assert isinstance(schema, StructType)
+    with pytest.raises(ConfigError, match=named):
+        check_schema(schema, read(False, **given))
 
 
 def test_options_for_a_whole_job_are_split_between_its_readers_and_its_writers() -> None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pyromq.config.kinds import BadValue, Kind, quantity
-from pyromq.errors import BadExpression
+from pyromq.errors import BadExpression, ConnectFailed
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.protocol.names import group_problem, topic_problem
+from pyromq.remoting.addresses import parse_address
 from pyromq.spark.from_json.times import zone_of
 from pyromq.spark.from_json.unfit import Unfit
-from pyromq.spark.queues import Queue, parse_assignment, parse_numbers
+from pyromq.spark.queues import LARGEST, Queue, parse_assignment, parse_numbers
 
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for the two ends of a queue, allowed inside JSON offsets."""
@@ -29,10 +30,18 @@ class Position:
 def _addresses(text: str) -> tuple[str, ...]:
     addresses = tuple(filter(None, (part.strip() for part in re.split("[;,]", text))))
     for address in addresses:
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdecimal():
-            raise BadValue(f"{address!r} is not an address")
+        try:
+            parse_address(address)
+        except ConnectFailed as problem:
+            raise BadValue(problem) from None
     return addresses
+
+
+def _count(text: str) -> int:
+    number = int(text.replace("_", ""))
+    if number > LARGEST:
+        raise BadValue(f"it is more than {LARGEST}")
+    return number
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -125,7 +134,7 @@ _TIMES = {
 Addresses = Annotated[
     tuple[str, ...], Kind("addresses of name servers like 127.0.0.1:9876", _addresses, ";".join)
 ]
-Count = Annotated[int, Kind("a whole number", lambda text: int(text.replace("_", "")))]
+Count = Annotated[int, Kind("a whole number", _count)]
 Size = Annotated[int, quantity("a number of bytes", " (like 1048576 or 1m)", _SIZES)]
 Duration = Annotated[int, quantity("a time", " (like 500ms, 30s or 15m)", _TIMES | {"": 1})]
 Topic = Annotated[str, Kind("a topic name", _without_problem(topic_problem))]

@@ -187,6 +187,10 @@ class ReadOptions(_EitherWay):
         if self.schema_registry is not None and self.value_format not in ("avro", "protobuf"):
             expected = "valueFormat=avro or valueFormat=protobuf with it"
             raise ConfigError("schemaRegistry", self.schema_registry, expected)
+        if self.value_subject is not None and self.schema_registry is None:
+            raise ConfigError("valueSubject", self.value_subject, "schemaRegistry with it")
+        if self.schema_registry_auth is not None and self.schema_registry is None:
+            raise ConfigError("schemaRegistryAuth", HIDDEN, "schemaRegistry with it")
         settings = self.settings_by_key()
         chosen = ("assign", "subscribe", "subscribePattern", "path")
         given = [key for key in chosen if self.value_of(settings[key]) is not None]
@@ -234,7 +238,7 @@ def _at_time(for_all: int | None, by_queue: Mapping[Queue, int] | None) -> Posit
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions(_EitherWay):
     path: Topic | None = setting(None, "The topic given as `save(\"Orders\")`; the same as `topic`.")
-    topic: Topic | None = setting(None, "The topic to write to, unless rows have a column `topic`. A view or table that reads one topic writes to it.")
+    topic: Topic | None = setting(None, "The topic to write to; it goes before a column `topic`. A view or table that reads one topic writes to it.")
     mode: Literal["atLeastOnce", "transactional"] = setting("atLeastOnce", "`transactional` sends half messages and commits them with the micro-batch: a stream writes each row exactly once. It needs more requests, and no row may be delayed.")
     queue_by: Literal["key", "none"] = setting("key", "What chooses the queue of a row that has neither `queueId` nor `shardingKey`. `key`: rows of one key go to one queue, in their order; rows without a key, and all rows with `none`, are spread evenly.")
     journal: str | None = setting(None, "Where a transactional stream keeps which batches are committed; by default, in the directory of the option `checkpointLocation`.")

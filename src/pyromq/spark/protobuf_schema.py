@@ -71,7 +71,7 @@ def _compiled(text: str, references: Texts) -> bytes:
                 raise RemoteProtocolError(f"{name!r} is not the name of a .proto file")
             if _BASE64.fullmatch(content):
                 # Confluent's Python client registers a descriptor, and some registries give it back.
-                ready.file.add().ParseFromString(base64.b64decode(content))
+                ready.file.append(_descriptor(content))
                 ready.file[-1].name = name
                 continue
             path = Path(scratch, name)
@@ -93,6 +93,16 @@ def _compiled(text: str, references: Texts) -> bytes:
             what = done.stderr.strip().replace(f"{scratch}/", "").replace(f"{MAIN}:", "")
             raise ConfigError("valueSchema", text, f"a Protobuf schema ({what})")
         return made.read_bytes()
+
+
+def _descriptor(content: str) -> Any:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    try:
+        return FileDescriptorProto.FromString(base64.b64decode(content))
+    except (ValueError, DecodeError) as problem:
+        raise ConfigError("valueSchema", content, f"the text of a .proto file ({problem})") from None
 
 
 def message_named(file: Any, name: str | None) -> Any:

@@ -6,11 +6,14 @@
 import json
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pyromq.config.kinds import BadValue
 
 V = TypeVar("V")
+
+LARGEST: Final = 2**63 - 1
+"""Brokers know no larger offsets and times."""
 
 
 class Queue(NamedTuple):
@@ -58,9 +61,10 @@ def flatten(nested: Mapping[str, Mapping[str, V]]) -> dict[Queue, V]:
     }
 
 
-def parse_place(topic: str, place: str) -> Queue:
-    broker, colon, queue_id = place.rpartition(":")
-    if not colon or not broker or not queue_id.isdecimal():
+def parse_place(topic: str, place: object) -> Queue:
+    # In JSON for Kafka a number is a place.
+    broker, _, queue_id = str(place).rpartition(":")
+    if not broker or not queue_id.isdecimal():
         raise ValueError(f"{place!r} is not a queue; queues are written as broker:number")
     return Queue(topic, broker, int(queue_id))
 
@@ -69,10 +73,14 @@ def parse_numbers(text: str) -> dict[Queue, int]:
     """A number for each queue, from JSON; raises BadValue."""
     try:
         numbers = flatten(_json_object(text))
-    except (ValueError, AttributeError, TypeError) as problem:
+    except (AttributeError, TypeError):
+        raise BadValue("each topic needs its queues") from None
+    except ValueError as problem:
         raise BadValue(problem) from None
     if not numbers or any(type(number) is not int for number in numbers.values()):
         raise BadValue("a whole number is needed for each queue")
+    if max(numbers.values()) > LARGEST:
+        raise BadValue(f"{max(numbers.values())} is more than {LARGEST}")
     return numbers
 
 
@@ -81,7 +89,9 @@ def parse_assignment(text: str) -> frozenset[Queue]:
         queues = frozenset(
             parse_place(topic, place) for topic, places in _json_object(text).items() for place in places
         )
-    except (ValueError, AttributeError, TypeError) as problem:
+    except (AttributeError, TypeError):
+        raise BadValue("each topic needs its queues") from None
+    except ValueError as problem:
         raise BadValue(problem) from None
     if not queues:
         raise BadValue("at least one queue is needed")

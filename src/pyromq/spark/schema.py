@@ -95,11 +95,16 @@ def default_ddl(options: ReadOptions) -> str:
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
     """Raise ConfigError unless a reader can give these columns."""
+    if doubled := sorted({name for name in schema.names if schema.names.count(name) > 1}):
+        raise ConfigError("schema", ", ".join(doubled), "each column once")
     for field in schema.fields:
         expected = ALL_COLUMNS.get(field.name)
         if expected is None:
             raise ConfigError("schema", field.name, f"one of the columns {', '.join(ALL_COLUMNS)}")
         if field.name == "value":
+            if options.value_format == "json" and not isinstance(field.dataType, StructType):
+                given = f"value {field.dataType.simpleString()}"
+                raise ConfigError("schema", given, "value struct<…> with valueFormat=json")
             if options.value_format in _SCHEMAS:
                 continue
             expected = options.value_format
