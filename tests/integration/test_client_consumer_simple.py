@@ -10,6 +10,7 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_
 import pyromq
 from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.simple import SimpleConsumer
+from pyromq.client.values import Message
 from pyromq.errors import ConfigError, Refused, StateError
 
 SHORT_S = 1.5
@@ -76,6 +77,65 @@ async def test_a_receive_waits_for_the_first_message(cluster: ConsumerCluster) -
         await cluster.send("Orders", 1)
         (message,) = await waiting
         assert message.queue.topic == "Orders"
+
+
+async def test_calls_at_the_same_time_each_wait_for_messages_of_their_own(cluster: ConsumerCluster) -> None:
+    async with simple(cluster) as consumer:
+        calls = [asyncio.create_task(consumer.receive(1, wait_s=TIMEOUT_S)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for number in range(3):
+            await cluster.send("Orders", 1)
+            await asyncio.wait([call for call in calls if not call.done()], return_when="FIRST_COMPLETED")
+            assert sum(call.done() for call in calls) == number + 1
+        found = [message for call in calls for message in await call]
+        assert len({message.message_id for message in found}) == 3
+
+
+async def test_a_call_that_wants_fewer_leaves_the_rest_of_an_older_pop_to_the_next(
+    cluster: ConsumerCluster,
+) -> None:
+    async with simple(cluster) as consumer:
+        await cluster.create_topic("Others")
+        consumer.subscribe("Others")
+        await cluster.send("Orders", 1)
+        await received(consumer, 1)  # a pop of 32 messages of Others still waits
+        producer = await cluster.producer()
+        await producer.send([Message("Others", b"one of eight")] * 8)
+        sizes = []
+        while sum(sizes) < 8:
+            sizes.append(len(await consumer.receive(3, wait_s=TIMEOUT_S)))
+        assert max(sizes) <= 3
+
+
+async def test_a_message_that_lay_in_the_client_is_hidden_anew(cluster: ConsumerCluster) -> None:
+    async with simple(cluster) as consumer:
+        await cluster.create_topic("Others")
+        consumer.subscribe("Others")
+        await cluster.send("Orders", 1)
+        await received(consumer, 1, 2.0)  # a pop of Others, for two seconds, still waits
+        await cluster.send("Others", 1)
+        (message,) = await consumer.receive(wait_s=TIMEOUT_S, invisible_s=300)
+        assert message.topic == "Others"
+        assert message.invisible_until_ms - cluster.clock.now_ms() > 200_000
+        await consumer.ack(message)
+
+
+async def test_a_topic_that_no_broker_has_yet_is_waited_for(cluster: ConsumerCluster) -> None:
+    consumer = SimpleConsumer("billing", cluster.namesrv, start_from="first")
+    consumer.subscribe("Later")
+    async with consumer:
+        assert await consumer.receive(wait_s=0.05) == []
+        waiting = asyncio.create_task(consumer.receive(wait_s=TIMEOUT_S))
+        await cluster.create_topic("Later")
+        await cluster.send("Later", 1)
+        assert [message.topic for message in await waiting] == ["Later"]
+
+
+async def test_a_call_that_waits_ends_with_the_consumer(cluster: ConsumerCluster) -> None:
+    async with simple(cluster) as consumer:
+        waiting = asyncio.create_task(consumer.receive(wait_s=TIMEOUT_S))
+        await asyncio.wait([waiting], timeout=0.2)
+    assert await waiting == []
 
 
 async def test_tags_are_filtered(cluster: ConsumerCluster) -> None:

@@ -22,7 +22,7 @@ from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import MessageQueue, ReceivedMessage
-from pyromq.errors import ConfigError, PyroError, StateError
+from pyromq.errors import ConfigError, NoRoute, PyroError, StateError
 from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 
@@ -30,6 +30,10 @@ _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
 _LEAST_INVISIBLE_S = 0.01
+_LOOK_S = 1.0
+"""How often a call looks for topics that no broker has yet."""
+_ENOUGH = 0.5
+"""A message is hidden anew if less than this part of its invisible time is left when it is handed out."""
 
 
 class SimpleConsumer:
@@ -55,6 +59,10 @@ class SimpleConsumer:
         self._is_closed = False
         self._pops: dict[tuple[str, str], asyncio.Task[list[PoppedMessage]]] = {}
         """Pops that wait at brokers, by topic and broker."""
+        self._found: list[PoppedMessage] = []
+        """What they found and no call has taken."""
+        self._missing: set[str] = set()
+        """Topics that no broker has, as far as is known."""
         if self.settings.otel:
             # Imported late: OpenTelemetry is optional.
             from pyromq.client.spans import ConsumeSpans
@@ -93,6 +101,7 @@ class SimpleConsumer:
             task.cancel()
         await asyncio.gather(*self._pops.values(), return_exceptions=True)
         self._pops.clear()
+        self._found.clear()
         await session.remove_consumer(self._member.group, self._member)
         await session.release()
 
@@ -146,50 +155,82 @@ class SimpleConsumer:
         if not self._subscriptions:
             raise StateError("the consumer has no subscription: subscribe to a topic")
         wait_s = self.settings.wait_s if wait_s is None else wait_s
-        await self._ask(session, max_messages, invisible_s, wait_s)
-        deadline = asyncio.get_running_loop().time() + wait_s + _TIMEOUT_S
-        while self._pops:
-            left_s = deadline - asyncio.get_running_loop().time()
-            done, _ = await asyncio.wait(
-                self._pops.values(), timeout=max(left_s, 0), return_when=asyncio.FIRST_COMPLETED
-            )
-            if not done:
+        now = asyncio.get_running_loop().time
+        until, left_s, must_ask = now() + wait_s, wait_s, True
+        while not (messages := await self._hand_out(session, max_messages, invisible_s)):
+            if self._session is None or left_s <= -_TIMEOUT_S:
                 break
-            if found := self._taken(session, done):
-                return found
-        return []
+            if must_ask and left_s >= 0:
+                await self._ask(session, max_messages, invisible_s, left_s)
+            if self._pops:
+                must_ask = await self._wait(left_s + _TIMEOUT_S)
+            elif must_ask and left_s > 0:
+                await asyncio.sleep(min(left_s, _LOOK_S))  # no broker has the topics yet
+            else:
+                break
+            left_s = until - now()
+        return messages
 
     async def _ask(self, session: Session, limit: int, invisible_s: float, wait_s: float) -> None:
-        """Have a pop wait at every broker of every topic; those of earlier calls may still wait."""
+        """Have a pop wait at every broker of every topic; those of other calls may still wait."""
         for name, subscription in list(self._subscriptions.items()):
-            route = await session.routes.get(name)
+            try:
+                route = await session.routes.get(name)
+            except NoRoute as problem:
+                if name not in self._missing:
+                    _log.warning("waiting for a topic group=%s: %s", self.group, problem)
+                    self._missing.add(name)
+                continue
+            self._missing.discard(name)
+            if self._session is None:
+                return
             brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
             for broker in brokers:
                 if (name, broker) not in self._pops:
                     pop = self._popping.pop(broker, subscription, limit, invisible_s, wait_s)
                     self._pops[name, broker] = asyncio.create_task(pop, name=f"pop of {name} at {broker}")
 
-    def _taken(self, session: Session, done: "set[asyncio.Task[list[PoppedMessage]]]") -> list[PoppedMessage]:
-        """What one of the finished pops found; the others are looked at by the next call."""
+    async def _wait(self, timeout_s: float) -> bool:
+        """Wait for one of the pops, and keep what it found. True: another call has taken that."""
+        done, _ = await asyncio.wait(
+            self._pops.values(), timeout=max(timeout_s, 0), return_when=asyncio.FIRST_COMPLETED
+        )
+        finished = [(key, task) for key, task in self._pops.items() if task in done and not task.cancelled()]
         problem: BaseException | None = None
-        now_ms = session.clock.now_ms()
-        for key, task in list(self._pops.items()):
-            if task not in done:
-                continue
+        for key, task in finished:
             del self._pops[key]
             failure = task.exception()
-            if failure is not None:
+            if failure is None:
+                self._found += task.result()
+            else:
                 problem = failure
-                continue
-            # What lay here for longer than its time is on its way to another member.
-            found = [message for message in task.result() if message.invisible_until_ms > now_ms]
-            if found:
-                return found
-        if problem is not None and not self._pops:
+        if problem is not None and not self._pops and not self._found:
             raise problem
         if isinstance(problem, PyroError):
             _log.warning("a broker did not answer a pop group=%s: %s", self.group, problem)
+        return len(finished) < len(done)
+
+    async def _hand_out(self, session: Session, limit: int, invisible_s: float) -> list[PoppedMessage]:
+        """Messages that were found, by a pop of this call or of another one."""
+        while self._found:
+            taken, self._found = self._found[:limit], self._found[limit:]
+            are_ours = await asyncio.gather(*(self._keep(session, each, invisible_s) for each in taken))
+            if messages := [message for message, is_ours in zip(taken, are_ours, strict=True) if is_ours]:
+                return messages
         return []
+
+    async def _keep(self, session: Session, message: PoppedMessage, invisible_s: float) -> bool:
+        """Whether a message is this member's, for about as long as was asked for: it may have lain here."""
+        left_s = (message.invisible_until_ms - session.clock.now_ms()) / 1000
+        if left_s <= 0:
+            return False  # on its way to another member
+        if left_s < invisible_s * _ENOUGH:
+            try:
+                await self._popping.change_invisible_time(message, invisible_s)
+            except PyroError as problem:
+                _log.info("a message is left to others id=%s: %s", message.message_id, problem)
+                return False
+        return True
 
     async def ack(self, message: PoppedMessage) -> None:
         """The message is done; it does not come again."""
