@@ -101,7 +101,7 @@ async def test_a_call_that_wants_fewer_leaves_the_rest_of_an_older_pop_to_the_ne
         await received(consumer, 1)  # a pop of 32 messages of Others still waits
         producer = await cluster.producer()
         await producer.send([Message("Others", b"one of eight")] * 8)
-        sizes = []
+        sizes: list[int] = []
         while sum(sizes) < 8:
             sizes.append(len(await consumer.receive(3, wait_s=TIMEOUT_S)))
         assert max(sizes) <= 3
