@@ -10,11 +10,23 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
@@ -35,6 +47,9 @@ T = TypeVar("T")
 
 MAX_WAIT_FOR_AN_END_S = 5.0
 """How long an interrupted call waits until its work, which may be cleaning up, has ended."""
+
+_COMPILED = ("PlainSends.", "Producer.")
+"""The class of the compiled `send`, and the one that applications know."""
 
 SIGNAL_LOOK_S = 0.5
 """A waiting thread wakes up this often: a signal that came just before it waits does not wake it."""
@@ -164,7 +179,7 @@ os.register_at_fork(after_in_child=LoopThread._forked)
 
 def _warn_of_a_loop(work: Callable[..., object]) -> None:
     """Nothing else runs on the caller's loop while it waits here."""
-    name = getattr(work, "__qualname__", "<unknown>")
+    name = getattr(work, "__qualname__", "<unknown>").replace(*_COMPILED)
     # Functions without a name of their own only switch threads; a notebook's loop has nothing else to do.
     if "<" in name or "ipykernel" in sys.modules:
         return
@@ -248,20 +263,46 @@ def on_the_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenat
     return blocking
 
 
-def first_on_this_thread(
-    general: Callable[Concatenate[Blocking, P], T],
-) -> Callable[Concatenate["Producer", P], T]:
+class Send(Protocol):
+    """The `send` of a producer. Spelled out: not every type checker sees overloads through decorators."""
+
+    @overload
+    def __call__(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+        timeout_s: float | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult: ...
+
+    @overload
+    def __call__(
+        self,
+        message: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> list[SendResult]: ...
+
+
+def first_on_this_thread(general: Callable[..., Any]) -> Send:
     """Send a plain message without the loop thread, if `DirectSending` can."""
 
     @functools.wraps(general)
-    def send(self: "Producer", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def send(self: "Producer", /, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and type(args[0]) is Message:
             result = self._send_directly(args[0])
             if result is not None:
-                return cast(T, result)
+                return result
         return general(self, *args, **kwargs)
 
-    return send
+    return cast(Send, send)
 
 
 class Producer(Blocking):

@@ -15,6 +15,8 @@ import pytest
 from pyromq.client import blocking
 from pyromq.client.blocking import LoopThread, Producer
 from pyromq.client.consumer.blocking import PushConsumer
+from pyromq.client.values import Message
+from pyromq.errors import SendFailed
 
 
 class Interrupted(BaseException):
@@ -199,6 +201,17 @@ async def test_a_blocking_call_inside_a_running_loop_says_which_one_to_use() -> 
     consumer.subscribe("Orders", "*", print)  # waits for nothing
     with pytest.warns(RuntimeWarning, match=r"^PushConsumer.close of pyromq blocks"):
         consumer.close()
+    await asyncio.to_thread(producer.close)
+
+
+async def test_the_warning_of_a_compiled_send_has_the_name_that_applications_know() -> None:
+    producer = Producer("orders", "127.0.0.1:1", send_timeout_s=0.01)
+    await asyncio.to_thread(producer.start)
+    with (
+        pytest.warns(RuntimeWarning, match=r"^Producer.send of pyromq blocks"),
+        pytest.raises(SendFailed),
+    ):
+        producer.send(Message("Orders", b"x"))
     await asyncio.to_thread(producer.close)
 
 
