@@ -1,6 +1,7 @@
 """Producers against a real broker: every way to send, and what is stored then."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pyromq.errors import BadMessage, NoRoute, Refused, SendFailed, StateError
 from pyromq.protocol import properties as props
 from pyromq.protocol.compression import Compression
 from pyromq.protocol.record import StoredMessage
+from pyromq.testing import aio_cluster
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ async def test_what_is_no_message_or_no_choice_says_so(producer: aio.Producer) -
 async def test_a_sender_learns_that_no_name_server_can_be_reached_when_its_time_is_up(
     unused_tcp_port: int,
 ) -> None:
-    async with aio.Producer("orders", f"127.0.0.1:{unused_tcp_port}", send_timeout_s=0.6) as producer:
+    async with aio.Producer("orders", "127.0.0.1:1", send_timeout_s=0.6) as producer:
         for where in (
             {},
             {"sharding_key": "k"},
@@ -167,6 +169,24 @@ async def test_what_a_broker_refuses_is_told_with_its_words(producer: aio.Produc
         Refused, match=r"code 13: the time of delivery is .* ahead, expected at most 259200000"
     ):
         await producer.send(Message("Orders", b"later", delay_ms=400_000_000), timeout_s=60)
+
+
+async def test_the_largest_message_is_sent_alone_and_in_a_list(tmp_path: Path) -> None:
+    async with (
+        aio_cluster(tmp_path) as running,
+        aio.Producer("orders", running.namesrv, send_timeout_s=60) as producer,
+    ):
+        large = Message("Orders", os.urandom(producer.settings.max_message_bytes))
+        small = Message("Orders", b"small")
+        alone = await producer.send(large, sharding_key="k")
+        results = await producer.send([small, large, small], sharding_key="k")
+    assert [result.queue_offset for result in (alone, *results)] == [0, 1, 2, 3]
+
+
+async def test_a_oneway_message_without_a_name_server_fails_as_any_other() -> None:
+    async with aio.Producer("orders", "127.0.0.1:1", send_timeout_s=0.1) as producer:
+        with pytest.raises(SendFailed, match="no name server"):
+            await producer.send_oneway(Message("Orders", b"gone"))
 
 
 async def test_a_oneway_message_arrives(producer: aio.Producer, broker: Broker) -> None:

@@ -516,7 +516,9 @@ class ProducerParts:
     async def _send_as_batch(
         self, entries: Sequence[PreparedMessage], queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
-        outcome = await self.sender.send(encode_batch(entries), queue, timeout_s)
+        # A message that fills a request alone would not fit into a batch, which needs more bytes for it.
+        request = encode_batch(entries) if len(entries) > 1 else entries[0]
+        outcome = await self.sender.send(request, queue, timeout_s)
         return self._results(entries, offset_ids(outcome.answer.msg_id, len(entries)), outcome)
 
     def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult:

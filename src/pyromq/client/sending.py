@@ -263,11 +263,11 @@ class Sender:
             self.session.call_soon(self._faults.answered, broker_name, latency_ms, now_ms)
 
     async def send_oneway(self, prepared: PreparedMessage, queue: MessageQueue | None = None) -> None:
-        """Send without an answer; raises only if no connection can be made."""
+        """Send without an answer; raises only if no connection can be made, or no route is known."""
         attempts: list[str] = []
         failed_broker: str | None = None
         for _ in range(1 + self.settings.retries):
-            route = await self.route(prepared.topic)
+            route = await self.route_in_time(prepared.topic)
             now_ms = self._clock.monotonic() * 1000
             target = queue or self._round_robin.choose(route.publish_queues, now_ms, failed_broker)
             broker_name = route.broker_of(target)
