@@ -232,6 +232,26 @@ async def test_requests_are_replied_to(servers: ApacheServers) -> None:
     assert reply.body == b"42"
 
 
+async def test_replies_still_come_after_another_producer_of_the_process_has_closed(
+    servers: ApacheServers,
+) -> None:
+    consumer = aio.PushConsumer("echoes", servers.names, start_from="first")
+    async with aio.Producer("askers", servers.names) as asker:
+
+        @consumer.on("Echoes")
+        async def echo(message: ReceivedMessage) -> None:
+            await asker.reply(message, message.body)
+
+        async with consumer:
+            first = await asker.request(Message("Echoes", b"before"), timeout_s=120)
+            async with aio.TransactionProducer(
+                "payers", servers.names, check=lambda _: TransactionState.COMMIT, topics=["Echoes"]
+            ):
+                pass
+            second = await asker.request(Message("Echoes", b"after"), timeout_s=20)
+    assert (first.body, second.body) == (b"before", b"after")
+
+
 async def test_what_java_sends_is_consumed_and_an_operator_sees_it(servers: ApacheServers) -> None:
     """The everyday part of test_client_consumer_interop, with every release."""
     sent = sorted(b"%d" % number for number in range(20))

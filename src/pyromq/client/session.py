@@ -96,6 +96,8 @@ class Session:
         self._masters: dict[str, str] = {}
         """The last known master of each broker name."""
         self._acknowledged: set[str] = set()
+        self._introducing = asyncio.Lock()
+        self._is_forgotten = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._first_question: asyncio.Task[None] | None = None
         self._is_heartbeat_planned = False
@@ -359,6 +361,7 @@ class Session:
             members.remove(member)
             if not members:
                 del self._producers[group]
+                self._is_forgotten = bool(self._producers)
                 await self._unregister(UnregisterClient(client_id=self.client_id, producer_group=group))
 
     async def _unregister(self, request: UnregisterClient) -> None:
@@ -380,6 +383,14 @@ class Session:
 
     async def wait_known(self) -> None:
         """Return when every broker that can be reached has answered a heartbeat."""
+        async with self._introducing:
+            if self._is_forgotten and self._producers:
+                # java: a broker that loses one group of producers finds the client for no replies any more,
+                # until a group that it does not know appears
+                known = next(iter(self._producers))
+                await self._unregister(UnregisterClient(client_id=self.client_id, producer_group=known))
+                await self.heartbeat_now()
+                self._is_forgotten = False
         if not self._acknowledged.issuperset(self._broker_addresses()):
             await self.heartbeat_now()
 
