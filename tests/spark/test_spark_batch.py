@@ -259,6 +259,24 @@ def test_an_end_before_the_start_is_named(spark: SparkSession, topics: "Topics")
     assert load(spark, beyond | {"failOnDataLoss": "false"}).collect() == []
 
 
+def test_an_end_behind_the_newest_message_is_named(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 10))
+    beyond = topics.options("Orders", endingOffsets=json.dumps({"Orders": {"broker-a:0": 50}}))
+    with pytest.raises(PySparkException, match="Orders@broker-a:0 ends at 10 now, before the end at 50"):
+        load(spark, beyond).collect()
+    assert load(spark, beyond | {"failOnDataLoss": "false"}).count() == 10
+
+
+def test_a_queue_that_its_broker_does_not_have_cannot_be_assigned(
+    spark: SparkSession, topics: "Topics"
+) -> None:
+    topics.create("Orders", queues=1)
+    options = topics.options() | {"assign": json.dumps({"Orders": ["broker-a:0", "broker-a:9"]})}
+    with pytest.raises(PySparkException, match=r"broker-a:9.*expected one of Orders@broker-a:0"):
+        load(spark, options).collect()
+
+
 def test_nothing_to_read_is_no_error(spark: SparkSession, topics: "Topics") -> None:
     topics.create("Orders", queues=3)
     assert load(spark, topics.options("Orders")).collect() == []

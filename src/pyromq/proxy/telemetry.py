@@ -44,6 +44,8 @@ class Telemetry:
                 elif kind in ("thread_stack_trace", "verify_message_result") and client is not None:
                     client.answered(getattr(command, kind).nonce, command)
         except Rejected as problem:
+            # Clients try again, and show their users the end of a stream instead of its reason.
+            _log.info("client refused peer=%s: %s", call.peer_address, problem)
             raise GrpcError(GrpcCode.INVALID_ARGUMENT, str(problem)) from None
         finally:
             if client is not None and client.stream is call:

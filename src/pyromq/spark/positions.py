@@ -11,6 +11,8 @@ from pyromq.spark.queues import Queue, Span
 
 
 def resolve_start(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
+    if options.selection.queues is not None:
+        _check_assigned(cluster, queues)
     return _resolve(cluster, options.start, options, queues, "starting")
 
 
@@ -34,7 +36,29 @@ def resolve_spans(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue
                 options.end.kind, "endingOffsetsByTimestamp"
             )
             raise ConfigError(name, f"{queue} at {end[queue]}", f"no end before the start at {start[queue]}")
+    if options.end.kind == "offsets":
+        end = _existing_ends(cluster, end, options)
     return [Span(queue, start[queue], end[queue]) for queue in queues]
+
+
+def _existing_ends(cluster: Cluster, end: dict[Queue, int], options: ReadOptions) -> dict[Queue, int]:
+    """A task would wait in vain for messages that do not exist."""
+    newest = cluster.latest(list(end))
+    for queue, offset in end.items():
+        if offset > newest[queue]:
+            what = f"{queue} ends at {newest[queue]} now, before the end at {offset} that endingOffsets gives"
+            report(f"{what}: messages are gone, or there were never so many", fails=options.fail_on_data_loss)
+    return {queue: min(offset, newest[queue]) for queue, offset in end.items()}
+
+
+def _check_assigned(cluster: Cluster, queues: Sequence[Queue]) -> None:
+    """Raise ConfigError for a queue that its broker does not have: it would stay empty for ever."""
+    for topic in sorted({queue.topic for queue in queues}):
+        known = cluster.readable_queues(topic)
+        for queue in queues:
+            there = [str(each) for each in known if each.broker == queue.broker]
+            if queue.topic == topic and there and str(queue) not in there:
+                raise ConfigError("assign", str(queue), f"one of {', '.join(there)}")
 
 
 def _resolve(
