@@ -15,6 +15,7 @@ from pyromq.errors import BadMessage, NoRoute, Refused, SendFailed, StateError
 from pyromq.protocol import properties as props
 from pyromq.protocol.compression import Compression
 from pyromq.protocol.record import StoredMessage
+from pyromq.remoting.connection import Connection
 from pyromq.testing import aio_cluster
 
 
@@ -187,6 +188,19 @@ async def test_a_oneway_message_without_a_name_server_fails_as_any_other() -> No
     async with aio.Producer("orders", "127.0.0.1:1", send_timeout_s=0.1) as producer:
         with pytest.raises(SendFailed, match="no name server"):
             await producer.send_oneway(Message("Orders", b"gone"))
+
+
+async def test_a_oneway_message_does_not_wait_for_ever_for_a_broker_that_does_not_read(
+    cluster: ClientCluster, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(connection: Connection) -> None:
+        await asyncio.Event().wait()
+
+    async with aio.Producer("orders", cluster.namesrv, send_timeout_s=0.1, retries=1) as producer:
+        await producer.send_oneway(Message("Orders", b"first"))
+        monkeypatch.setattr(Connection, "wait_writable", never)
+        with pytest.raises(SendFailed, match=r"in 2 attempts: broker-a: not sent in 0\.1 s"):
+            await producer.send_oneway(Message("Orders", b"stuck"))
 
 
 async def test_a_oneway_message_arrives(producer: aio.Producer, broker: Broker) -> None:

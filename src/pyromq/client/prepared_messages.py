@@ -1,6 +1,6 @@
 """Messages ready to be sent: checked, given their id, compressed. A message that breaks a rule is refused."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -104,6 +104,8 @@ class MessagePreparer:
         size_bytes = len(body)
         if not 0 < size_bytes <= self._max_bytes:
             raise BadMessage(_size_problem(size_bytes, self._max_bytes))
+        if message.flag and not _is_int32(message.flag):
+            raise BadMessage(f"flag must be an int of 32 bits, not {message.flag!r}")
         sys_flag = 0
         if compress and size_bytes >= self._compress_from_bytes:
             body, sys_flag = self._compress(body)
@@ -159,6 +161,8 @@ class MessagePreparer:
         self, message: Message, keys: str, unique_key: str, system: Mapping[str, str] | None
     ) -> str:
         parts: list[str] = []
+        if not isinstance(message.properties, Mapping):
+            raise BadMessage(f"properties must be a mapping, not {type(message.properties).__name__}")
         for name, value in message.properties.items():
             _check_own_property(name, value)
             parts.append(_pair(name, value))
@@ -236,7 +240,13 @@ def _priority(message: Message) -> str:
     return _pair(props.PRIORITY, str(message.priority))
 
 
+def _is_int32(value: object) -> bool:
+    return isinstance(value, int) and -(1 << 31) <= value < 1 << 31
+
+
 def _join_keys(keys: Sequence[str]) -> str:
+    if not isinstance(keys, Iterable):
+        raise BadMessage(f"keys must be str or a sequence of str, not {type(keys).__name__}")
     if not all(isinstance(key, str) for key in keys):
         raise BadMessage(f"every key must be str: {keys!r}")
     if any(not key or " " in key for key in keys):

@@ -263,7 +263,10 @@ class Sender:
             self.session.call_soon(self._faults.answered, broker_name, latency_ms, now_ms)
 
     async def send_oneway(self, prepared: PreparedMessage, queue: MessageQueue | None = None) -> None:
-        """Send without an answer; raises only if no connection can be made, or no route is known."""
+        """Send without an answer.
+
+        Raises only if no route is known, or no broker takes the bytes in `send_timeout_s`.
+        """
         attempts: list[str] = []
         failed_broker: str | None = None
         for _ in range(1 + self.settings.retries):
@@ -273,8 +276,12 @@ class Sender:
             broker_name = route.broker_of(target)
             try:
                 address = self._known_address(broker_name) or await self._address(prepared.topic, broker_name)
-                await self.session.send_oneway(address, self._request(prepared, target, broker_name))
+                async with asyncio.timeout(self.settings.send_timeout_s):
+                    await self.session.send_oneway(address, self._request(prepared, target, broker_name))
                 return
+            except TimeoutError:
+                attempts.append(f"{broker_name}: not sent in {self.settings.send_timeout_s:.3g} s")
+                self._faults.failed(target.broker_name, now_ms, is_reachable=False)
             except TransportError as problem:
                 attempts.append(f"{broker_name}: {problem}")
                 self._faults.failed(target.broker_name, now_ms, is_reachable=False)

@@ -97,6 +97,10 @@ def test_anything_like_bytes_is_a_body(body: Any) -> None:
         (Message("t", b"x", keys=[1]), "every key must be str"),  # type: ignore[list-item]
         (Message("t", b"x", tags=3), "tags must be str or None, not int"),  # type: ignore[arg-type]
         (Message("t", b"x", properties={"a": 1}), "name and value must be str"),  # type: ignore[dict-item]
+        (Message("t", b"x", keys=1), "keys must be str or a sequence of str, not int"),  # type: ignore[arg-type]
+        (Message("t", b"x", properties=["a"]), "properties must be a mapping, not list"),  # type: ignore[arg-type]
+        (Message("t", b"x", flag=1 << 31), "flag must be an int of 32 bits, not 2147483648"),
+        (Message("t", b"x", flag="a"), "flag must be an int of 32 bits, not 'a'"),  # type: ignore[arg-type]
         (Message("t", b"x", priority=-1), "priority must be"),
         (Message("t", b"x", priority=1, delay_ms=5), "has no priority"),
     ],
