@@ -14,6 +14,9 @@ from pyromq.proxy.settings import ProxySettings
 Settings = message("Settings")
 _RetryPolicy = message("RetryPolicy")
 
+_LAST_POWER = 32
+"""java: waits grow no more after so many retries."""
+
 
 def for_producer(sent: Any, settings: ProxySettings) -> Any:
     answer = _copy(sent)
@@ -62,3 +65,15 @@ def delays_of(group: SubscriptionGroupConfig) -> list[int]:
     """The wait before each further attempt, in milliseconds; the last one stays."""
     customized = group.group_retry_policy.customized_retry_policy or CustomizedRetryPolicy()
     return customized.next or CustomizedRetryPolicy().next
+
+
+def next_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
+    """How long a message stays hidden after an attempt that nobody ended; the first attempt is 1."""
+    retries = group.group_retry_policy
+    if retries.type == GroupRetryPolicyType.EXPONENTIAL:
+        growing = retries.exponential_retry_policy or ExponentialRetryPolicy()
+        factor: int = growing.multiplier ** min(attempt - 1, _LAST_POWER)
+        return min(growing.max, growing.initial * factor)
+    delays = delays_of(group)
+    # java: the first retry of a group waits for the third of the delays
+    return delays[min(attempt + 1, len(delays) - 1)]

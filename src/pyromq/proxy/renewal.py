@@ -12,7 +12,7 @@ from itertools import count
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused
 from pyromq.protocol.codes import ResponseCode
-from pyromq.proxy.client_settings import delays_of
+from pyromq.proxy.client_settings import next_delay_ms
 from pyromq.proxy.clients import FrontClient
 from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.receipts import Handle
@@ -164,8 +164,7 @@ class Renewal:
         return _STEPS_MS[min(held.renewals, len(_STEPS_MS) - 1)]
 
     async def _backoff_ms(self, held: _Held) -> int:
-        delays = delays_of(await self._topics.group(held.group))
-        return delays[min(held.attempt, len(delays)) - 1]
+        return next_delay_ms(await self._topics.group(held.group), held.attempt)
 
     async def _change(self, topic: str, group: str, handle: Handle, invisible_ms: int) -> Handle:
         request = handle.change(topic, group, invisible_ms)
