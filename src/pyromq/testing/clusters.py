@@ -20,7 +20,7 @@ from pyromq.testing.held_ports import held_port
 T = TypeVar("T")
 Flush = Literal["async", "sync"]
 
-_LOG_SEGMENT_BYTES = 8 * 1024 * 1024
+_LOG_SEGMENT_BYTES = 5 * 1024 * 1024
 """Small, but the largest message (`maxMessageSize`) fits."""
 _INDEX_SLOTS, _INDEX_UNITS = 10_000, 40_000
 
