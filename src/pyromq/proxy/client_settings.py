@@ -49,9 +49,7 @@ def _copy(sent: Any) -> Any:
 
 def _policy_of(group: SubscriptionGroupConfig) -> Any:
     policy = _RetryPolicy(max_attempts=group.retry_max_times + 1)
-    retries = group.group_retry_policy
-    if retries.type == GroupRetryPolicyType.EXPONENTIAL:
-        growing = retries.exponential_retry_policy or ExponentialRetryPolicy()
+    if (growing := _growing(group)) is not None:
         policy.exponential_backoff.initial.FromMilliseconds(growing.initial)
         policy.exponential_backoff.max.FromMilliseconds(growing.max)
         policy.exponential_backoff.multiplier = growing.multiplier
@@ -59,6 +57,14 @@ def _policy_of(group: SubscriptionGroupConfig) -> Any:
         for delay_ms in delays_of(group):
             policy.customized_backoff.next.add().FromMilliseconds(delay_ms)
     return policy
+
+
+def _growing(group: SubscriptionGroupConfig) -> ExponentialRetryPolicy | None:
+    """The numbers of waits that grow; None if the group has a list of them."""
+    retries = group.group_retry_policy
+    if retries.type != GroupRetryPolicyType.EXPONENTIAL:
+        return None
+    return retries.exponential_retry_policy or ExponentialRetryPolicy()
 
 
 def delays_of(group: SubscriptionGroupConfig) -> list[int]:
@@ -69,9 +75,7 @@ def delays_of(group: SubscriptionGroupConfig) -> list[int]:
 
 def next_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
     """How long a message stays hidden after an attempt that nobody ended; the first attempt is 1."""
-    retries = group.group_retry_policy
-    if retries.type == GroupRetryPolicyType.EXPONENTIAL:
-        growing = retries.exponential_retry_policy or ExponentialRetryPolicy()
+    if (growing := _growing(group)) is not None:
         factor: int = growing.multiplier ** min(attempt - 1, _LAST_POWER)
         return min(growing.max, growing.initial * factor)
     delays = delays_of(group)

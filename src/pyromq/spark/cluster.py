@@ -131,16 +131,16 @@ class Cluster:
 
     def _queues_of(self, topic: str, selection: Selection, patient: bool) -> list[Queue]:
         try:
-            route = self.fresh_route(topic, patient=patient)
+            return self.readable_queues(topic, patient=patient)
         except NoRoute:
             if selection.pattern is not None or topic in self._seen:
                 return []  # deleted while being looked at, or all its brokers are away for the moment
             raise
-        return _readable(topic, route)
 
-    def readable_queues(self, topic: str) -> list[Queue]:
+    def readable_queues(self, topic: str, *, patient: bool = True) -> list[Queue]:
         """The queues of one topic; raises NoRoute."""
-        return _readable(topic, self.fresh_route(topic))
+        route = self.fresh_route(topic, patient=patient)
+        return [Queue(topic, each.broker_name, each.queue_id) for each in readable_queues(topic, route)]
 
     def writable_queues(self, topic: str, *, patient: bool = True) -> list[Queue]:
         """The queues that can be written to; only those whose master is known.
@@ -361,10 +361,6 @@ class Cluster:
             self.forget_routes()
             self._pause.wait(self.access.retry_interval_ms / 1000)
         raise AssertionError("unreachable")
-
-
-def _readable(topic: str, route: TopicRouteData) -> list[Queue]:
-    return [Queue(topic, each.broker_name, each.queue_id) for each in readable_queues(topic, route)]
 
 
 def _max_offset(queue: Queue) -> GetMaxOffset:

@@ -56,9 +56,9 @@ def _check_assigned(cluster: Cluster, queues: Sequence[Queue]) -> None:
     for topic in sorted({queue.topic for queue in queues}):
         known = cluster.readable_queues(topic)
         for queue in queues:
-            there = [str(each) for each in known if each.broker == queue.broker]
-            if queue.topic == topic and there and str(queue) not in there:
-                raise ConfigError("assign", str(queue), f"one of {', '.join(there)}")
+            there = [each for each in known if each.broker == queue.broker]
+            if queue.topic == topic and there and queue not in there:
+                raise ConfigError("assign", str(queue), f"one of {', '.join(map(str, there))}")
 
 
 def _resolve(
