@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 23
+REVISION: Final = 24
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
@@ -18,7 +18,10 @@ MODULES: Final = (
     "checksums",
     "dispatching",
     "fast_path",
-    "front_messages",
+    "front_acks",
+    "front_calls",
+    "front_received",
+    "front_sends",
     "gathering",
     "handler_runs",
     "hashing",

@@ -31,16 +31,18 @@ from pyromq.proxy.sending import UNUSUAL
 from pyromq.proxy.settings import ProxySettings
 from pyromq.proxy.topics import FIFO, NORMAL
 
-native: Any = twin("front_messages")
+front_calls: Any = twin("front_calls")
+front_sends: Any = twin("front_sends")
+front_acks: Any = twin("front_acks")
 
-pytestmark = pytest.mark.skipif(native is None, reason=f"no quick calls: {WHY}")
+pytestmark = pytest.mark.skipif(front_calls is None, reason=f"no quick calls: {WHY}")
 
 SendMessageRequest = message("SendMessageRequest")
 AckMessageRequest = message("AckMessageRequest")
 SETTINGS = ProxySettings(
     max_message_bytes=40, max_user_property_bytes=60, user_property_max_num=3, max_message_group_size=8
 )
-READER = native and native.SendReader(
+READER = front_sends and front_sends.SendReader(
     UNUSUAL,
     max_body_bytes=40,
     refuses_empty=True,
@@ -175,7 +177,7 @@ def test_any_bytes_are_declined_or_read(junk: bytes, draw: st.DataObject) -> Non
         if plain is not None:
             request = SendMessageRequest.FromString(each[5:])  # it is what protobuf takes, too
             assert request.messages[0].topic.name == plain.topic
-        ack = native.read_ack(each)
+        ack = front_acks.read_ack(each)
         assert ack is None or AckMessageRequest.FromString(each[5:]).topic.name == ack.topic
 
 
@@ -192,7 +194,7 @@ class _Quick:
 
 def _told(plain: Any, answer: Frame) -> bytes | None:
     data, waiting = encode_frame(answer), _Quick(plain)
-    frames, position = native.QuickAnswers(DEFAULT_MAX_FRAME_BYTES)(data, waiting)
+    frames, position = front_calls.QuickAnswers(DEFAULT_MAX_FRAME_BYTES)(data, waiting)
     assert (frames, position) == ((1, len(data)) if waiting.told is not None else (0, 0))
     return waiting.told
 
@@ -248,7 +250,7 @@ def test_an_acknowledgement_is_that_of_the_general_path_or_declined(text: str, m
     request = AckMessageRequest()
     request.group.name, request.topic.name = "group", "Orders"
     request.entries.add(message_id=message_id, receipt_handle=text)
-    plain = native.read_ack(frame_message(request.SerializeToString()))
+    plain = front_acks.read_ack(frame_message(request.SerializeToString()))
     try:
         handle = decode_handle(text)
         asked = handle.ack("Orders", "group")
@@ -273,7 +275,7 @@ def test_an_ordinary_acknowledgement_is_not_declined() -> None:
     request = AckMessageRequest()
     request.group.name, request.topic.name = "group", "Orders"
     request.entries.add(message_id="01AB", receipt_handle="12 1700000000000 60000 3 0 broker-a 5 13 4711")
-    assert native.read_ack(frame_message(request.SerializeToString())).broker_name == "broker-a"
+    assert front_acks.read_ack(frame_message(request.SerializeToString())).broker_name == "broker-a"
 
 
 def test_an_acknowledgement_of_several_messages_is_declined() -> None:
@@ -281,7 +283,7 @@ def test_an_acknowledgement_of_several_messages_is_declined() -> None:
     request.group.name, request.topic.name = "group", "Orders"
     for _ in range(2):
         request.entries.add(message_id="a", receipt_handle="1 2 3 4 0 b 5 6 7")
-    assert native.read_ack(frame_message(request.SerializeToString())) is None
+    assert front_acks.read_ack(frame_message(request.SerializeToString())) is None
 
 
 _PROPERTIES = st.dictionaries(

@@ -17,7 +17,7 @@ from pyromq.protocol.record import StoredMessage, SysFlag
 from pyromq.protocol.requests.popping import PopMessageAnswer
 from pyromq.proxy.messages import enum_values, message
 
-_native = twin("front_messages")
+_native = twin("front_received")
 
 Message = message("Message")
 _Resource = message("Resource")

@@ -20,7 +20,7 @@ from pyromq.proxy.codes import Code
 from pyromq.proxy.grpc.call import Call
 from pyromq.remoting.connection import Connection, StartedCall
 
-_native = twin("front_messages")
+_calls = twin("front_calls")
 _OK = int(Code.OK)
 
 PREFIX_BYTES = 5
@@ -88,10 +88,18 @@ class QuickCall:
 class QuickCalls:
     """Those of one rpc, which becomes requests of one type."""
 
-    def __init__(self, cluster: Cluster, request_type: type[Request[Any]], native: ModuleType) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        request_type: type[Request[Any]],
+        native: ModuleType,
+        answers: Callable[[int], Any],
+    ) -> None:
         self.cluster = cluster
         self.request_type = request_type
         self.native = native
+        """The compiled module that reads them."""
+        self._answers = answers
         self.timeout_s = cluster.timeout_s
         self.max_frame_bytes = cluster.session.max_frame_bytes
         self._known: dict[str, Connection] = {}
@@ -111,15 +119,16 @@ class QuickCalls:
         if connection is None:
             return None
         if connection.fast_path is None:
-            connection.fast_path = self.native.QuickAnswers(self.max_frame_bytes)
-        elif type(connection.fast_path) is not self.native.QuickAnswers:
+            connection.fast_path = self._answers(self.max_frame_bytes)
+        elif type(connection.fast_path) is not self._answers:
             return None
         self._known[broker_name] = connection
         return connection
 
 
-def quick_calls(cluster: Cluster, request_type: type[Request[Any]]) -> QuickCalls | None:
+def quick_calls(cluster: Cluster, request_type: type[Request[Any]], module: str) -> QuickCalls | None:
     """None without the compiled core, or where requests need more than their fields: a signature, a check."""
-    if _native is None or cluster.has_admission or not cluster.session.fills_forms:
+    if _calls is None or cluster.has_admission or not cluster.session.fills_forms:
         return None
-    return QuickCalls(cluster, request_type, _native)
+    native = twin(module)
+    return QuickCalls(cluster, request_type, native, _calls.QuickAnswers) if native is not None else None

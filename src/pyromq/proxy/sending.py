@@ -55,7 +55,7 @@ class Sending:
         self._queues = QueueChoice()
         self._forms: dict[str, RequestForm[SendMessageAnswer]] = {}
         self._pieces: dict[str, tuple[bytes, ...]] = {}
-        self._quick = quick_calls(cluster, SendMessageV2)
+        self._quick = quick_calls(cluster, SendMessageV2, "front_sends")
         if self._quick is not None:
             self._reader = self._quick.native.SendReader(
                 UNUSUAL,
