@@ -23,6 +23,7 @@ MODULES: Final = (
     "front_received",
     "front_sends",
     "gathering",
+    "growing",
     "handler_runs",
     "hashing",
     "headers",

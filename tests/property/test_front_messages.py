@@ -1,6 +1,7 @@
 """The compiled road of plain calls makes the requests and the answers of the general path, or declines."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -390,3 +391,24 @@ def test_an_answer_that_does_not_say_where_a_message_was_is_left_to_the_general_
     answer = _pop([stored], True)
     answer.msg_offset_info = "0 1 99"
     assert framed(answer, "broker-a", "Orders", None, 16) is None
+
+
+def test_fronts_of_two_threads_do_not_write_into_each_others_answers() -> None:
+    def answer(letter: str) -> PopMessageAnswer:
+        # A digest of so many bytes lets the other thread run.
+        stored = StoredMessage(
+            topic="Orders",
+            body=letter.encode() * 20_000,
+            properties=f"UNIQ_KEY\x01{letter}\x02".encode(),
+            born_host=Host.of("10.0.0.1", 1),
+            store_host=Host.of("10.0.0.2", 2),
+        )
+        return _pop([stored] * 8, False)
+
+    def fill(letter: str) -> set[Any]:
+        popped_messages = answer(letter)
+        return {repr(framed(popped_messages, "broker-a", "Orders", None, 16)) for _ in range(50)}
+
+    with ThreadPoolExecutor(2) as threads:
+        together = list(threads.map(fill, "ab"))
+    assert together == [fill("a"), fill("b")]

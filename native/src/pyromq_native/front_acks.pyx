@@ -15,7 +15,7 @@ from pyromq_native.front_calls cimport (
     unframe,
     whole_answer,
 )
-from pyromq_native.growing cimport Out, put, put_byte, put_number, reserve
+from pyromq_native.growing cimport Growing, put, put_byte, put_number, reserve
 from pyromq_native.headers cimport Header
 from pyromq_native.protobuf cimport BYTES, Field, next_field, put_tag, put_text, put_varint, varint_size
 from pyromq_native.slices cimport Slice, as_str, is_plain, is_text, slice_of
@@ -24,7 +24,8 @@ cdef enum:
     MAX_DIGITS = 18
     MAX_QUEUE_DIGITS = 9
 
-cdef Out _request, _answer
+cdef Growing _request = Growing()
+cdef Growing _answer = Growing()
 
 
 cdef class PlainAck(Plain):
@@ -40,7 +41,7 @@ cdef class PlainAck(Plain):
 
         `pieces` are the bytes of a `RequestForm` around queue id, receipt, offset and opaque.
         """
-        cdef Out *out = &_request
+        cdef Growing out = _request
         out.size = 0
         put_piece(out, pieces, 0)
         put_number(out, self._queue_id)
@@ -57,7 +58,7 @@ cdef class PlainAck(Plain):
         return framed(out, slice_of(b"", 0), max_frame_bytes)
 
     cdef bytes answer(self, Header *header):
-        cdef Out *out = &_answer
+        cdef Growing out = _answer
         cdef Py_ssize_t size = 2 + OK_BYTES + varint_size(self._handle.size) + self._handle.size
         if self._id.size:
             size += 1 + varint_size(self._id.size) + self._id.size

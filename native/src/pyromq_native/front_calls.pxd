@@ -1,6 +1,6 @@
 """What the compiled calls of the gRPC front have in common."""
 
-from pyromq_native.growing cimport Out
+from pyromq_native.growing cimport Growing
 from pyromq_native.headers cimport Header
 from pyromq_native.slices cimport Slice
 
@@ -17,7 +17,7 @@ cdef class Plain:
 
 cdef bint unframe(bytes data, Slice *message) noexcept
 cdef bint read_name(Slice resource, Slice *name) noexcept nogil
-cdef void put_ok(Out *out, int number) noexcept nogil
-cdef int put_piece(Out *out, tuple pieces, int index) except -1
-cdef bytes framed(Out *header, Slice body, Py_ssize_t max_frame_bytes)
-cdef bytes whole_answer(Out *out)
+cdef void put_ok(Growing out, int number) noexcept
+cdef int put_piece(Growing out, tuple pieces, int index) except -1
+cdef bytes framed(Growing header, Slice body, Py_ssize_t max_frame_bytes)
+cdef bytes whole_answer(Growing out)

@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 
 from pyromq_native.big_endian cimport get_uint32, put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS
-from pyromq_native.growing cimport Out, put, reserve
+from pyromq_native.growing cimport Growing, put, put_bytes, reserve, take
 from pyromq_native.headers cimport Header, next_answer
 from pyromq_native.protobuf cimport BYTES, Field, next_field, put_tag
 from pyromq_native.slices cimport Slice, slice_of_bytes
@@ -91,19 +91,19 @@ cdef bint read_name(Slice resource, Slice *name) noexcept nogil:
     return name.size > 0
 
 
-cdef void put_ok(Out *out, int number) noexcept nogil:
+cdef void put_ok(Growing out, int number) noexcept:
     put_tag(out, number, BYTES)
     put(out, OK, OK_BYTES)
 
 
-cdef int put_piece(Out *out, tuple pieces, int index) except -1:
+cdef int put_piece(Growing out, tuple pieces, int index) except -1:
     cdef bytes piece = <bytes?>pieces[index]
     reserve(out, PyBytes_GET_SIZE(piece) + MAX_NUMBER_CHARS)
-    put(out, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
+    put_bytes(out, piece)
     return 0
 
 
-cdef bytes framed(Out *header, Slice body, Py_ssize_t max_frame_bytes):
+cdef bytes framed(Growing header, Slice body, Py_ssize_t max_frame_bytes):
     """A request of a broker; None if it is too large."""
     cdef Py_ssize_t length = 4 + header.size + body.size
     cdef bytes frame
@@ -119,7 +119,7 @@ cdef bytes framed(Out *header, Slice body, Py_ssize_t max_frame_bytes):
     return frame
 
 
-cdef bytes whole_answer(Out *out):
+cdef bytes whole_answer(Growing out):
     out.data[0] = 0
     put_int32(out.data + 1, <uint32_t>(out.size - GRPC_PREFIX_BYTES))
-    return PyBytes_FromStringAndSize(<char *>out.data, out.size)
+    return take(out)

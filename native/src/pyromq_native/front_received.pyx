@@ -1,16 +1,17 @@
 # cython: boundscheck=False, wraparound=False
 """The messages of a pop as a gRPC client receives them: the compiled twin of `pyromq.proxy.incoming`."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp
 
 from hashlib import md5
 
-from pyromq_native.big_endian cimport get_int32, get_int64, put_int32
+from pyromq_native.big_endian cimport get_int32, get_int64
 from pyromq_native.digits cimport MAX_NUMBER_CHARS
-from pyromq_native.growing cimport Out, put, put_byte, put_number, reserve
+from pyromq_native.digits cimport put_number as put_digits
+from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, put_uint32, reserve, take
 from pyromq_native.protobuf cimport BYTES, VARINT, put_tag, put_text, put_varint, varint_size
 from pyromq_native.records cimport Outline, outline_record
 from pyromq_native.slices cimport Slice, as_bytes, is_named, is_plain, is_same, is_utf8, slice_of, slice_of_bytes
@@ -19,8 +20,6 @@ cdef enum:
     COMPRESSED = 1
     MAX_PAIRS = 32
     BODY_AT = 88
-
-cdef Out _answers, _system, _own, _handle
 
 
 cdef class ReceiptMaker:
@@ -39,7 +38,7 @@ cdef class ReceiptMaker:
         self._starts = starts
         self._offsets = offsets
 
-    cdef bint put(self, Out *out, int mark, int32_t queue_id, int64_t queue_offset, int64_t log_offset) except -1:
+    cdef bint put(self, Growing out, int mark, int32_t queue_id, int64_t queue_offset, int64_t log_offset) except -1:
         """Write a handle; False if the answer says too little."""
         cdef int64_t start = queue_offset
         if self._starts:
@@ -52,11 +51,11 @@ cdef class ReceiptMaker:
         reserve(out, PyBytes_GET_SIZE(self._times) + PyBytes_GET_SIZE(self._broker) + 6 * MAX_NUMBER_CHARS)
         put_number(out, start)
         put_byte(out, 0x20)
-        put(out, PyBytes_AS_STRING(self._times), PyBytes_GET_SIZE(self._times))
+        put_bytes(out, self._times)
         put_byte(out, 0x20)
         put_byte(out, 0x30 + mark)
         put_byte(out, 0x20)
-        put(out, PyBytes_AS_STRING(self._broker), PyBytes_GET_SIZE(self._broker))
+        put_bytes(out, self._broker)
         put_byte(out, 0x20)
         put_number(out, queue_id)
         put_byte(out, 0x20)
@@ -96,9 +95,10 @@ def received(
     cdef Outline outline
     cdef Traits traits
     cdef Slice text, digest
-    cdef Out *answers = &_answers
-    cdef Out *system = &_system
-    cdef Out *own = &_own
+    cdef Growing answers = Growing.__new__(Growing)
+    cdef Growing system = Growing.__new__(Growing)
+    cdef Growing own = Growing.__new__(Growing)
+    cdef Growing handle = Growing.__new__(Growing)
     cdef Py_ssize_t size
     cdef int32_t retries
     cdef int mark
@@ -121,7 +121,7 @@ def received(
         text.size = outline.topic_bytes
         if text.size >= 7 and memcmp(text.at, b"%RETRY%", 7) == 0:
             mark = 2 if memchr(text.at, 0x2B, <size_t>text.size) != NULL else 1
-        if not receipts.put(&_handle, mark, outline.queue_id, outline.queue_offset, outline.log_offset):
+        if not receipts.put(handle, mark, outline.queue_id, outline.queue_offset, outline.log_offset):
             return None
         text.at = at + BODY_AT
         text.size = get_int32(at + 84)
@@ -130,17 +130,16 @@ def received(
             return None
         checksum = md5(as_bytes(text), usedforsecurity=False).hexdigest().upper().encode()
         digest = slice_of_bytes(checksum)
-        if not put_system(system, &traits, at, &outline, digest, is_gzipped, retries):
+        if not put_system(system, &traits, handle, at, &outline, digest, is_gzipped, retries):
             return None
-        found.append((PyUnicode_DecodeASCII(<const char *>_handle.data, _handle.size, NULL), retries + 1))
+        found.append((PyUnicode_DecodeASCII(<const char *>handle.data, handle.size, NULL), retries + 1))
         size = 1 + varint_size(PyBytes_GET_SIZE(topic)) + PyBytes_GET_SIZE(topic) + own.size
         size += 1 + varint_size(system.size) + system.size
         if text.size:
             size += 1 + varint_size(text.size) + text.size
         reserve(answers, size + 64)
         put_byte(answers, 0)
-        put_int32(answers.data + answers.size, <uint32_t>(1 + varint_size(size) + size))
-        answers.size += 4
+        put_uint32(answers, <uint32_t>(1 + varint_size(size) + size))
         put_tag(answers, 2, BYTES)
         put_varint(answers, <uint64_t>size)
         put_text(answers, 1, slice_of_bytes(topic))
@@ -152,11 +151,11 @@ def received(
             put_text(answers, 4, text)
         at += outline.size
         room -= outline.size
-    return PyBytes_FromStringAndSize(<char *>answers.data, answers.size), found
+    return take(answers), found
 
 
 cdef bint read_properties(
-    const uint8_t *at, Py_ssize_t room, frozenset hidden, frozenset unusual, Out *own, Traits *traits
+    const uint8_t *at, Py_ssize_t room, frozenset hidden, frozenset unusual, Growing own, Traits *traits
 ) except -1:
     """Those of clients become entries in `own`; False if the general path must read them."""
     cdef Slice piece, name, value
@@ -234,20 +233,21 @@ cdef bint is_utf8_text(Slice text) except -1:
 
 
 cdef bint put_system(
-    Out *out,
+    Growing out,
     Traits *traits,
+    Growing handle,
     const uint8_t *record,
     Outline *outline,
     Slice digest,
     bint is_gzipped,
     int32_t retries,
 ) except -1:
-    """The system properties of a message whose handle is in `_handle`; False if the general path must write."""
+    """The system properties of a message; False if the general path must write."""
     cdef int64_t born_ms = get_int64(record + 40)
     cdef uint8_t host[48]
     cdef Slice text, rest
     cdef const uint8_t *stop
-    cdef Out port
+    cdef Py_ssize_t host_chars
     if born_ms < 0 or outline.store_timestamp < 0 or outline.queue_id < 0 or outline.queue_offset < 0:
         return False
     out.size = 0
@@ -259,7 +259,7 @@ cdef bint put_system(
         + traits.unique_key.size
         + traits.group.size
         + traits.born_host.size
-        + _handle.size
+        + handle.size
         + digest.size,
     )
     if traits.tag.size:
@@ -289,12 +289,11 @@ cdef bint put_system(
     else:
         put_text(out, 8, slice_of(<const char *>host, put_ip(host, record + 48)))
     put_time(out, 9, outline.store_timestamp)
-    port.data = host
-    port.size = put_ip(host, record + 64)
-    put_byte(&port, 0x3A)
-    put_number(&port, get_int32(record + 68))
-    put_text(out, 10, slice_of(<const char *>host, port.size))
-    put_text(out, 12, slice_of(<const char *>_handle.data, _handle.size))
+    host_chars = put_ip(host, record + 64)
+    host[host_chars] = 0x3A
+    host_chars = put_digits(host + host_chars + 1, get_int32(record + 68)) - host
+    put_text(out, 10, slice_of(<const char *>host, host_chars))
+    put_text(out, 12, slice_of(<const char *>handle.data, handle.size))
     if outline.queue_id:
         put_tag(out, 13, VARINT)
         put_varint(out, <uint64_t>outline.queue_id)
@@ -307,7 +306,7 @@ cdef bint put_system(
     return True
 
 
-cdef void put_time(Out *out, int number, int64_t milliseconds) noexcept nogil:
+cdef void put_time(Growing out, int number, int64_t milliseconds) noexcept:
     cdef uint64_t seconds = <uint64_t>milliseconds // 1000
     cdef uint64_t nanos = <uint64_t>milliseconds % 1000 * 1000000
     cdef Py_ssize_t size = 0

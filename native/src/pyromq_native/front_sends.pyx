@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """Plain sends of gRPC clients; see `front_calls`."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr
 
@@ -16,7 +16,7 @@ from pyromq_native.front_calls cimport (
     unframe,
     whole_answer,
 )
-from pyromq_native.growing cimport Out, put, put_byte, put_number, reserve
+from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, reserve, take
 from pyromq_native.headers cimport Header, Span, is_called, read_int64
 from pyromq_native.protobuf cimport BYTES, VARINT, Field, next_field, put_tag, put_text, put_varint, varint_size
 from pyromq_native.slices cimport Slice, as_bytes, as_str, is_same, is_text, slice_of, slice_of_bytes
@@ -28,7 +28,9 @@ cdef enum:
     MAX_PAIRS = 32
     MAX_KEYS = 32
 
-cdef Out _request, _answer, _properties
+cdef Growing _request = Growing()
+cdef Growing _answer = Growing()
+cdef Growing _properties = Growing()
 
 
 cdef struct Pair:
@@ -52,7 +54,7 @@ cdef class PlainSend(Plain):
 
         `pieces` are the bytes of a `RequestForm` around queue id, system flag, time, properties and opaque.
         """
-        cdef Out *out = &_request
+        cdef Growing out = _request
         out.size = 0
         put_piece(out, pieces, 0)
         put_number(out, queue_id)
@@ -62,7 +64,7 @@ cdef class PlainSend(Plain):
         put_number(out, self._born_ms if self._born_ms else now_ms)
         put_piece(out, pieces, 3)
         reserve(out, PyBytes_GET_SIZE(self._properties))
-        put(out, PyBytes_AS_STRING(self._properties), PyBytes_GET_SIZE(self._properties))
+        put_bytes(out, self._properties)
         put_piece(out, pieces, 4)
         put_number(out, opaque)
         put_piece(out, pieces, 5)
@@ -73,7 +75,7 @@ cdef class PlainSend(Plain):
         cdef int64_t offset = -1
         cdef int index
         cdef Span *value
-        cdef Out *out = &_answer
+        cdef Growing out = _answer
         cdef Py_ssize_t size
         for index in range(header.field_count):
             value = &header.values[index]
@@ -201,7 +203,7 @@ cdef class SendReader:
         cdef Field field
         cdef Slice tag, group, keys[MAX_KEYS]
         cdef int key_count = 0, seen = 0, index
-        cdef Out *out = &_properties
+        cdef Growing out = _properties
         tag.size = group.size = 0
         while system.size:
             if not next_field(&system, &field):
@@ -279,7 +281,7 @@ cdef class SendReader:
             put(out, b"\\u0002", 6)
         reserve(out, 1)
         put_byte(out, 0x22)
-        send._properties = PyBytes_FromStringAndSize(<char *>out.data, out.size)
+        send._properties = take(out)
         return True
 
 
@@ -300,7 +302,7 @@ cdef bint read_pair(Slice entry, Pair *pair) noexcept nogil:
     return pair.name.size > 0
 
 
-cdef int put_pair(Out *out, Slice name, Slice value) except -1:
+cdef int put_pair(Growing out, Slice name, Slice value) except -1:
     reserve(out, 2 * (name.size + value.size) + 12)
     put_escaped(out, name)
     put(out, b"\\u0001", 6)
@@ -309,7 +311,7 @@ cdef int put_pair(Out *out, Slice name, Slice value) except -1:
     return 0
 
 
-cdef inline void put_escaped(Out *out, Slice text) noexcept nogil:
+cdef inline void put_escaped(Growing out, Slice text) noexcept:
     """A part of a JSON string without control characters, as msgspec writes it."""
     cdef Py_ssize_t index
     cdef uint8_t letter

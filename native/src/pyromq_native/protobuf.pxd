@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from pyromq_native.growing cimport Out, put, put_byte
+from pyromq_native.growing cimport Growing, put, put_byte
 from pyromq_native.slices cimport Slice
 
 cdef enum:
@@ -48,7 +48,7 @@ cdef inline bint next_field(Slice *rest, Field *field) noexcept nogil:
     return True
 
 
-cdef inline void put_varint(Out *out, uint64_t value) noexcept nogil:
+cdef inline void put_varint(Growing out, uint64_t value) noexcept:
     while value >= 0x80:
         put_byte(out, <int>(value & 0x7F | 0x80))
         value >>= 7
@@ -63,11 +63,11 @@ cdef inline Py_ssize_t varint_size(uint64_t value) noexcept nogil:
     return size
 
 
-cdef inline void put_tag(Out *out, int number, int kind) noexcept nogil:
+cdef inline void put_tag(Growing out, int number, int kind) noexcept:
     put_varint(out, <uint64_t>(number << 3 | kind))
 
 
-cdef inline void put_text(Out *out, int number, Slice text) noexcept nogil:
+cdef inline void put_text(Growing out, int number, Slice text) noexcept:
     put_tag(out, number, BYTES)
     put_varint(out, <uint64_t>text.size)
     put(out, text.at, text.size)
