@@ -14,10 +14,16 @@ REVISION: Final = 24
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
+    "answers",
     "appending",
     "checksums",
+    "counting",
     "dispatching",
+    "fast_acks",
+    "fast_ends",
     "fast_path",
+    "fast_pulls",
+    "fast_sends",
     "front_acks",
     "front_calls",
     "front_received",
@@ -29,6 +35,7 @@ MODULES: Final = (
     "headers",
     "hpack",
     "in_flight",
+    "known_queues",
     "plain_messages",
     "quick_sends",
     "received",
@@ -37,6 +44,7 @@ MODULES: Final = (
     "route_lookup",
     "rows",
     "rows_to_entries",
+    "send_answers",
     "sent",
     "signatures",
     "slicing",

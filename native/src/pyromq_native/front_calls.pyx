@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 
 from pyromq_native.big_endian cimport get_uint32, put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS
-from pyromq_native.growing cimport Growing, put, put_bytes, reserve, take
+from pyromq_native.growing cimport Growing, put, put_bytes, reserve, take_bytes
 from pyromq_native.headers cimport Header, next_answer
 from pyromq_native.protobuf cimport BYTES, Field, next_field, put_tag
 from pyromq_native.slices cimport Slice, slice_of_bytes
@@ -122,4 +122,4 @@ cdef bytes framed(Growing header, Slice body, Py_ssize_t max_frame_bytes):
 cdef bytes whole_answer(Growing out):
     out.data[0] = 0
     put_int32(out.data + 1, <uint32_t>(out.size - GRPC_PREFIX_BYTES))
-    return take(out)
+    return take_bytes(out)

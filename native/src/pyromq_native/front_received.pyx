@@ -11,7 +11,7 @@ from hashlib import md5
 from pyromq_native.big_endian cimport get_int32, get_int64
 from pyromq_native.digits cimport MAX_NUMBER_CHARS
 from pyromq_native.digits cimport put_number as put_digits
-from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, put_uint32, reserve, take
+from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, put_uint32, reserve, take_bytes
 from pyromq_native.protobuf cimport BYTES, VARINT, put_tag, put_text, put_varint, varint_size
 from pyromq_native.records cimport Outline, outline_record
 from pyromq_native.slices cimport Slice, as_bytes, is_named, is_plain, is_same, is_utf8, slice_of, slice_of_bytes
@@ -151,7 +151,7 @@ def received(
             put_text(answers, 4, text)
         at += outline.size
         room -= outline.size
-    return take(answers), found
+    return take_bytes(answers), found
 
 
 cdef bint read_properties(

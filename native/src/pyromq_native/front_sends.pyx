@@ -16,7 +16,7 @@ from pyromq_native.front_calls cimport (
     unframe,
     whole_answer,
 )
-from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, reserve, take
+from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, reserve, take_bytes
 from pyromq_native.headers cimport Header, Span, is_called, read_int64
 from pyromq_native.protobuf cimport BYTES, VARINT, Field, next_field, put_tag, put_text, put_varint, varint_size
 from pyromq_native.slices cimport Slice, as_bytes, as_str, is_same, is_text, slice_of, slice_of_bytes
@@ -281,7 +281,7 @@ cdef class SendReader:
             put(out, b"\\u0002", 6)
         reserve(out, 1)
         put_byte(out, 0x22)
-        send._properties = take(out)
+        send._properties = take_bytes(out)
         return True
 
 

@@ -53,7 +53,7 @@ cdef inline void put_number(Growing out, int64_t number) noexcept:
     out.size = put_digits(out.data + out.size, number) - out.data
 
 
-cdef inline bytes take(Growing out):
+cdef inline bytes take_bytes(Growing out):
     """Everything written so far; the buffer is empty afterwards."""
     cdef bytes taken = PyBytes_FromStringAndSize(<char *>out.data, out.size)
     out.size = 0

@@ -71,3 +71,7 @@ cdef inline bint is_text(Slice text, bint must_have_letter) except -1:
     if not is_plain(text, &has_letter, &is_ascii) or (must_have_letter and not has_letter):
         return False
     return is_ascii or is_utf8(text)
+
+
+cdef inline const uint8_t *start_of(bytes text) noexcept:
+    return <const uint8_t *>PyBytes_AS_STRING(text)

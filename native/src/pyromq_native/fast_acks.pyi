@@ -1,0 +1,6 @@
+from pyromq.broker.fast_path import GatheredAcks
+
+class AckRun: ...
+
+class FastAcks:
+    def __init__(self, acks: GatheredAcks) -> None: ...

@@ -1,0 +1,19 @@
+"""Spans of headers beside texts of ours."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.string cimport memcmp
+
+from pyromq_native.headers cimport Span
+
+
+cdef inline bint is_same(Span span, bytes text) noexcept:
+    return span.length == PyBytes_GET_SIZE(text) and memcmp(span.at, PyBytes_AS_STRING(text), <size_t>span.length) == 0
+
+
+cdef inline bint is_named(Span span, bytes name) noexcept:
+    return name is not None and not span.has_escapes and is_same(span, name)
+
+
+cdef inline bytes text_of(Span span):
+    """As granted; a text that is written in another way than usual is never granted."""
+    return b"" if span.has_escapes else span.at[: span.length]
