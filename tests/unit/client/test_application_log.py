@@ -7,7 +7,7 @@ import pytest
 
 FAILING = """
 from types import SimpleNamespace
-from pyromq.client.consumer.handling.delivery import log_failure
+from pyromq.client.consumer.handling.settling import log_failure
 from pyromq.client.consumer.handling.outcomes import RetryLater
 message = SimpleNamespace(topic="Orders", message_id="ID7")
 log_failure(ValueError("boom"), [message])

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Unpack, overload
 from pyromq.client.consumer.consumer import Consumer, Parts
 from pyromq.client.consumer.group.assigned_queues import QueueWork
 from pyromq.client.consumer.group.locks import RENEWAL_S, QueueLocks
-from pyromq.client.consumer.handling.delivery import ConcurrentDelivery
+from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
 from pyromq.client.consumer.handling.handlers import (
     Handler,
     HandlerFunction,

@@ -11,18 +11,14 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from pyromq.client.application_threads import ApplicationThreads
+from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
 from pyromq.client.consumer.handling.dead_letters import DeadLetters
-from pyromq.client.consumer.handling.delivery import (
-    ConcurrentDelivery,
-    Delivery,
-    DeliveryParts,
-    Settling,
-    log_cut_off,
-)
+from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts
 from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
 from pyromq.client.consumer.handling.popped_outcomes import PoppedOutcomes
 from pyromq.client.consumer.handling.retries import Retries
+from pyromq.client.consumer.handling.settling import Settling, log_cut_off
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
 from pyromq.client.consumer.reading.popping import Popping
 from pyromq.client.consumer.reading.stats import ConsumerStats

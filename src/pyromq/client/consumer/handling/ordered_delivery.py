@@ -10,18 +10,10 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 
-from pyromq.client.consumer.handling.delivery import (
-    Delivery,
-    DeliveryParts,
-    HeldQueue,
-    NoHandler,
-    Work,
-    log_failure,
-    pass_on,
-    reason_of,
-)
+from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.outcomes import RetryLater
+from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work, log_failure, reason_of
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
 

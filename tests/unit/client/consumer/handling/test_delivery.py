@@ -14,10 +14,12 @@ from tests.support.held_messages import RETRY_QUEUE, a_message, held_queue
 
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.blocking import Messages
-from pyromq.client.consumer.handling.delivery import ConcurrentDelivery, DeliveryParts, HeldQueue, Settling
+from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
+from pyromq.client.consumer.handling.delivery import DeliveryParts
 from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.handling.settling import HeldQueue, Settling
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock

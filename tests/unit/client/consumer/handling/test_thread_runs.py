@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from tests.support.held_messages import a_message, held_queue
 
-from pyromq.client.consumer.handling.delivery import ConcurrentDelivery, DeliveryParts, Settling
+from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
+from pyromq.client.consumer.handling.delivery import DeliveryParts
 from pyromq.client.consumer.handling.handlers import Handler, Handlers
+from pyromq.client.consumer.handling.settling import Settling
 from pyromq.client.consumer.handling.thread_runs import Load, SharedLot, ThreadRun
 from pyromq.client.consumer.reading.stats import ConsumerStats, Counts
 from pyromq.clock import ManualClock

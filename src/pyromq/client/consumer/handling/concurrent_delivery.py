@@ -1,0 +1,377 @@
+"""Concurrent delivery: messages go to handlers in no particular order, up to `concurrency` at a time.
+
+A worker task takes messages until none is left. Another worker is started only when the running ones wait for
+something: handlers that never wait need no task of their own. The worker of a plain function has a thread
+take messages for a moment; another thread is started only when those that run take long over each, and it
+leaves when short handlers fill the interpreter.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Collection, Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import cast
+
+from pyromq.client.application_log import application_log
+from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
+from pyromq.client.consumer.handling.handlers import Handler, MessageStream
+from pyromq.client.consumer.handling.runs import Lot, rest_of, run_handlers
+from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work, log_failure
+from pyromq.client.consumer.handling.taking import Offer, QueueOffer
+from pyromq.client.consumer.handling.thread_runs import Load, SharedLot, ThreadRun
+from pyromq.client.values import ReceivedMessage
+from pyromq.protocol.names import is_retry_topic
+
+LATE_LEVEL = 3
+"""The delay level of messages whose handler ran into its timeout."""
+
+_TURN_S = 0.005
+_LOOK_S = 0.001
+_QUICK = 8
+"""While each thread handles so many messages from one look to the next, no other is started."""
+
+_topic_of = attrgetter("topic")
+
+
+class ConcurrentDelivery(Delivery):
+    def __init__(self, parts: DeliveryParts) -> None:
+        super().__init__(parts)
+        self._concurrency = parts.concurrency
+        self._waiting: deque[Lot] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._running: set[Work] = set()
+        self._run: Lot | None = None
+        """Whose handlers are called right now, without a piece of work for each."""
+        self._yielding = 0
+        self._is_hiring = False
+        self._taking = threading.Lock()
+        """Held by whoever takes a lot from `_waiting`: the loop, and threads."""
+        self._thread_runs: set[ThreadRun] = set()
+        self._taken_before = 0
+
+    def __repr__(self) -> str:
+        return f"<ConcurrentDelivery waiting={self._waiting_messages} running={self.running}>"
+
+    @property
+    def _waiting_messages(self) -> int:
+        # A copy: threads take lots meanwhile.
+        return sum(lot.waiting for lot in list(self._waiting))
+
+    @property
+    def running(self) -> int:
+        on_threads = sum(run.now is not None for run in list(self._thread_runs))
+        return len(self._running) + (self._run is not None) + on_threads
+
+    @property
+    def _taken_by_threads(self) -> int:
+        return self._taken_before + sum(run.taken for run in self._thread_runs)
+
+    def _tasks(self) -> Collection[asyncio.Task[None]]:
+        return self._workers
+
+    def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        if self._is_stopped:
+            return
+        for lot in self._divided(held, messages):
+            if isinstance(lot.handler, MessageStream):
+                self._offer(lot, lot.handler)
+            else:
+                self._waiting.append(lot)
+        self._hire()
+
+    def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Lot]:
+        """The messages by topic: only queues of retries have several."""
+        if messages and not is_retry_topic(held.queue.topic):
+            yield self._lot(held, messages)
+            return
+        for _, group in groupby(messages, _topic_of):
+            yield self._lot(held, list(group))
+
+    def _lot(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Lot:
+        topic = messages[0].topic
+        handler = self._handlers.find(topic)
+        kind = SharedLot if isinstance(handler, Handler) and not handler.is_async else Lot
+        return kind(held, messages, handler, self._stats.of(topic).total)
+
+    def _offer(self, lot: Lot, stream: MessageStream) -> None:
+        held, counts, monotonic = lot.held, lot.counts, self._clock.monotonic
+        started = monotonic()
+
+        def is_dropped() -> bool:
+            return held.is_closing
+
+        def settle(message: ReceivedMessage, problem: BaseException | None) -> None:
+            self._settle(Work(held, [message], lot.handler, counts, started), problem)
+
+        if self._tracing is not None:
+            while lot.waiting:
+                work = self._next(lot)  # a stream has no batches
+                stream.offer(work.messages[0], is_dropped, partial(self._settle, work))
+        elif self._settling.settles_at_once:
+            stream.put(QueueOffer(lot.messages, held, counts, monotonic, settle))
+        else:
+            stream.put(Offer(lot.messages, is_dropped, settle))
+
+    # Workers
+
+    def _hire(self) -> None:
+        """Start one worker at once, and more later if work is still waiting."""
+        if len(self._workers) >= self._concurrency or (head := self._head()) is None:
+            return
+        if not self._workers or not (self._is_hiring or isinstance(head, SharedLot)):
+            self._start_worker()
+        if not self._is_hiring:
+            self._is_hiring = True
+            self._look_again(1)
+
+    @property
+    def _is_for_threads(self) -> bool:
+        return isinstance(self._head(), SharedLot)
+
+    def _load(self) -> Load:
+        return Load.now(self._clock.monotonic, self._taken_by_threads)
+
+    def _look_again(self, count: int) -> None:
+        """In the next turn of the loop; threads get more time, to show how long they take."""
+        if self._is_for_threads:
+            self._loop.call_later(_LOOK_S, self._hire_more, count, self._load())
+        else:
+            self._loop.call_soon(self._hire_more, count)
+
+    def _hire_more(self, count: int, before: Load | None = None) -> None:
+        free = min(self._waiting_messages, self._concurrency - len(self._workers))
+        if free <= 0 or self._is_stopped:
+            self._is_hiring = False
+            return
+        if not self._workers or (not self._yielding and not self._is_quick(before)):
+            for _ in range(min(count, free)):
+                self._start_worker()
+            count *= 2
+        self._look_again(count)
+
+    def _is_quick(self, before: Load | None) -> bool:
+        """Whether the threads that run get on well."""
+        if before is None:
+            return False
+        now = self._load()
+        is_quick = now.taken - before.taken >= _QUICK * len(self._workers)
+        return is_quick or before.has_filled_the_interpreter(now)
+
+    def _start_worker(self) -> None:
+        worker = self._loop.create_task(self._work())
+        self._workers.add(worker)
+
+    async def _work(self) -> None:
+        try:
+            await self._work_on()
+        finally:
+            # At once: work that arrives before the next turn of the loop must start another worker.
+            self._workers.discard(cast(asyncio.Task[None], asyncio.current_task()))
+
+    async def _work_on(self) -> None:
+        clock = self._clock
+        turn_ends = clock.monotonic() + _TURN_S
+        while (lot := self._head()) is not None:
+            handler = lot.handler
+            if type(handler) is not Handler:
+                self._settle(self._next(lot), NoHandler(f"the topic {lot.messages[0].topic} has no handler"))
+            elif isinstance(lot, SharedLot):
+                before = self._load()
+                await self._run_on_thread(handler, lot)
+                if len(self._workers) > 1 and before.has_filled_the_interpreter(self._load()):
+                    return
+            elif handler.takes_batch or self._tracing is not None:
+                work = self._next(lot)
+                await self._finish(work, handler.run(work.messages))
+            else:
+                rest = self._run_through(handler, lot, turn_ends)
+                if rest is not None:
+                    await rest
+            if clock.monotonic() > turn_ends:
+                # Otherwise handlers that never wait would block the loop.
+                self._yielding += 1
+                await asyncio.sleep(0)
+                self._yielding -= 1
+                turn_ends = clock.monotonic() + _TURN_S
+
+    def _head(self) -> Lot | None:
+        """Whose messages come next."""
+        waiting = self._waiting
+        with self._taking:
+            while waiting:
+                lot = waiting[0]
+                if lot.waiting and not lot.held.is_closing:
+                    return lot
+                waiting.popleft()
+        return None
+
+    def _next(self, lot: Lot) -> Work:
+        """The next call of the handler."""
+        work = Work(lot.held, lot.take(self._batch_size), lot.handler, lot.counts, self._clock.monotonic())
+        if self._tracing is not None:
+            work.trace_id = self._tracing.begin(work.messages)
+        return work
+
+    async def _finish(self, work: Work, handling: Awaitable[object]) -> None:
+        """Wait for an async handler."""
+        self._running.add(work)
+        problem: BaseException | None = None
+        try:
+            await handling
+        except Exception as failure:
+            problem = failure
+        except BaseException as failure:
+            pass_on(failure, self._loop)
+            problem = failure
+        finally:
+            self._running.discard(work)
+        self._settle(work, problem)
+
+    def _run_through(self, handler: Handler, lot: Lot, turn_ends: float) -> Awaitable[None] | None:
+        """Call an async handler with one message after the other, until one of the calls waits: its rest."""
+        first, started = lot.next, self._clock.monotonic()
+        self._run = lot
+        waiting, has_begun, waits_for, problem, begun, ended = run_handlers(
+            handler.function, lot, self._clock.monotonic, turn_ends
+        )
+        self._run = None
+        is_over = waiting is None and problem is None
+        done = lot.messages[first : lot.next if is_over else lot.next - 1]
+        if done:
+            together = Work(lot.held, done, handler, lot.counts, started, calls=len(done))
+            self._settle(together, None, ended)
+        if is_over:
+            return None
+        last = Work(lot.held, [lot.messages[lot.next - 1]], handler, lot.counts, begun)
+        if problem is None:
+            return self._finish(last, rest_of(waiting, waits_for) if has_begun else waiting)
+        if not isinstance(problem, Exception):
+            pass_on(problem, self._loop)
+        self._settle(last, problem)
+        return None
+
+    async def _run_on_thread(self, handler: Handler, lot: SharedLot) -> None:
+        """Have a thread take messages for a moment."""
+        run = ThreadRun(handler, self._batch_size, self._loop)
+        # Traces begin on the loop, with one message at a time.
+        only = self._next(lot) if self._tracing is not None else None
+        if only is not None:
+            lot = SharedLot(lot.held, only.messages, handler, lot.counts)
+        try:
+            running = self._loop.run_in_executor(
+                self._threads, self._run_there, run, lot if only is not None else None
+            )
+        except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
+            self.halt()
+            return
+        self._thread_runs.add(run)
+        try:
+            await running
+        finally:
+            # Also when the last one is cut off.
+            self._thread_runs.discard(run)
+            self._taken_before += run.taken
+            self._settle_run(run, only.trace_id if only is not None else "")
+
+    def _run_there(self, run: ThreadRun, only: SharedLot | None) -> None:
+        """Runs on a thread."""
+        monotonic = self._clock.monotonic
+        turn_ends = monotonic() + _TURN_S
+
+        def is_over(now: float) -> bool:
+            return now > turn_ends or self._is_stopped
+
+        if only is not None:
+            run.go_through(only, is_over, monotonic)
+            return
+        while (lot := self._lot_for(run.handler)) is not None:
+            if run.go_through(lot, is_over, monotonic):
+                return
+
+    def _lot_for(self, handler: Handler) -> SharedLot | None:
+        """The next messages, if this handler is for them."""
+        lot = self._head() if not self._is_stopped else None
+        return lot if isinstance(lot, SharedLot) and lot.handler is handler else None
+
+    # Afterwards
+
+    def _settle(self, work: Work, problem: BaseException | None, ended: float | None = None) -> None:
+        now = work.ended = self._clock.monotonic() if ended is None else ended
+        if self._tracing is not None:
+            self._tracing.end(work.trace_id, work.messages, problem, now - work.started)
+        if work.is_settled or work.held.is_dropped:
+            return
+        work.is_settled = True
+        if problem is None:
+            self._settling.done(work, now)
+        else:
+            log_failure(problem, work.messages)
+            self._settling.failed(work, problem, now)
+
+    def _settle_run(self, run: ThreadRun, trace_id: str) -> None:
+        """Settle what a thread has handled; what succeeded of one queue, together."""
+        late = run.late
+        for part in run.parts:
+            lot = part.lot
+            done = [each for each in part.done if id(each) not in late] if late else part.done
+            if done:
+                started = part.ended - part.spent_s
+                work = Work(lot.held, done, lot.handler, lot.counts, started, trace_id=trace_id)
+                work.calls = part.calls
+                self._settle(work, None, part.ended)
+            for messages, problem, started, ended in part.failed:
+                work = Work(lot.held, messages, lot.handler, lot.counts, started, trace_id=trace_id)
+                work.is_settled = id(messages[0]) in late
+                self._settle(work, problem, ended)
+
+    def give_back_late(self, timeout_s: float) -> int:
+        """Give back messages whose handler exceeded the timeout, to free their queue; returns how many."""
+        now = self._clock.monotonic()
+        late = [
+            work
+            for work in list(self._running)
+            if work.started and now - work.started > timeout_s and not work.is_settled
+        ]
+        for work in late:
+            work.is_settled = True
+            self._give_back_late(work.held, work.messages, timeout_s)
+        runs = 0
+        for run in self._thread_runs:
+            messages, started = run.now or ([], now)
+            if messages and now - started > timeout_s and id(messages[0]) not in run.late:
+                run.late.update(map(id, messages))
+                self._give_back_late(run.parts[-1].lot.held, messages, timeout_s)
+                runs += 1
+        return len(late) + runs
+
+    def _give_back_late(self, held: HeldQueue, messages: list[ReceivedMessage], timeout_s: float) -> None:
+        for message in messages:
+            application_log.warning("handler timed out, message given back id=%s", message.message_id)
+            self._settling.give_back(held, message, LATE_LEVEL, f"handler took over {timeout_s:g} s")
+
+    def unfinished(self) -> Iterable[ReceivedMessage]:
+        works = [
+            work for work in list(self._running) if work.started and not work.ended and not work.is_settled
+        ]
+        lot = self._run
+        current = lot.messages[lot.next - 1 : lot.next] if lot is not None else []
+        on_threads = [
+            message
+            for run in list(self._thread_runs)
+            for message in (run.now or ([], 0.0))[0]
+            if id(message) not in run.late
+        ]
+        return current + on_threads + [message for work in works for message in work.messages]
+
+    async def close(self, held: HeldQueue) -> None:
+        held.close()
+
+    def halt(self) -> None:
+        self._is_stopped = True
+        with self._taking:
+            for lot in self._waiting:
+                lot.cut()
+            self._waiting.clear()

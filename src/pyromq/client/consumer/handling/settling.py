@@ -1,0 +1,202 @@
+"""What happens to messages after their handler: done, given back, or kept if no broker takes them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from pyromq.client.application_log import application_log
+from pyromq.client.consumer.handling.handlers import Handler, MessageStream
+from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.consumer.reading.in_flight import InFlight
+from pyromq.client.consumer.reading.stats import Counts
+from pyromq.client.troubles import Troubles
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import PyroError
+
+_log = logging.getLogger(__name__)
+
+HeldQueue = InFlight[ReceivedMessage]
+
+_LOCAL_RETRY_S = 5.0
+
+
+class GiveBack(Protocol):
+    async def __call__(self, message: ReceivedMessage, delay_level: int) -> None: ...
+
+
+Acknowledge = Callable[[ReceivedMessage], Awaitable[None]]
+"""Returns when the broker was told that a message is done, or when that has no use any more."""
+
+
+class TellIfDead(Protocol):
+    async def __call__(self, message: ReceivedMessage, delay_level: int, reason: str) -> None: ...
+
+
+class NoHandler(PyroError):
+    """A message arrived whose topic has no handler any more."""
+
+
+class Work(msgspec.Struct, eq=False):
+    """Messages of one queue for one call of a handler, or for several that ended together."""
+
+    held: HeldQueue
+    messages: list[ReceivedMessage]
+    handler: Handler | MessageStream | None
+    counts: Counts
+    started: float = 0.0
+    ended: float = 0.0
+    trace_id: str = ""
+    is_settled: bool = False
+    calls: int = 1
+
+
+class Settling:
+    """`give_back` is None for broadcasting consumers, which have no retries. `tell_if_dead` hears of every
+    message that a broker took back. `acknowledge` is for messages that brokers want acknowledged one by one.
+    """
+
+    def __init__(
+        self,
+        give_back: GiveBack | None,
+        tell_if_dead: TellIfDead | None = None,
+        acknowledge: Acknowledge | None = None,
+    ) -> None:
+        self._give_back = give_back
+        self._acknowledge = acknowledge
+        self._tell_if_dead = tell_if_dead
+        self.troubles = Troubles(_log)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Settling unfinished={len(self._tasks)}>"
+
+    def done(self, work: Work, now: float) -> None:
+        held = work.held
+        if self._acknowledge is None:
+            held.done_all(work.messages)
+        else:
+            for message in work.messages:
+                self._succeeded(held, message)
+        self._count(work, now)
+
+    async def finish(self, work: Work, now: float) -> None:
+        """The same; returns when brokers know it."""
+        acknowledge = self._acknowledge
+        if acknowledge is None:
+            self.done(work, now)
+            return
+        self._count(work, now)
+        await asyncio.gather(*(self._end(acknowledge, work.held, each) for each in work.messages))
+
+    def _count(self, work: Work, now: float) -> None:
+        held, counts = work.held, work.counts
+        held.last_done = now
+        counts.handled += work.calls
+        counts.handle_ms += (now - work.started) * 1000
+        counts.succeeded += len(work.messages)
+
+    @property
+    def settles_at_once(self) -> bool:
+        """Whether no broker must be told of each message that is done."""
+        return self._acknowledge is None
+
+    def failed(self, work: Work, problem: BaseException, now: float) -> None:
+        """Give back the failed messages; the rest of a batch is done."""
+        only = problem.only if isinstance(problem, RetryLater) and problem.only is not None else work.messages
+        level = problem.delay_level if isinstance(problem, RetryLater) else BROKER_DECIDES
+        work.held.last_done = now
+        counts = work.counts
+        counts.handled += 1
+        counts.handle_ms += (now - work.started) * 1000
+        for message in work.messages:
+            if any(message is each for each in only):
+                counts.failed += 1
+                self.give_back(work.held, message, level, reason_of(problem))
+            else:
+                counts.succeeded += 1
+                self._succeeded(work.held, message)
+
+    def give_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str) -> None:
+        if self._give_back is None:
+            held.done(message)
+            return
+        self._begin(self._return(self._give_back, held, message, delay_level, reason))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _succeeded(self, held: HeldQueue, message: ReceivedMessage) -> None:
+        if self._acknowledge is None:
+            held.done(message)
+        else:
+            self._begin(self._end(self._acknowledge, held, message))
+
+    async def _end(self, acknowledge: Acknowledge, held: HeldQueue, message: ReceivedMessage) -> None:
+        await acknowledge(message)
+        held.done(message)
+
+    async def _return(
+        self, give_back: GiveBack, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str
+    ) -> None:
+        while not held.is_dropped:
+            try:
+                await give_back(message, delay_level)
+            except PyroError as problem:
+                # The offset is not committed past the message until a broker has it, so nothing is lost.
+                self.troubles.of_broker(
+                    message.queue, problem, "message not given back yet id=%s", message.message_id
+                )
+                try:
+                    async with asyncio.timeout(_LOCAL_RETRY_S):
+                        await self._ending.wait()
+                    return
+                except TimeoutError:
+                    continue
+            self.troubles.broker_answered(message.queue)
+            held.done(message)
+            if self._tell_if_dead is not None:
+                await self._tell_if_dead(message, delay_level, reason)
+            return
+
+    async def stop(self) -> None:
+        """Wait for messages that are being given back; one that no broker takes is not tried again."""
+        self._ending.set()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+
+def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None:
+    first = messages[0]
+    if isinstance(problem, RetryLater):
+        asked = "gave up" if problem.delay_level < 0 else "asked for a retry"
+        application_log.info("handler %s topic=%s id=%s: %s", asked, first.topic, first.message_id, problem)
+    else:
+        application_log.warning(
+            "handler failed topic=%s id=%s messages=%d",
+            first.topic,
+            first.message_id,
+            len(messages),
+            exc_info=problem,
+        )
+
+
+def log_cut_off(messages: Iterable[ReceivedMessage]) -> None:
+    for message in messages:
+        application_log.warning(
+            "handler cut off by the stop, its message comes again topic=%s id=%s queue=%s offset=%d",
+            message.topic,
+            message.message_id,
+            message.queue,
+            message.queue_offset,
+        )
+
+
+def reason_of(problem: BaseException) -> str:
+    """For a line of the log, which shows no traceback."""
+    return str(problem) if isinstance(problem, RetryLater) else repr(problem)
