@@ -25,7 +25,7 @@ from pyromq.broker.flow.popping.revival import Revival
 from pyromq.broker.flow.popping.revive_log import ReviveLog
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
-from pyromq.broker.metering import Metering
+from pyromq.broker.metering.metering import Metering
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.services.acknowledging import Acknowledging
 from pyromq.broker.services.assignments import Assignments
@@ -336,7 +336,7 @@ class Parts:
                 tls=settings.tls_server(clock, offers_http2=http2 is not None),
                 trusted_proxies=settings.trusted_proxies,
                 clock=clock,
-                observer=self.metering,
+                observer=self.metering.requests if self.metering is not None else None,
                 admission=admission,
                 http2=http2,
                 form=settings.header_form,
@@ -372,7 +372,7 @@ class Parts:
         if self.metering is None or path is None:
             return path
         # With synchronous flushes its answers leave later than it returns: the latency would be wrong.
-        return self.metering.timed(path) if self.durability.is_immediate else None
+        return self.metering.requests.timed(path) if self.durability.is_immediate else None
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pyromq.broker.metering import Metering
+from pyromq.broker.metering.metering import Metering
 from pyromq.broker.settings import BrokerSettings
 from pyromq.clock import Clock
 from pyromq.errors import StateError

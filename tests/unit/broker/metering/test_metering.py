@@ -19,7 +19,7 @@ from tests.support.small_stores import append
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.consumer_lag import MAX_OFFLINE, Lag, lags
 from pyromq.broker.message_sizes import MessageSizes
-from pyromq.broker.metering import Metering
+from pyromq.broker.metering.metering import Metering
 from pyromq.broker.tables.clients import Client
 from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.errors import ConfigError
@@ -150,7 +150,7 @@ def test_the_names_are_those_that_apaches_broker_exports(world: World) -> None:
     world.statistics.got(GROUP, TOPIC, 0, 1, 10)
     world.consume()
     world.parts.producers.register("tills", _client())
-    world.metering.request_handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, 0.1, False)
+    world.metering.requests.request_handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, 0.1, False)
     transactions = world.parts.tables.transaction_counts
     transactions.count(TOPIC, 1)
     born_ms = world.parts.clock.now_ms() - 7_000
@@ -329,7 +329,7 @@ def test_the_store_tells_how_far_behind_it_is(world: World) -> None:
 
 
 def test_requests_are_timed_under_apaches_names(world: World) -> None:
-    handled = world.metering.request_handled
+    handled = world.metering.requests.request_handled
     for seconds in (0.0005, 0.0005, 0.004, 9.0):
         handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, seconds, False)
     handled(CATALOGUE[34], 34, ResponseCode.SYSTEM_ERROR, 0.001, False)
@@ -347,8 +347,8 @@ def test_requests_are_timed_under_apaches_names(world: World) -> None:
 
 def test_a_pull_that_was_held_is_told_from_one_that_was_not(world: World) -> None:
     for waited in (False, True):
-        world.metering.request_handled(CATALOGUE[11], 11, ResponseCode.SUCCESS, 0.1, waited)
-        world.metering.request_handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, 0.1, waited)
+        world.metering.requests.request_handled(CATALOGUE[11], 11, ResponseCode.SUCCESS, 0.1, waited)
+        world.metering.requests.request_handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, 0.1, waited)
     counts = world.figures("rocketmq_rpc_latency_milliseconds_count")
     assert {
         (dict(key)["request_code"], dict(key)["is_long_polling"]): count for key, count in counts.items()
@@ -371,7 +371,7 @@ def test_sends_on_the_fast_path_are_timed_together(world: World) -> None:
             self.ends_taken = data.count(b"e")
             return len(data) // 10, len(data)
 
-    timed = world.metering.timed(FastPath())
+    timed = world.metering.requests.timed(FastPath())
     assert timed(b"", peer) == (0, 0)
     assert timed(b"x" * 30, peer) == (3, 30)
     (count,) = world.figures("rocketmq_rpc_latency_milliseconds_count").values()
@@ -389,8 +389,10 @@ def test_sends_on_the_fast_path_are_timed_together(world: World) -> None:
 
 def test_requests_that_nobody_serves_count_as_one(world: World) -> None:
     for code in range(40_000, 40_100):
-        world.metering.request_handled(None, code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0.1, False)
-    world.metering.request_handled(CATALOGUE[310], 310, 77, 0.1, False)
+        world.metering.requests.request_handled(
+            None, code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0.1, False
+        )
+    world.metering.requests.request_handled(CATALOGUE[310], 310, 77, 0.1, False)
     counts = world.figures("rocketmq_rpc_latency_milliseconds_count")
     by_request = {
         (dict(key)["request_code"], dict(key)["response_code"]): count for key, count in counts.items()

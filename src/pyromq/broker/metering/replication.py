@@ -1,0 +1,42 @@
+"""How replication stands."""
+
+from pyromq.broker.replication.assembly import Replication
+from pyromq.broker.replication.in_sync_master import InSyncMaster
+from pyromq.metrics import Metrics
+from pyromq.store.message_store import MessageStore
+
+
+def register_replication(metrics: Metrics, store: MessageStore, replication: Replication) -> None:
+    master, replica = replication.master, replication.replica
+    metrics.labelled_gauge(
+        "pyromq_broker_replica_behind_bytes",
+        "Bytes of the log that a connected replica has not acknowledged.",
+        lambda: {(link.address,): store.log_end - link.acknowledged for link in master.links},
+        ("replica",),
+    )
+    metrics.gauge(
+        "pyromq_broker_replicas_in_sync",
+        "Connected replicas that are near the end of the log.",
+        lambda: sum(map(master.is_in_sync, master.links)),
+    )
+    metrics.gauge(
+        "pyromq_broker_connected_to_master",
+        "1 if this replica copies the log of its master, 0 otherwise and on a master.",
+        lambda: int(replica.is_connected),
+    )
+    if isinstance(master, InSyncMaster):
+        metrics.gauge(
+            "pyromq_broker_master_epoch",
+            "The epoch of the master that this broker is, or follows; 0 before a controller named one.",
+            lambda: replication.epoch,
+        )
+        metrics.gauge(
+            "pyromq_broker_in_sync_set",
+            "Brokers in sync with this master, itself among them; 0 on a replica.",
+            lambda: len(master.in_sync.members) if master.in_sync is not None else 0,
+        )
+        metrics.gauge(
+            "pyromq_broker_unconfirmed_bytes",
+            "Bytes of the log that readers do not see yet, because not all in sync have them.",
+            lambda: store.log_end - master.confirmed,
+        )
