@@ -248,7 +248,7 @@ async def test_the_forecast_of_a_disk_is_computed_every_half_minute_and_not_with
         computed.append(now_ms)
         return compute(ratios, limit, now_ms)
 
-    monkeypatch.setattr("pyromq.console.watch.watch.full_disk", counted)
+    monkeypatch.setattr("pyromq.console.watch.views.full_disk", counted)
     clock = ManualClock()
     async with (
         ToldCluster(*told_brokers(1)) as told,
