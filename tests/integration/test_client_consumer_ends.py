@@ -26,6 +26,7 @@ from pyromq.errors import StateError
 from pyromq.protocol.bodies.locks import LockBatchRequestBody
 from pyromq.protocol.requests.offsets import QueryConsumerOffset
 from pyromq.protocol.requests.ordering import LockQueues
+from pyromq.testing.held_ports import held_port
 
 NEVER_ENDING_HANDLER = """
 import sys, time
@@ -36,6 +37,16 @@ def handle(message):
     print("handling", flush=True)
     time.sleep(3600)
 consumer.run()
+"""
+
+WAITING_START = """
+import logging, sys
+from pyromq import PushConsumer{face}
+logging.basicConfig(stream=sys.stdout)
+consumer = {prefix}PushConsumer("billing", sys.argv[1])
+consumer.subscribe("Orders", "*", print)
+consumer.run()
+print("stopped")
 """
 
 CUT_OFF_HANDLER = """
@@ -388,6 +399,26 @@ async def test_a_handler_whose_own_work_was_cancelled_has_failed(
 
     async with consumer:
         await received.wait_for_all(["0"])
+
+
+@pytest.mark.parametrize(("face", "prefix"), [("", ""), (", aio", "aio.")])
+async def test_a_signal_ends_a_consumer_that_waits_for_its_cluster(face: str, prefix: str) -> None:
+    script = WAITING_START.format(face=face, prefix=prefix)
+    with held_port() as port:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", script, f"127.0.0.1:{port}", stdout=PIPE, stderr=PIPE
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                assert b"waiting up to 60 s for a name server" in await process.stdout.readline()
+                process.send_signal(signal.SIGTERM)
+                assert await process.communicate() == (b"stopped\n", b"")
+            assert process.returncode == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
 
 
 @pytest.mark.parametrize(("face", "prefix"), [("", ""), (", aio", "aio.")])

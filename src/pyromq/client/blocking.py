@@ -125,6 +125,10 @@ class LoopThread:
         self.check()
         return asyncio.run_coroutine_threadsafe(work(*args, **kwargs), self._loop)
 
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function on the loop; signal handlers may do that."""
+        self._loop.call_soon_threadsafe(function)
+
     def run(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call and await `work` on the loop, and wait here. An interrupt of the wait cancels the work first.
 

@@ -6,12 +6,11 @@ A handler may be an `async` function; it then runs on the client's own loop.
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, suppress
-from queue import Empty, SimpleQueue
+from contextlib import closing, nullcontext
 from types import FrameType
 from typing import Any, Unpack, overload
 
-from pyromq.client.blocking import SIGNAL_LOOK_S, Blocking, LoopThread, awaited, on_the_loop
+from pyromq.client.blocking import Blocking, LoopThread, awaited, on_the_loop
 from pyromq.client.consumer import pull, push, simple
 from pyromq.client.consumer.consumer import Consumer
 from pyromq.client.consumer.group.assigned_queues import RebalanceListener
@@ -156,24 +155,16 @@ class PushConsumer(BlockingConsumer):
         """
         if not self._aio.is_running:
             self._aio.check_subscribed()
-        # Not an Event: a signal handler that runs while this thread begins to wait would deadlock.
-        over: SimpleQueue[None] = SimpleQueue()
         with signals_to_handle() as signals:
 
             def interrupt(number: int, frame: FrameType | None) -> None:
                 let_end_the_process(signals)
-                over.put(None)
+                self._thread.call_soon(self._aio._interrupted.set)
 
             for number in signals:
                 signal.signal(number, interrupt)
-            with nullcontext() if self._aio.is_running else self:
-                closed = self._thread.start(self._aio.run_until_closed)
-                closed.add_done_callback(lambda _: over.put(None))
-                while True:
-                    with suppress(Empty):
-                        over.get(timeout=SIGNAL_LOOK_S)
-                        break
-                closed.cancel()
+            with nullcontext() if self._aio.is_running else closing(self):
+                self._thread.run(self._aio.run_until_closed)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset; the group's offset is changed at once.

@@ -6,8 +6,9 @@ The former signal handlers are restored afterwards. Only the main thread gets si
 import asyncio
 import signal
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -28,8 +29,28 @@ def let_end_the_process(signals: Iterable[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def run_until_interrupted(work: AbstractAsyncContextManager[object], interrupted: asyncio.Event) -> None:
-    """Run `work` on a new event loop until a signal comes or the event is set elsewhere."""
+async def started_before(interrupted: asyncio.Event, start: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    """Start, unless the event is set first: a start may wait long for its cluster."""
+    starting, waiting = asyncio.create_task(start()), asyncio.create_task(interrupted.wait())
+    try:
+        await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        starting.cancel()
+        await asyncio.wait((starting,))
+    if starting.cancelled():
+        return False
+    starting.result()
+    return True
+
+
+class Running(Protocol):
+    async def run_until_closed(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+def run_until_interrupted(work: Running, interrupted: asyncio.Event) -> None:
+    """Run `work` on a new event loop until a signal, which sets the event, comes or it is closed."""
 
     async def run(signals: Iterable[int]) -> None:
         loop = asyncio.get_running_loop()
@@ -42,8 +63,10 @@ def run_until_interrupted(work: AbstractAsyncContextManager[object], interrupted
 
         for number in signals:
             loop.add_signal_handler(number, interrupt)
-        async with work:
-            await interrupted.wait()
+        try:
+            await work.run_until_closed()
+        finally:
+            await work.close()
 
     with signals_to_handle() as signals:
         asyncio.run(run(signals))

@@ -22,7 +22,7 @@ from pyromq.client.consumer.handling.handlers import (
     as_decorator,
 )
 from pyromq.client.consumer.handling.handling import Handling
-from pyromq.client.consumer.interrupts import run_until_interrupted
+from pyromq.client.consumer.interrupts import run_until_interrupted, started_before
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.pop_reader import PopReader
@@ -333,8 +333,9 @@ class PushConsumer(Consumer[_Parts]):
         """Start, if necessary, and wait until the consumer is closed."""
         if self._parts is None:
             self.check_subscribed()
-            await self.start()
-        await self._closed.wait()
+            if not await started_before(self._interrupted, self.start):
+                return
+        await self._interrupted.wait()
 
     def check_subscribed(self) -> None:
         """A consumer that only runs would wait for ever."""
