@@ -9,7 +9,7 @@ from pyromq.client.prepared_messages import (
     DEFAULT_MAX_DELAY_LEVEL,
 )
 from pyromq.client.settings import ClientOptions
-from pyromq.config.kinds import NOT_NEGATIVE, above, between
+from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE, above, between
 from pyromq.config.options import Options, setting
 from pyromq.protocol import names
 from pyromq.protocol.compression import DEFAULT_LEVEL, Compression
@@ -21,12 +21,12 @@ _MEBIBYTE = 1024 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(Options):
     send_timeout_s: float = setting(3.0, "A send fails after this time, retries included; waiting for `max_in_flight` does not count.", check=above(0))
-    try_timeout_s: float | None = setting(None, "A broker that takes longer is given up for another; None means half of the time that is left.")
+    try_timeout_s: float | None = setting(None, "A broker that takes longer is given up for another; None means half of the time that is left.", check=above(0))
     retries: int = setting(2, "How often a failed send is tried again, on another broker if there is one.", check=NOT_NEGATIVE)
     retry_unsafe_stores: bool = setting(False, "The producer also tries again when a message was stored, but not as safely as the broker should.")
     avoid_slow_brokers: bool = setting(True, "Brokers that were slow or failed get no messages for a while, if there are others.")
     create_topic_key: str = setting(names.AUTO_CREATE_TOPIC, "The topic that brokers use as a template for topics that do not exist.")
-    default_topic_queues: int = setting(4, "The number of queues of a topic that is created by sending to it.")
+    default_topic_queues: int = setting(4, "The number of queues of a topic that is created by sending to it.", check=POSITIVE)
     max_message_bytes: int = setting(DEFAULT_MAX_BYTES, "The producer refuses larger bodies and splits batches to fit.", check=above(0))
     compress_from_bytes: int = setting(DEFAULT_COMPRESS_FROM_BYTES, "Bodies of this size and more are compressed.")
     compression: Compression = setting(Compression.ZLIB, "How bodies are compressed; brokers and clients before 4.9.4 know ZLIB only.")

@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -25,8 +25,12 @@ class Kind:
     python_type: type | None = None
     """What values given in code must be, if that is checked at all."""
     allows_none: bool = False
+    choices: tuple[str, ...] = ()
+    """The only values, if they are that few."""
 
     def fits(self, value: object) -> bool:
+        if self.choices and value not in self.choices:
+            return False
         return self.python_type is None or isinstance(value, self.python_type)
 
 
@@ -147,9 +151,9 @@ Seconds = Annotated[
 TEXT = Kind("a text", str, python_type=str)
 
 _PLAIN_KINDS: dict[object, Kind] = {
-    int: Kind("a whole number", _parse_int, python_type=Real),
+    int: Kind("a whole number", _parse_int, python_type=Integral),
     float: Kind("a number", _parse_float, repr, python_type=Real),
-    bool: Kind("true or false", _parse_bool, _render_bool),
+    bool: Kind("true or false", _parse_bool, _render_bool, python_type=bool),
     str: TEXT,
     Path: Kind("a path", expand_path, is_path=True),
 }
@@ -207,7 +211,7 @@ def _choice(names: Iterable[str]) -> Kind:
             raise ValueError(text)
         return by_lower[text.lower()]
 
-    return Kind("one of " + ", ".join(by_lower.values()), parse)
+    return Kind("one of " + ", ".join(by_lower.values()), parse, choices=tuple(by_lower.values()))
 
 
 def _optional(kind: Kind) -> Kind:
@@ -220,4 +224,5 @@ def _optional(kind: Kind) -> Kind:
         is_path=kind.is_path,
         python_type=kind.python_type,
         allows_none=True,
+        choices=kind.choices,
     )

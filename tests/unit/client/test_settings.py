@@ -84,6 +84,10 @@ def test_clients_do_not_start_with_bad_settings(options: dict[str, Any]) -> None
         {"send_timeout_s": "3"},
         {"trace_topic": 7},
         {"compression": "zlib"},
+        {"retries": 1.5},
+        {"trace": "no"},
+        {"try_timeout_s": 0},
+        {"default_topic_queues": 0},
     ],
 )
 def test_producers_do_not_start_with_bad_settings(options: dict[str, Any]) -> None:

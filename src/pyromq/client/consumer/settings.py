@@ -27,6 +27,10 @@ _INTERVAL_S = between(0.001, 10**9)
 _START: Check[object] = Check(
     '"first", "last" or a datetime', lambda value: isinstance(value, datetime) or value in ("first", "last")
 )
+_RULE: Check[object] = Check(
+    "a rule of pyromq.cluster.assignment, or a function with a `name`",
+    lambda value: callable(value) and isinstance(getattr(value, "name", None), str),
+)
 
 
 def check_group(group: str) -> None:
@@ -42,7 +46,7 @@ def check_group(group: str) -> None:
 class ConsumerSettings(Options):
     broadcast: bool = setting(False, "Every member of the group gets every message, instead of one member each, and keeps its own offsets in a file; there are no retries.")
     start_from: StartFrom = setting("last", 'Where to start in queues that the group has never read: "first", "last" or a datetime.', check=_START)
-    assignment: Assignment = setting(AVERAGE, "How members divide the queues; all members of a group must have the same.")
+    assignment: Assignment = setting(AVERAGE, "How members divide the queues; all members of a group must have the same.", check=_RULE)
     pull_batch_bytes: int = setting(256 * 1024, "The maximum size of one pull; a larger message comes alone.", check=between(1, _MAX_INT))
     queue_messages: int = setting(1000, "Pulling from a queue pauses while more of its messages wait in the client.", check=between(1, 65_535))
     queue_bytes: int = setting(100 * _MIB, "Pulling from a queue pauses while more of its bytes wait in the client.", check=between(1, 1024 * _MIB))

@@ -8,7 +8,7 @@ import pytest
 
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
-from pyromq.client.consumer.settings import PullSettings, PushSettings
+from pyromq.client.consumer.settings import PullSettings, PushSettings, SimpleSettings
 from pyromq.errors import ConfigError, StateError
 
 
@@ -26,6 +26,10 @@ from pyromq.errors import ConfigError, StateError
         {"queue_span": 0},
         {"topic_messages": 0},
         {"start_from": "middle"},
+        {"mode": "POP"},
+        {"ordered": "false"},
+        {"concurrency": 1.5},
+        {"assignment": "AVG"},
     ],
 )
 def test_settings_out_of_range_are_refused(options: dict[str, Any]) -> None:
@@ -36,6 +40,8 @@ def test_settings_out_of_range_are_refused(options: dict[str, Any]) -> None:
 def test_pull_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError):
         PullSettings(auto_commit_interval_s=0.5)
+    with pytest.raises(ConfigError, match="expected one of first, last"):
+        SimpleSettings(start_from="middle")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("group", ["", "DEFAULT_CONSUMER", "a b"])

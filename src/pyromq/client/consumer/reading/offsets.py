@@ -100,9 +100,9 @@ class RemoteOffsets:
         return problems
 
 
-def offset_directory(chosen: Path | None) -> Path:
+def offset_directory(chosen: Path | str | None) -> Path:
     # java: the same directory, so that a client in either language continues where the other stopped
-    return chosen if chosen is not None else Path.home() / ".rocketmq_offsets"
+    return Path(chosen) if chosen is not None else Path.home() / ".rocketmq_offsets"
 
 
 class LocalOffsets:
