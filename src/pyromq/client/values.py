@@ -13,7 +13,7 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import encode_offset_message_id
-from pyromq.protocol.record import Host, StoredMessage
+from pyromq.protocol.record import Host
 
 __all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
 
@@ -87,7 +87,7 @@ class ReceivedMessage(PulledMessage):
 
     __slots__ = ()
 
-    def __reduce__(self) -> tuple[type, tuple[StoredMessage, MessageQueue, str]]:
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         return type(self), (self.stored, self.queue, self.topic)
 
     def __repr__(self) -> str:

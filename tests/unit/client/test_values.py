@@ -7,9 +7,11 @@ import pytest
 from pyromq.client.blocking import Producer
 from pyromq.client.consumer.blocking import PullConsumer, PushConsumer
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.namespaces import unwrap, wrap
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from pyromq.errors import CallTimeout, ConfigError, NoRoute, PyroError, Refused, SendFailed, StateError
+from pyromq.protocol.pop_receipt import PopReceipt
 from pyromq.protocol.record import Host, StoredMessage
 
 QUEUE = MessageQueue("Orders", "broker-a", 3)
@@ -120,6 +122,14 @@ def test_errors_travel_between_processes(error: PyroError) -> None:
     arrived = pickle.loads(pickle.dumps(error))
     assert type(arrived) is type(error)
     assert (str(arrived), vars(arrived)) == (str(error), vars(error))
+
+
+def test_a_popped_message_travels_with_its_receipt() -> None:
+    receipt = PopReceipt(0, 1_700_000_000_000, 60_000, 3, "0", "broker-a", 1, 7)
+    queue = MessageQueue("Orders", "broker-a", 1)
+    message = PoppedMessage(StoredMessage("Orders", b"...", b""), queue, None, receipt)
+    arrived = pickle.loads(pickle.dumps(message))
+    assert (arrived.body, arrived.queue, arrived.receipt) == (b"...", queue, receipt)
 
 
 @pytest.mark.parametrize("wish", [RetryLater("soon", delay_level=3), GiveUp("never")])

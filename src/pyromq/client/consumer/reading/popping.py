@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from typing import Any
 
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.session import Session
@@ -33,6 +34,9 @@ class PoppedMessage(ReceivedMessage):
     ) -> None:
         super().__init__(stored, queue, topic)
         self.receipt = receipt
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.stored, self.queue, self.topic, self.receipt)
 
     @property
     def invisible_until_ms(self) -> int:
