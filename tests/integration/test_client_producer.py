@@ -104,6 +104,12 @@ async def test_what_is_no_message_or_no_choice_says_so(producer: aio.Producer) -
         await producer.send(message, selector=lambda queues, message: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(BadMessage, match="sharding_key must be str, not int"):
         await producer.send(message, sharding_key=7)  # type: ignore[call-overload]
+    with pytest.raises(BadMessage, match="queue must be a MessageQueue, not 3"):
+        await producer.send(message, queue=3)  # type: ignore[call-overload]
+    with pytest.raises(BadMessage, match="a message must be a Message, not str"):
+        await producer.send_oneway("text")  # type: ignore[arg-type]
+    with pytest.raises(BadMessage, match="a message must be a Message, not bytes"):
+        await producer.request(b"x")  # type: ignore[arg-type]
 
 
 async def test_a_sender_learns_that_no_name_server_can_be_reached_when_its_time_is_up(

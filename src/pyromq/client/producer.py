@@ -325,6 +325,8 @@ class Producer:
             queue = selector(tuple(map(parts.shown_queue, route.publish_queues)), message)
             if not isinstance(queue, MessageQueue):
                 raise BadMessage(f"the selector must return one of the queues it was given, not {queue!r}")
+        elif not isinstance(queue, MessageQueue):
+            raise BadMessage(f"queue must be a MessageQueue, not {queue!r}")
         wanted = MessageQueue(parts.session.wrap(queue.topic), queue.broker_name, queue.queue_id)
         if wanted.topic != topic:
             raise BadMessage(f"the queue {queue} does not belong to the topic {message.topic}")
@@ -434,6 +436,8 @@ class ProducerParts:
     ) -> PreparedMessage:
         session = self.session
         session.check_loop()
+        if not isinstance(message, Message):
+            raise BadMessage(f"a message must be a Message, not {type(message).__name__}")
         now_ms = session.clock.now_ms()
         unique_key = session.unique_keys.next(now_ms)
         return self.preparer.prepare(message, unique_key, now_ms, system, compress=compress, kind=kind)

@@ -18,7 +18,7 @@ from pyromq.client.consumer.handling.handlers import HandlerFunction, MessageStr
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.push import F
-from pyromq.client.consumer.reading.subscriptions import Expression
+from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
 from pyromq.client.consumer.settings import PullOptions, PushOptions, SimpleOptions
 from pyromq.client.values import MessageQueue, ReceivedMessage
 
@@ -134,6 +134,7 @@ class PushConsumer(BlockingConsumer):
 
     def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
+        check_topic(topic)
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
 
     wait_assigned = awaited(push.PushConsumer.wait_assigned)

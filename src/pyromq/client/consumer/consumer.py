@@ -221,7 +221,7 @@ class Consumer(ABC, Generic[P]):
 
     def _running(self) -> P:
         if self._parts is None:
-            raise StateError("the consumer is not running: start it, or use it in `async with`")
+            raise StateError("the consumer is not running: start it, or use it in a `with` block")
         self._parts.membership.session.check_loop()
         return self._parts
 

@@ -66,6 +66,8 @@ class PullConsumer(Consumer[Parts]):
     def subscribe(self, topic: str, expression: Expression = "*") -> None:
         """Share the queues of a topic with the other members of the group."""
         check_topic(topic)
+        if self._is_closing:
+            raise StateError("the consumer is closed: create a new one")
         if self._is_assigned_by_hand:
             raise StateError("queues are assigned to this consumer: subscribe with another consumer")
         self._check_loop()

@@ -131,6 +131,7 @@ class PushConsumer(Consumer[_Parts]):
 
     def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
+        check_topic(topic)
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
 
     async def unsubscribe(self, topic: str) -> None:

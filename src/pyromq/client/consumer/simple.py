@@ -123,6 +123,8 @@ class SimpleConsumer:
     def subscribe(self, topic: str, expression: Expression = "*") -> None:
         """`expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`."""
         check_topic(topic)
+        if self._is_closed:
+            raise StateError("the consumer is closed: create a new one")
         Subscription.of(topic, expression, 0)
         self._expressions[topic] = expression
         if self._session is not None:
@@ -246,7 +248,7 @@ class SimpleConsumer:
 
     def _running(self) -> Session:
         if self._session is None:
-            raise StateError("the consumer is not running: start it, or use it in `async with`")
+            raise StateError("the consumer is not running: start it, or use it in a `with` block")
         self._session.check_loop()
         return self._session
 

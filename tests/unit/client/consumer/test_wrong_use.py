@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyromq.aio import PullConsumer, PushConsumer
+from pyromq.aio import PullConsumer, PushConsumer, SimpleConsumer
 from pyromq.client.consumer import blocking
 from pyromq.client.consumer.handling.outcomes import RetryLater
 from pyromq.client.consumer.reading.subscriptions import Sql
@@ -57,6 +57,21 @@ def test_type_checkers_know_what_a_handler_takes() -> None:
     waiting = blocking.PushConsumer("billing", "a:1")
     waiting.subscribe("Orders", "*", Counting().handle)
     waiting.subscribe("Orders", "*", takes_text)  # type: ignore[arg-type]
+
+
+def test_a_decorator_without_a_topic_is_refused_at_once() -> None:
+    for consumer in (PushConsumer("billing", "a:1"), blocking.PushConsumer("billing", "a:1")):
+        with pytest.raises(ConfigError, match="the topic must be str"):
+            consumer.on(takes_text)  # type: ignore[arg-type]
+
+
+async def test_a_closed_consumer_takes_no_subscription() -> None:
+    pulling, popping = PullConsumer("billing", "127.0.0.1:9"), SimpleConsumer("billing", "127.0.0.1:9")
+    for consumer in (pulling, popping):
+        await consumer.start()
+        await consumer.close()
+        with pytest.raises(StateError, match="the consumer is closed"):
+            consumer.subscribe("Orders")
 
 
 def test_a_consumer_without_a_subscription_does_not_run() -> None:
