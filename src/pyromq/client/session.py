@@ -160,6 +160,7 @@ class Session:
         client id is the same after a restart, because the offset files of broadcasting consumers are named
         after it. `in_process` finds brokers of this process, which are called without a socket.
         """
+        _forget_closed_loops()
         sessions = _SESSIONS.setdefault(asyncio.get_running_loop(), [])
         for session in sessions:
             is_fitting = session.settings == settings and session.is_stable == stable_id
@@ -484,6 +485,14 @@ class Session:
         self._troubles.ended(url, "name servers learned url=%s", url)
         if addresses := name_server_addresses(text):
             self.name_servers.update(addresses)
+
+
+def _forget_closed_loops() -> None:
+    """Clients that nobody closed before their loop ended would be kept for ever, sockets and all."""
+    for reference in _SESSIONS.keyrefs():
+        loop = reference()
+        if loop is not None and loop.is_closed():
+            _SESSIONS.pop(loop, None)
 
 
 def _packed_ip(settings: ClientSettings) -> bytes:

@@ -8,7 +8,7 @@ system for events. Every callback still starts from an empty stack.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 _MAX_AT_ONCE = 1000
 """Then others have a turn."""
@@ -50,11 +50,12 @@ class Soon:
                 self._loop.call_soon(self._run)
 
 
-_of_loops: "WeakKeyDictionary[asyncio.AbstractEventLoop, Soon]" = WeakKeyDictionary()
+_of_loops: "WeakValueDictionary[int, Soon]" = WeakValueDictionary()
+"""By the loop's id: a loop that was a key would be kept by its own value."""
 
 
 def soon_of(loop: asyncio.AbstractEventLoop) -> Soon:
-    found = _of_loops.get(loop)
+    found = _of_loops.get(id(loop))
     if found is None:
-        found = _of_loops[loop] = Soon(loop)
+        found = _of_loops[id(loop)] = Soon(loop)
     return found

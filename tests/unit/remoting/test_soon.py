@@ -1,6 +1,8 @@
 """Callbacks for the end of a turn: in order, what they cause in the same go, and none stops the others."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 from pyromq.remoting import soon
@@ -51,3 +53,15 @@ async def test_callbacks_without_end_leave_turns_to_others() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert count == 3 * soon._MAX_AT_ONCE
+
+
+def test_a_loop_that_has_ended_is_not_kept() -> None:
+    async def use() -> "weakref.ref[asyncio.AbstractEventLoop]":
+        loop = asyncio.get_running_loop()
+        soon_of(loop).call(lambda: None)
+        await asyncio.sleep(0)
+        return weakref.ref(loop)
+
+    used = asyncio.run(use())
+    gc.collect()
+    assert used() is None
