@@ -120,6 +120,29 @@ async def test_a_message_that_lay_in_the_client_is_hidden_anew(cluster: Consumer
         await consumer.ack(message)
 
 
+async def test_a_call_that_is_cancelled_leaves_what_it_found_to_the_next(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.send("Orders", 1)
+    is_taken = asyncio.Event()
+
+    async def keep(*_: object) -> bool:
+        is_taken.set()
+        await asyncio.Event().wait()
+        return True
+
+    async with simple(cluster) as consumer:
+        with monkeypatch.context() as patched:
+            patched.setattr(consumer, "_keep", keep)
+            call = asyncio.create_task(consumer.receive())
+            await is_taken.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        (message,) = await received(consumer, 1)
+        assert message.reconsume_times == 0
+
+
 async def test_a_topic_that_no_broker_has_yet_is_waited_for(cluster: ConsumerCluster) -> None:
     consumer = SimpleConsumer("billing", cluster.namesrv, start_from="first")
     consumer.subscribe("Later")

@@ -216,7 +216,11 @@ class SimpleConsumer:
         """Messages that were found, by a pop of this call or of another one."""
         while self._found:
             taken, self._found = self._found[:limit], self._found[limit:]
-            are_ours = await asyncio.gather(*(self._keep(session, each, invisible_s) for each in taken))
+            try:
+                are_ours = await asyncio.gather(*(self._keep(session, each, invisible_s) for each in taken))
+            except asyncio.CancelledError:
+                self._found = taken + self._found  # else they would be hidden from everybody for that long
+                raise
             if messages := [message for message, is_ours in zip(taken, are_ours, strict=True) if is_ours]:
                 return messages
         return []
