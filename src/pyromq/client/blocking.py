@@ -54,6 +54,9 @@ _COMPILED = ("PlainSends.", "Producer.")
 SIGNAL_LOOK_S = 0.5
 """A waiting thread wakes up this often: a signal that came just before it waits does not wake it."""
 
+_GREEN = {"gevent": "monkey.patch_all(thread=False)", "eventlet": "eventlet.monkey_patch(thread=False)"}
+"""Libraries that put their own threads in the place of Python's, and how to keep them from it."""
+
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
@@ -63,6 +66,16 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+def _check_threads() -> None:
+    """A loop on a green thread would never let any other one run."""
+    replacer = type(threading.Lock()).__module__.partition(".")[0]
+    if replacer in _GREEN:
+        raise StateError(
+            f"{replacer} has replaced the threads of Python, and a blocking client needs a real one:"
+            f" patch everything else ({_GREEN[replacer]}), or serve requests by threads instead"
+        )
+
+
 class LoopThread:
     """An event loop on a thread of its own."""
 
@@ -70,6 +83,7 @@ class LoopThread:
     _making: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
+        _check_threads()
         self._pid = os.getpid()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="pyromq-client", daemon=True)

@@ -16,7 +16,7 @@ from pyromq.client import blocking
 from pyromq.client.blocking import LoopThread, Producer
 from pyromq.client.consumer.blocking import PushConsumer
 from pyromq.client.values import Message
-from pyromq.errors import SendFailed
+from pyromq.errors import SendFailed, StateError
 
 
 class Interrupted(BaseException):
@@ -186,6 +186,13 @@ def test_an_interrupt_at_the_begin_of_a_call_leaves_nothing_that_nobody_awaits()
     finally:
         sys.settrace(former)
     gc.collect()  # what nobody awaits would be complained about now
+
+
+def test_threads_that_are_no_real_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    green = type("LockType", (), {"__module__": "gevent.thread"})
+    monkeypatch.setattr(threading, "Lock", green)
+    with pytest.raises(StateError, match=r"gevent has replaced .*monkey.patch_all\(thread=False\)"):
+        LoopThread()
 
 
 # Calls where a loop runs
