@@ -3,7 +3,7 @@
 The comments for the type checker are part of it: it complains of one that is not needed.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +25,14 @@ def takes_two(message: ReceivedMessage, more: int) -> None: ...
 def takes_text(text: str) -> None: ...
 
 
+def yields(message: ReceivedMessage) -> Iterator[None]:
+    yield
+
+
+async def yields_later(message: ReceivedMessage) -> AsyncIterator[None]:
+    yield
+
+
 class Counting:
     def handle(self, message: ReceivedMessage) -> None: ...
 
@@ -33,7 +41,9 @@ class Counting:
     def __call__(self, message: ReceivedMessage, more: int = 0) -> None: ...
 
 
-@pytest.mark.parametrize("handler", ["handle", 5, takes_nothing, takes_two, Counting.handle])
+@pytest.mark.parametrize(
+    "handler", ["handle", 5, takes_nothing, takes_two, Counting.handle, yields, yields_later]
+)
 def test_a_handler_that_cannot_take_a_message_is_refused_at_once(handler: Any) -> None:
     consumer = PushConsumer("billing", "a:1")
     with pytest.raises(TypeError, match="a handler must be a function that takes a message, not"):

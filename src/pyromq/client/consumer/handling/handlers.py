@@ -56,6 +56,8 @@ def check_takes_one(function: object) -> None:
     wanted = "a handler must be a function that takes a message"
     if not callable(function):
         raise TypeError(f"{wanted}, not {function!r}")
+    if any(map(_yields, (function, getattr(function, "__call__", None)))):  # noqa: B004
+        raise TypeError(f"{wanted}, not {function!r}, which yields: nobody would run what is in it")
     try:
         signature = inspect.signature(function)
     except ValueError:  # some builtins do not tell
@@ -64,6 +66,10 @@ def check_takes_one(function: object) -> None:
         signature.bind(None)
     except TypeError as problem:
         raise TypeError(f"{wanted}, not {function!r}, which takes {signature}: {problem}") from None
+
+
+def _yields(function: object) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 async def _await(outcome: Awaitable[Any]) -> None:
