@@ -48,6 +48,39 @@ def direct(producer: Producer) -> DirectSending:
     return producer._direct
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("Orders", b"x"),
+        Message("Orders", b"x", properties={"colour": "red"}),
+        Message("Orders", b"x" * 10_000),
+        Message("Orders", b"x", wait_stored=False),
+    ],
+)
+async def test_every_queue_has_its_turn_whatever_a_message_is_like(message: Message) -> None:
+    async with ScriptedBroker("Orders", queues=4) as broker:
+
+        def script(producer: Producer) -> list[int]:
+            return [producer.send(message).queue.queue_id for _ in range(8)]
+
+        queues = await with_producer(broker, script)
+    assert queues == [(queues[0] + turn) % 4 for turn in range(8)]
+
+
+async def test_a_topic_that_lost_the_queue_has_others() -> None:
+    async with ScriptedBroker("Orders", queues=2) as broker:
+
+        def script(producer: Producer) -> int:
+            while producer.send(ORDER).queue.queue_id != 0:
+                pass  # the next one is for queue 1
+            broker.queues = 1
+            broker.answers.append(ResponseCode.INVALID_PARAMETER)
+            return producer.send(ORDER).queue.queue_id
+
+        assert await with_producer(broker, script) == 0
+        assert [request.queue_id for request in broker.sent[-2:]] == [1, 0]
+
+
 async def test_the_broker_sees_the_same_request_on_a_connection_of_its_own(broker: ScriptedBroker) -> None:
     async def connections() -> int:
         return len(broker.connections)

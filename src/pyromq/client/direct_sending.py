@@ -90,11 +90,13 @@ class DirectSending:
     def send(self, message: Message) -> SendResult | None:
         """Send a message; None if the event loop must do it."""
         parts = self._parts
-        sender = parts.sender
-        if parts.quick is not None and (result := self._send_quickly(message, parts.quick)) is not None:
-            return result
+        first = self._send_quickly(message, parts.quick) if parts.quick is not None else None
+        if isinstance(first, SendResult):
+            return first
         topic = parts.preparer.known_topics.get(message.topic)
-        if topic is None or (first := sender.plan_first_try(topic)) is None:
+        if first is None and topic is not None:
+            first = parts.sender.plan_first_try(topic)
+        if first is None:
             return None
         begun = self._begin(first.address)
         if begun is None:
@@ -130,8 +132,8 @@ class DirectSending:
                 return
         link.close()
 
-    def _send_quickly(self, message: Message, quick: QuickSends) -> SendResult | None:
-        """The same for a plain message, by the compiled path; None if it declines."""
+    def _send_quickly(self, message: Message, quick: QuickSends) -> SendResult | FirstTry | None:
+        """The same for a plain message, by the compiled path. For others, the queue whose turn it was."""
         sender, target = self._parts.sender, quick.next_target(message)
         if target is None or not self._parts.session.is_introduced(target.address):
             return None
@@ -146,10 +148,10 @@ class DirectSending:
                 link = FormLink(target.address, self._options)
             opaque = link.take_opaque()
             frame = quick.frame(message, target, unique_key, born_ms, opaque)
+            sender.statistics.attempts += 1
             if frame is None:
                 usable = link
-                return None
-            sender.statistics.attempts += 1
+                return FirstTry(target.queue, target.broker_name, target.address, started, target.limit_s)
             slot = _Slot()
             link.quick[opaque] = (slot, target.shown_queue, unique_key)
             answer = link.call_frame(frame, opaque, target.limit_s, SendMessageV2, quick.answers)
