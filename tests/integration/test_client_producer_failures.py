@@ -276,6 +276,20 @@ async def test_a_refusal_of_the_message_is_final(
     assert len(scripted.sent) == 1
 
 
+async def test_a_topic_that_lost_the_queue_has_others(
+    scripted: ScriptedBroker, producer: aio.Producer
+) -> None:
+    message = Message("Orders", b"x")
+    while (await producer.send(message)).queue.queue_id != 0:
+        pass  # the next one is for queue 1
+    scripted.queues = 1
+    scripted.answers.append(ResponseCode.INVALID_PARAMETER)
+    assert (await producer.send(message)).queue.queue_id == 0
+    refused, stored = scripted.sent[-2:]
+    assert (refused.queue_id, stored.queue_id) == (1, 0)
+    assert refused.properties == stored.properties
+
+
 async def test_enough_is_enough(scripted: ScriptedBroker, producer: aio.Producer) -> None:
     scripted.answers.extend([ResponseCode.SYSTEM_BUSY] * 5)
     with pytest.raises(SendFailed, match="not sent in 3 attempts: scripted: code 2") as caught:

@@ -183,16 +183,20 @@ class Sender:
                 self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=False)
                 self._routes.refresh_soon(prepared.topic)
             except Refused as refusal:
+                is_shrunk = queue is None and refusal.code == ResponseCode.INVALID_PARAMETER
+                is_shrunk = is_shrunk and await self._is_gone(prepared.topic, target)
                 if refusal.code in _LASTING_CODES:
                     refusing.add(target.broker_name)
                 nobody_left = queue is not None or all(
                     each.broker_name in refusing for each in route.publish_queues
                 )
-                if refusal.code not in RETRIED_CODES or (refusal.code in _LASTING_CODES and nobody_left):
+                is_final = refusal.code not in RETRIED_CODES and not is_shrunk
+                if is_final or (refusal.code in _LASTING_CODES and nobody_left):
                     self.statistics.failures += 1
                     raise
                 attempts.append(f"{broker_name}: {refusal}")
-                self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=True)
+                if not is_shrunk:
+                    self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=True)
             else:
                 now = clock.monotonic()
                 latency_ms = (now - started) * 1000
@@ -210,6 +214,14 @@ class Sender:
             self.statistics.retries += 1
         self.statistics.failures += 1
         raise SendFailed(f"a message to {prepared.topic}", attempts)
+
+    async def _is_gone(self, topic: str, queue: MessageQueue) -> bool:
+        """Whether the topic has lost a queue that was chosen by a route of before."""
+        try:
+            route = await self._routes.refresh(topic)
+        except (NoRoute, TransportError):
+            return False
+        return queue not in route.publish_queues
 
     def _limit_of_one(self, left_s: float, route: Route) -> float:
         """The time that one broker may take: a silent one must leave time for the others."""
