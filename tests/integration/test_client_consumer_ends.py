@@ -21,7 +21,9 @@ from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import Offsets, StartPositions
 from pyromq.client.consumer.reading.quick_pulls import Pulled
-from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.client.consumer.simple import SimpleConsumer
+from pyromq.client.producer import Producer
+from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import StateError
 from pyromq.protocol.bodies.locks import LockBatchRequestBody
 from pyromq.protocol.requests.offsets import QueryConsumerOffset
@@ -612,3 +614,16 @@ async def test_a_pull_consumer_belongs_to_the_loop_it_was_started_on(cluster: Co
         with pytest.raises(StateError, match="on another thread"):
             await asyncio.to_thread(consumer.subscribe, "Orders")
         assert await consumer.poll(timeout_s=0) == []
+
+
+async def test_a_close_on_another_loop_closes_nothing(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("Orders")
+    async with (
+        Producer("orders", cluster.namesrv) as producer,
+        SimpleConsumer("b", cluster.namesrv) as consumer,
+    ):
+        for client in (producer, consumer):
+            with pytest.raises(StateError, match="on another event loop"):
+                await asyncio.to_thread(asyncio.run, client.close())
+        assert (await producer.send(Message("Orders", b"x"))).is_ok
+        consumer.subscribe("Orders")

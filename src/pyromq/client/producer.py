@@ -138,6 +138,7 @@ class Producer:
         if self._is_closed or parts is None:
             self._is_closed = True
             return
+        parts.session.check_loop()
         self._is_closed = True
         if self._plain_sends is not None:
             self._plain_sends.close()  # from now on it calls ours

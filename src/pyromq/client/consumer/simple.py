@@ -93,10 +93,12 @@ class SimpleConsumer:
 
     async def close(self) -> None:
         """Leave the group. Messages that were received and not acknowledged come again."""
-        session, self._session, self._is_closed = self._session, None, True
+        session = self._session
+        if session is not None:
+            session.check_loop()
+        self._session, self._is_closed = None, True
         if session is None:
             return
-        session.check_loop()
         for task in self._pops.values():
             task.cancel()
         await asyncio.gather(*self._pops.values(), return_exceptions=True)
