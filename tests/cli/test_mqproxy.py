@@ -44,6 +44,30 @@ def test_a_bad_file_is_told(tmp_path: Path, text: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
+def test_keys_of_the_first_releases_count_under_their_later_names(tmp_path: Path) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    file.write_text(
+        json.dumps(
+            {
+                "namesrvAddr": "a:1",
+                "grpcTlsTestModeEnable": False,
+                "grpcTlsKeyPath": "/etc/tls/proxy.key",
+                "grpcTlsCertPath": "/etc/tls/old.crt",
+                "tlsCertPath": "/etc/tls/proxy.crt",
+                "messageDelayLevel": "1s 5s",
+            }
+        )
+    )
+    loaded = load_proxy(file, {}, {})
+    settings = loaded.settings
+    assert not settings.tls_generates
+    assert settings.tls_key_path == Path("/etc/tls/proxy.key")
+    assert settings.tls_cert_path == Path("/etc/tls/proxy.crt")
+    told = [str(each) for each in loaded.notices]
+    assert f"grpcTlsKeyPath from {file} is read as tlsKeyPath" in told
+    assert not [each for each in told if "unknown" in each]
+
+
 def test_settings_are_printed(tmp_path: Path) -> None:
     done = PROXY.run(tmp_path, "-n", "127.0.0.1:9876", "-pm", "local", "-p")
     assert "proxyMode=LOCAL\n" in done.stdout

@@ -1,7 +1,7 @@
 """Settings from layers of text: later layers win, a bad value stops all, an unknown key is a notice."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -55,11 +55,11 @@ def environment_layers(part: type[Settings], environ: Mapping[str, str]) -> list
 
 def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
     """Settings from their defaults and these layers, the last of them strongest."""
-    layers = _with_included_file(part, layers)
+    notices: list[Notice] = []
+    layers = [_with_new_names(part, each, notices) for each in _with_included_file(part, layers)]
     values: dict[str, object] = {}
     inert: dict[str, object] = {}
     unrecognised: dict[str, str] = {}
-    notices: list[Notice] = []
     without_effect: dict[str, Setting] = {}
     for layer in layers:
         unknown = 0
@@ -95,6 +95,17 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
         **cast(dict[str, Any], values),
     )
     return Loaded(settings, tuple(notices))
+
+
+def _with_new_names(part: type[Settings], layer: Layer, notices: list[Notice]) -> Layer:
+    """The layer with each former name of a key replaced; a value under the new name counts more."""
+    former = [key for key in layer.values if key in part.RENAMED]
+    if not former:
+        return layer
+    values = {part.RENAMED[key]: layer.values[key] for key in former}
+    notices += [Notice(f"{key} from {layer.source} is read as {part.RENAMED[key]}") for key in former]
+    values |= {key: text for key, text in layer.values.items() if key not in part.RENAMED}
+    return replace(layer, values=values)
 
 
 def _with_included_file(part: type[Settings], layers: Sequence[Layer]) -> list[Layer]:

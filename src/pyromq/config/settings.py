@@ -62,6 +62,9 @@ class Settings(Options):
     INERT: ClassVar[Mapping[str, InertKey]] = MappingProxyType({})
     """Keys of RocketMQ without an effect here."""
 
+    RENAMED: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Former names of keys, in older files of RocketMQ."""
+
     inert: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Values of inert keys that are not their defaults."""
 

@@ -1,4 +1,7 @@
-"""Keys of Apache's proxy without effect here; see `config/inert.py`."""
+"""Keys of Apache's proxy without effect here, see `config/inert.py`, and those that once had other names."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from pyromq.config.inert import inert_keys
 
@@ -128,6 +131,9 @@ metricsGrpcExporterTarget=
 metricsInDelta=false
 metricsLabel=
 """,
+    "delivery times are exact; delay levels are not used": """
+messageDelayLevel=
+""",
     "acknowledgements are sent as they come": """
 enableBatchAck=false
 longPollingReserveTimeInMillis=100
@@ -152,3 +158,17 @@ traceOn=false
 }
 
 INERT_KEYS = inert_keys(_HARMLESS, _REFUSED)
+
+RENAMED_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "grpcClientConsumerLongPollingTimeoutMillis": "grpcClientConsumerMaxLongPollingTimeoutMillis",
+        "grpcTlsCertPath": "tlsCertPath",
+        "grpcTlsKeyPath": "tlsKeyPath",
+        "grpcTlsTestModeEnable": "tlsTestModeEnable",
+        "renewSliceTimeMillis": "defaultInvisibleTimeMills",
+        "subscriptionGroupConfigCacheExpiredInSeconds": "subscriptionGroupConfigCacheRefreshSeconds",
+        "topicConfigCacheExpiredInSeconds": "topicConfigCacheRefreshSeconds",
+        "topicRouteServiceCacheExpiredInSeconds": "topicRouteServiceCacheRefreshSeconds",
+    }
+)
+"""By the names in 5.0 and 5.1: a certificate that is not read would be replaced by one made at the start."""

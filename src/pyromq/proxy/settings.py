@@ -10,7 +10,7 @@ from pyromq.config.inert import InertKey
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
-from pyromq.proxy.inert_keys import INERT_KEYS
+from pyromq.proxy.inert_keys import INERT_KEYS, RENAMED_KEYS
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 ProxyMode = Literal["CLUSTER", "LOCAL"]
@@ -25,6 +25,7 @@ _MIB = 1024 * 1024
 class ProxySettings(ServerSettings):
     PART: ClassVar[str] = "proxy"
     INERT: ClassVar[Mapping[str, InertKey]] = INERT_KEYS
+    RENAMED: ClassVar[Mapping[str, str]] = RENAMED_KEYS
 
     # Where it listens, and for whom
     listen_port: int = setting(8081, "The TCP port for gRPC, with TLS and without; 0 lets the system choose one.", key="grpcServerPort", check=PORT)
