@@ -143,6 +143,43 @@ async def test_a_call_that_is_cancelled_leaves_what_it_found_to_the_next(
         assert message.reconsume_times == 0
 
 
+async def test_a_call_does_not_wait_for_the_pops_of_one_that_had_more_time(cluster: ConsumerCluster) -> None:
+    async with simple(cluster) as consumer:
+        await cluster.create_topic("Others")
+        consumer.subscribe("Others")
+        await cluster.send("Orders", 1)
+        assert len(await consumer.receive(wait_s=60)) == 1  # a pop of Others still waits for a minute
+        async with asyncio.timeout(5):
+            assert await consumer.receive(wait_s=0.05) == []
+
+
+async def test_a_topic_that_was_unsubscribed_brings_nothing_more(cluster: ConsumerCluster) -> None:
+    async with simple(cluster) as consumer, simple(cluster) as other:
+        await cluster.create_topic("Others")
+        consumer.subscribe("Others")
+        await cluster.send("Orders", 1)
+        await received(consumer, 1)  # a pop of Others still waits
+        consumer.unsubscribe("Others")
+        await cluster.send("Others", 1)
+        assert await consumer.receive(wait_s=0.5) == []
+        other.subscribe("Others")
+        assert [message.topic for message in await received(other, 1)] == ["Others"]
+
+
+async def test_a_pop_for_the_former_tags_brings_nothing_more(cluster: ConsumerCluster) -> None:
+    async with simple(cluster) as consumer:
+        assert await consumer.receive(wait_s=0) == []
+        consumer.subscribe("Orders", "Created")
+        calling = asyncio.create_task(consumer.receive(wait_s=TIMEOUT_S))
+        await asyncio.sleep(0)
+        consumer.subscribe("Orders", "Paid")
+        producer = await cluster.producer()
+        await producer.send(Message("Orders", b"created", tags="Created"))
+        await producer.send(Message("Orders", b"paid", tags="Paid"))
+        calling.cancel()
+        assert [message.body for message in await received(consumer, 1)] == [b"paid"]
+
+
 async def test_a_topic_that_no_broker_has_yet_is_waited_for(cluster: ConsumerCluster) -> None:
     consumer = SimpleConsumer("billing", cluster.namesrv, start_from="first")
     consumer.subscribe("Later")

@@ -7,8 +7,9 @@ acknowledged while it is invisible comes again, to any member.
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
-from typing import Self, Unpack
+from typing import NamedTuple, Self, Unpack
 
 from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
@@ -36,6 +37,13 @@ _ENOUGH = 0.5
 """A message is hidden anew if less than this part of its invisible time is left when it is handed out."""
 
 
+class _Pop(NamedTuple):
+    """A pop that waits at a broker until then, by the time of the event loop."""
+
+    task: asyncio.Task[list[PoppedMessage]]
+    until: float
+
+
 class SimpleConsumer:
     """`async with SimpleConsumer("billing", namesrv="127.0.0.1:9876") as consumer: ... receive() ... ack()`.
 
@@ -57,9 +65,9 @@ class SimpleConsumer:
         self._popping: Popping
         self._member: _Member
         self._is_closed = False
-        self._pops: dict[tuple[str, str], asyncio.Task[list[PoppedMessage]]] = {}
-        """Pops that wait at brokers, by topic and broker."""
-        self._found: list[PoppedMessage] = []
+        self._pops: dict[tuple[Subscription, str], _Pop] = {}
+        """Pops that wait at brokers, by subscription and broker."""
+        self._found: list[tuple[Subscription, PoppedMessage]] = []
         """What they found and no call has taken."""
         self._missing: set[str] = set()
         """Topics that no broker has, as far as is known."""
@@ -99,9 +107,10 @@ class SimpleConsumer:
         self._session, self._is_closed = None, True
         if session is None:
             return
-        for task in self._pops.values():
+        tasks = [each.task for each in self._pops.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._pops.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._pops.clear()
         self._found.clear()
         await session.remove_consumer(self._member.group, self._member)
@@ -139,7 +148,10 @@ class SimpleConsumer:
 
     def _take_up(self, session: Session, topic: str, expression: Expression) -> None:
         name = session.wrap(topic)
-        self._subscriptions[name] = Subscription.of(name, expression, session.clock.now_ms())
+        chosen = Subscription.of(name, expression, session.clock.now_ms())
+        before = self._subscriptions.get(name)
+        if before is None or chosen != replace(before, version=chosen.version):
+            self._subscriptions[name] = chosen
 
     # Messages
 
@@ -165,9 +177,11 @@ class SimpleConsumer:
             if self._session is None or left_s <= -_TIMEOUT_S:
                 break
             if must_ask and left_s >= 0:
-                await self._ask(session, max_messages, invisible_s, left_s)
-            if self._pops:
-                must_ask = await self._wait(left_s + _TIMEOUT_S)
+                await self._ask(session, max_messages, invisible_s, left_s, until)
+            if left_s > 0 and self._pops:
+                must_ask = await self._wait(list(self._pops.values()), left_s)
+            elif due := [each for each in self._pops.values() if each.until <= until]:
+                must_ask = await self._wait(due, left_s + _TIMEOUT_S)  # their answers are on the way
             elif must_ask and left_s > 0:
                 await asyncio.sleep(min(left_s, _LOOK_S))  # no broker has the topics yet
             else:
@@ -175,7 +189,9 @@ class SimpleConsumer:
             left_s = until - now()
         return messages
 
-    async def _ask(self, session: Session, limit: int, invisible_s: float, wait_s: float) -> None:
+    async def _ask(
+        self, session: Session, limit: int, invisible_s: float, wait_s: float, until: float
+    ) -> None:
         """Have a pop wait at every broker of every topic; those of other calls may still wait."""
         for name, subscription in list(self._subscriptions.items()):
             try:
@@ -190,22 +206,27 @@ class SimpleConsumer:
                 return
             brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
             for broker in brokers:
-                if (name, broker) not in self._pops:
+                if (subscription, broker) not in self._pops:
                     pop = self._popping.pop(broker, subscription, limit, invisible_s, wait_s)
-                    self._pops[name, broker] = asyncio.create_task(pop, name=f"pop of {name} at {broker}")
+                    task = asyncio.create_task(pop, name=f"pop of {name} at {broker}")
+                    self._pops[subscription, broker] = _Pop(task, until)
 
-    async def _wait(self, timeout_s: float) -> bool:
+    async def _wait(self, pops: list[_Pop], timeout_s: float) -> bool:
         """Wait for one of the pops, and keep what it found. True: another call has taken that."""
         done, _ = await asyncio.wait(
-            self._pops.values(), timeout=max(timeout_s, 0), return_when=asyncio.FIRST_COMPLETED
+            [each.task for each in pops], timeout=max(timeout_s, 0), return_when=asyncio.FIRST_COMPLETED
         )
-        finished = [(key, task) for key, task in self._pops.items() if task in done and not task.cancelled()]
+        finished = [
+            (key, pop.task)
+            for key, pop in self._pops.items()
+            if pop.task in done and not pop.task.cancelled()
+        ]
         problem: BaseException | None = None
         for key, task in finished:
             del self._pops[key]
             failure = task.exception()
             if failure is None:
-                self._found += task.result()
+                self._found += [(key[0], message) for message in task.result()]
             else:
                 problem = failure
         if problem is not None and not self._pops and not self._found:
@@ -219,26 +240,30 @@ class SimpleConsumer:
         while self._found:
             taken, self._found = self._found[:limit], self._found[limit:]
             try:
-                are_ours = await asyncio.gather(*(self._keep(session, each, invisible_s) for each in taken))
+                are_ours = await asyncio.gather(*(self._keep(session, *each, invisible_s) for each in taken))
             except asyncio.CancelledError:
                 self._found = taken + self._found  # else they would be hidden from everybody for that long
                 raise
-            if messages := [message for message, is_ours in zip(taken, are_ours, strict=True) if is_ours]:
+            if messages := [each[1] for each, is_ours in zip(taken, are_ours, strict=True) if is_ours]:
                 return messages
         return []
 
-    async def _keep(self, session: Session, message: PoppedMessage, invisible_s: float) -> bool:
+    async def _keep(
+        self, session: Session, subscription: Subscription, message: PoppedMessage, invisible_s: float
+    ) -> bool:
         """Whether a message is this member's, for about as long as was asked for: it may have lain here."""
         left_s = (message.invisible_until_ms - session.clock.now_ms()) / 1000
         if left_s <= 0:
             return False  # on its way to another member
-        if left_s < invisible_s * _ENOUGH:
+        is_wanted = self._subscriptions.get(subscription.topic) is subscription
+        if not is_wanted or left_s < invisible_s * _ENOUGH:
+            hidden_s = invisible_s if is_wanted else _LEAST_INVISIBLE_S
             try:
-                await self._popping.change_invisible_time(message, invisible_s)
+                await self._popping.change_invisible_time(message, hidden_s)
             except PyroError as problem:
                 _log.info("a message is left to others id=%s: %s", message.message_id, problem)
                 return False
-        return True
+        return is_wanted
 
     async def ack(self, message: PoppedMessage) -> None:
         """The message is done; it does not come again."""

@@ -33,7 +33,7 @@ def check_topic(topic: str) -> None:
         raise ConfigError("topic", topic, f"another name: {problem}")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Subscription:
     """One topic of a consumer; `version` is the time of its last change, in milliseconds."""
 
