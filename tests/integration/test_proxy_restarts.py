@@ -113,3 +113,14 @@ async def test_messages_stay_hidden_when_the_front_that_renewed_them_stops() -> 
             await another.subscribe(GROUP, TOPIC)
             assert (await another.receive(GROUP, TOPIC, wait_s=1)).code == "MESSAGE_NOT_FOUND"
         assert await client.ack(GROUP, TOPIC, received) == ["OK"]
+
+
+async def test_a_consumer_is_served_first_where_brokers_create_no_topics() -> None:
+    """As after a restart of the front: its streams and receives come before anyone asks for a route."""
+    async with (
+        front(settings={"min_polling_ms": 100}, auto_create_topics=False) as running,
+        user(running.target) as client,
+    ):
+        await _prepare(running)
+        assert (await client.subscribe(GROUP, TOPIC)).subscription.group.name == GROUP
+        assert (await client.receive(GROUP, TOPIC, wait_s=0.1)).code == "MESSAGE_NOT_FOUND"

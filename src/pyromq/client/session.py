@@ -23,6 +23,7 @@ from pyromq.client.requesting import PendingReplies
 from pyromq.client.settings import ClientSettings
 from pyromq.client.troubles import Troubles
 from pyromq.clock import Clock, SystemClock
+from pyromq.cluster.aio import ask
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import NameServers, name_server_addresses
 from pyromq.cluster.route_table import Routes
@@ -306,6 +307,9 @@ class Session:
     ) -> str | None:
         """The address of a broker; unless `only_this`, another broker of the same name will do."""
         return self.routes.address(broker_name, broker_id, only_this=only_this)
+
+    async def ask_name_server(self, request: Request[A], timeout_s: float) -> A:
+        return await ask(self.name_servers, self._call_name_server, request, timeout_s)
 
     async def _call_name_server(self, address: str, request: Request[A], timeout_s: float) -> A:
         return await self._dialer.call(address, request, timeout_s)

@@ -12,9 +12,10 @@ from pyromq.cluster.signing import signer
 from pyromq.errors import ConnectFailed
 from pyromq.protocol.catalogue import Answer, Request, declaration_of
 from pyromq.protocol.frame import Frame
-from pyromq.protocol.names import AUTO_CREATE_TOPIC, MASTER_ID
+from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.needs import PUB, SUB, Need, ResourceType, need_of
 from pyromq.protocol.request_forms import FilledForm
+from pyromq.protocol.requests.routes import GetClusterInfo
 from pyromq.proxy.grpc.call import Call
 from pyromq.remoting.connection import StartedCall
 
@@ -85,22 +86,27 @@ class Cluster:
             raise ConnectFailed(f"the broker {broker_name} has no master now")
         return address
 
-    def any_address(self, route: Route) -> str:
-        for name in route.brokers:
-            address = self.session.broker_address(name)
-            if address is not None:
-                return address
-        raise ConnectFailed(f"no broker of the topic {route.topic} can be reached")
+    def addresses_of(self, route: Route) -> list[str]:
+        """An address of each broker that has the topic."""
+        found = self._addresses(route.brokers)
+        if not found:
+            raise ConnectFailed(f"no broker of the topic {route.topic} can be reached")
+        return found
 
-    async def any_broker(self) -> str:
-        """The address of some broker."""
-        if not self.session.routes.brokers:
-            await self.route(AUTO_CREATE_TOPIC)
-        for name in self.session.routes.brokers:
-            address = self.session.broker_address(name)
-            if address is not None:
-                return address
-        raise ConnectFailed("no broker can be reached")
+    async def addresses(self) -> list[str]:
+        """An address of each broker; raises ConnectFailed if there is none."""
+        found = self._addresses(self.session.routes.brokers)
+        if not found:
+            # No topic is known yet, and there may be none that all clusters have.
+            info = (await self.session.ask_name_server(GetClusterInfo(), self.timeout_s)).body
+            brokers = [each.broker_addrs for each in info.broker_addr_table.values()]
+            found = [each[min(each)] for each in brokers if each]
+        if not found:
+            raise ConnectFailed("no broker can be reached")
+        return found
+
+    def _addresses(self, names: Iterable[str]) -> list[str]:
+        return [each for each in map(self.session.broker_address, names) if each is not None]
 
     async def call(
         self, broker_name: str, request: Request[A], call: Call | None, timeout_s: float | None = None

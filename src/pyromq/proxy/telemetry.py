@@ -47,6 +47,9 @@ class Telemetry:
             # Clients try again, and show their users the end of a stream instead of its reason.
             _log.info("client refused peer=%s: %s", call.peer_address, problem)
             raise GrpcError(GrpcCode.INVALID_ARGUMENT, str(problem)) from None
+        except PyroError as problem:
+            _log.info("settings not answered peer=%s: %s", call.peer_address, problem)
+            raise GrpcError(GrpcCode.UNAVAILABLE, str(problem)) from None
         finally:
             if client is not None and client.stream is call:
                 client.stream = None

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from pyromq.clock import Clock
-from pyromq.errors import Refused, TransportError
+from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
@@ -102,23 +102,36 @@ class Topics:
 
     async def _ask_type(self, topic: str) -> str:
         route = await self._cluster.route(topic)
-        address = self._cluster.any_address(route)
-        answer = await self._cluster.call_address(address, GetTopicConfig(topic=topic))
-        return answer.body.attributes.get(_ATTRIBUTE, NORMAL)
+        problem: PyroError | None = None
+        for address in self._cluster.addresses_of(route):
+            try:
+                answer = await self._cluster.call_address(address, GetTopicConfig(topic=topic))
+            except TransportError as failure:
+                problem = failure
+            else:
+                return answer.body.attributes.get(_ATTRIBUTE, NORMAL)
+        assert problem is not None
+        raise problem
 
     async def group(self, name: str) -> SubscriptionGroupConfig:
         """The settings of a consumer group; a new group has the defaults."""
         return await self._groups.get(name)
 
     async def _ask_group(self, name: str) -> SubscriptionGroupConfig:
-        try:
-            address = await self._cluster.any_broker()
-            answer = await self._cluster.call_address(address, GetGroupConfig(group=name))
-        except Refused as refusal:
-            if refusal.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.SYSTEM_ERROR):
-                return SubscriptionGroupConfig(group_name=name)
-            raise
-        return answer.body
+        problem: PyroError | None = None
+        is_new = False
+        for address in await self._cluster.addresses():
+            try:
+                return (await self._cluster.call_address(address, GetGroupConfig(group=name))).body
+            except TransportError as failure:
+                problem = failure
+            except Refused as refusal:
+                if refusal.code not in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.SYSTEM_ERROR):
+                    raise
+                is_new = True  # unless a broker of other topics has it
+        if problem is not None and not is_new:
+            raise problem
+        return SubscriptionGroupConfig(group_name=name)
 
     async def check_type(self, topic: str, message_type: str) -> None:
         """Raises Rejected, with what to do about it, unless the topic takes messages of this type."""
