@@ -9,7 +9,7 @@ from pyromq.errors import PyroError
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import StoredMessage
-from pyromq.protocol.requests.popping import PopMessage
+from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
 from pyromq.proxy.acknowledging import Acknowledging
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
 from pyromq.proxy.client_settings import Settings
@@ -21,6 +21,7 @@ from pyromq.proxy.grpc.framing import frame_message
 from pyromq.proxy.incoming import Framed, framed, received
 from pyromq.proxy.membership import Membership
 from pyromq.proxy.messages import enum_values, message
+from pyromq.proxy.pops import Pops
 from pyromq.proxy.receipts import Handle, decode_handle, popped
 from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.settings import ProxySettings
@@ -59,7 +60,7 @@ class Receiving:
         self._clock = clock
         self._settings = settings
         self._turn = 0
-        self._pops: set[asyncio.Task[Any]] = set()
+        self._pops = Pops(membership, self._give_back, clock, settings.send_timeout_ms / 1000)
 
     async def receive(self, request: Any, call: Call) -> None:
         """First a status, then messages, then the time of their delivery."""
@@ -167,12 +168,11 @@ class Receiving:
             attempt_id=request.attempt_id or None,
             target_broker_name=broker_name,
         )
-        timeout_s = poll_ms / 1000 + self._settings.send_timeout_ms / 1000
         self._cluster.admit(pop, call)
-        answer = await self._call_pop(client, broker_name, pop, timeout_s)
-        if answer.code != ResponseCode.SUCCESS:
-            code = code_of_broker(answer.code)
-            if code is Code.TOO_MANY_REQUESTS:
+        answer = await self._pops.call(client, broker_name, pop)
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            if answer is not None and code_of_broker(answer.code) is Code.TOO_MANY_REQUESTS:
+                code = Code.TOO_MANY_REQUESTS
                 return Status(code=code, message="too many receives of this group wait already"), []
             return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
         wanted = None if is_sql else parse_tags(expression.expression)
@@ -192,26 +192,9 @@ class Receiving:
             return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
         return OK, found
 
-    async def _call_pop(
-        self, client: FrontClient, broker_name: str, pop: PopMessage, timeout_s: float
-    ) -> Any:
-        """A pop that the client does not wait for any more may still take messages: they are given back."""
-        calling = asyncio.ensure_future(self._membership.call(client, broker_name, pop, timeout_s))
-        try:
-            return await asyncio.shield(calling)
-        except asyncio.CancelledError:
-            self._pops.add(calling)
-            calling.add_done_callback(lambda done: self._give_back(done, broker_name, pop))
-            raise
-
-    def _give_back(self, calling: "asyncio.Future[Any]", broker_name: str, pop: PopMessage) -> None:
-        self._pops.discard(calling)
-        if calling.cancelled() or calling.exception() is not None:
-            return
-        answer = calling.result()
-        if answer.code == ResponseCode.SUCCESS:
-            for _, handle in popped(answer, broker_name):
-                self._renewal.give_back(pop.topic, pop.consumer_group, handle)
+    def _give_back(self, answer: PopMessageAnswer, broker_name: str, pop: PopMessage) -> None:
+        for _, handle in popped(answer, broker_name):
+            self._renewal.give_back(pop.topic, pop.consumer_group, handle)
 
     async def _broker(self, topic: str, asked: str) -> str:
         """The broker that the client named, if it has the topic; else one that has it."""
@@ -245,7 +228,4 @@ class Receiving:
         )
 
     async def close(self) -> None:
-        for task in list(self._pops):
-            task.cancel()
-        if self._pops:
-            await asyncio.wait(self._pops)
+        await self._pops.close()

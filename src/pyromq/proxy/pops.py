@@ -1,0 +1,117 @@
+"""Pops that wait at brokers, and what becomes of those whose client gave up.
+
+A broker cannot be told that nobody waits any more: the pop may still take messages. The client's next receive
+of the same kind goes on with it. What nobody takes is given back, at the cost of an attempt: if a client that
+gives up again and again left a pop behind each time, its messages would pass from one to the next until they
+are dead letters.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from functools import partial
+
+import msgspec
+
+from pyromq.clock import Clock
+from pyromq.errors import PyroError
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
+from pyromq.proxy.clients import FrontClient
+from pyromq.proxy.membership import Membership
+
+_Waiting = asyncio.Task[PopMessageAnswer]
+GiveBack = Callable[[PopMessageAnswer, str, PopMessage], None]
+"""Takes an answer with messages that nobody gets, the name of the broker, and what it was asked."""
+
+
+class Pops:
+    def __init__(self, membership: Membership, give_back: GiveBack, clock: Clock, timeout_s: float) -> None:
+        """`timeout_s`: how long an answer may take beyond the time that the pop waits."""
+        self._membership = membership
+        self._give_back = give_back
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._abandoned: dict[Hashable, list[_Waiting]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Pops abandoned={len(self)}>"
+
+    def __len__(self) -> int:
+        """How many wait for nobody."""
+        return sum(map(len, self._abandoned.values()))
+
+    async def call(self, client: FrontClient, broker_name: str, pop: PopMessage) -> PopMessageAnswer | None:
+        """The answer of a broker; None if there is none yet when the time of the pop is over."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + pop.poll_time / 1000
+        kind = _kind(client, broker_name, pop)
+        while waiting := self._take(kind):
+            await self._wait(waiting, until - loop.time(), kind, broker_name, pop)
+            if not waiting.done():
+                self._abandon(waiting, kind, broker_name, pop)
+                return None
+            if waiting.exception() is None and waiting.result().code == ResponseCode.SUCCESS:
+                return waiting.result()
+            left_ms = round((until - loop.time()) * 1000)
+            pop = msgspec.structs.replace(pop, poll_time=max(left_ms, 0), born_time=self._clock.now_ms())
+        timeout_s = pop.poll_time / 1000 + self._timeout_s
+        waiting = asyncio.create_task(self._membership.call(client, broker_name, pop, timeout_s))
+        await self._wait(waiting, None, kind, broker_name, pop)
+        return waiting.result()
+
+    async def _wait(
+        self, waiting: _Waiting, timeout_s: float | None, kind: Hashable, broker_name: str, pop: PopMessage
+    ) -> None:
+        try:
+            await asyncio.wait([waiting], timeout=timeout_s)
+        except asyncio.CancelledError:
+            self._abandon(waiting, kind, broker_name, pop)
+            raise
+
+    def _take(self, kind: Hashable) -> _Waiting | None:
+        """A pop of this kind that waits for nobody."""
+        abandoned = self._abandoned.get(kind)
+        if not abandoned:
+            return None
+        waiting = abandoned.pop()
+        if not abandoned:
+            del self._abandoned[kind]
+        return waiting
+
+    def _abandon(self, waiting: _Waiting, kind: Hashable, broker_name: str, pop: PopMessage) -> None:
+        self._abandoned.setdefault(kind, []).append(waiting)
+        waiting.add_done_callback(partial(self._ended, kind=kind, broker_name=broker_name, pop=pop))
+
+    def _ended(self, waiting: _Waiting, *, kind: Hashable, broker_name: str, pop: PopMessage) -> None:
+        abandoned = self._abandoned.get(kind, [])
+        if waiting not in abandoned:
+            return  # somebody went on with it
+        abandoned.remove(waiting)
+        if not abandoned:
+            del self._abandoned[kind]
+        if waiting.cancelled() or isinstance(waiting.exception(), PyroError):
+            return
+        if waiting.result().code == ResponseCode.SUCCESS:
+            self._give_back(waiting.result(), broker_name, pop)
+
+    async def close(self) -> None:
+        waiting = [each for abandoned in self._abandoned.values() for each in abandoned]
+        for each in waiting:
+            each.cancel()
+        if waiting:
+            await asyncio.wait(waiting)
+
+
+def _kind(client: FrontClient, broker_name: str, pop: PopMessage) -> Hashable:
+    """Pops of one kind may stand for each other. In order, an attempt gets only what it asked for itself."""
+    return (
+        client,
+        broker_name,
+        pop.consumer_group,
+        pop.topic,
+        pop.max_msg_nums,
+        pop.invisible_time,
+        pop.exp_type,
+        pop.exp,
+        pop.order and pop.attempt_id,
+    )
