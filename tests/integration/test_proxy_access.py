@@ -1,12 +1,14 @@
 """Access control at the gRPC front: signatures as the official clients make them, the servers' rules."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
 
 import grpc
 import grpc.aio
 import pytest
+from tests.support.access import ALICE, user_creation
 from tests.support.front import (
     CLIENT_TYPES,
     RPCS,
@@ -19,7 +21,11 @@ from tests.support.front import (
     user,
 )
 
+from pyromq.cluster.signing import signer
+from pyromq.errors import Refused
 from pyromq.proxy.messages import SERVICE
+from pyromq.remoting.dialer import Dialer
+from pyromq.security.signature import Credentials
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,18 @@ async def test_a_signed_call_is_served(running: SharedFront, client: FrontUser) 
 async def test_a_call_with_a_wrong_signature_is_refused(client: FrontUser, name: str, secret: str) -> None:
     client.sign(name, secret)
     assert await client.code("QueryRoute", topic=Resource(name="Guarded")) == "UNAUTHORIZED"
+
+
+async def test_users_of_the_front_are_created_at_its_port(running: SharedFront, client: FrontUser) -> None:
+    await running.create_topic("Guarded")
+    client.sign(ALICE.access_key, ALICE.secret_key)
+    assert await client.code("QueryRoute", topic=Resource(name="Guarded")) == "UNAUTHORIZED"
+    administrator = Dialer(before_send=signer(Credentials("root", "rootsecret")))
+    for dialer in (nobody := Dialer(), administrator):
+        with pytest.raises(Refused) if dialer is nobody else contextlib.nullcontext():
+            await dialer.call(running.target, user_creation(ALICE), 5)
+        await dialer.close()
+    assert await client.code("QueryRoute", topic=Resource(name="Guarded")) == "OK"
 
 
 async def outcome(client: FrontUser, rpc: str) -> str:

@@ -77,6 +77,23 @@ userCacheExpiredSeconds=300
 userCacheMaxNum=20000
 userCacheRefreshSeconds=20
 """,
+    "users are those of the broker in the same process, or in authConfigPath: mqadmin createUser takes the"
+    " address of the front": """
+aclCacheExpiredSecond=600
+aclCacheRefreshSecond=60
+authenticationMetadataProvider=
+authenticationProvider=
+authenticationStrategy=
+authorizationMetadataProvider=
+authorizationProvider=
+authorizationStrategy=
+statefulAuthenticationCacheExpiredSecond=60
+statefulAuthenticationCacheMaxNum=10000
+statefulAuthorizationCacheExpiredSecond=60
+statefulAuthorizationCacheMaxNum=10000
+userCacheExpiredSecond=600
+userCacheRefreshSecond=60
+""",
     "routes lead back to the address that the client asked": """
 localServeAddr=
 """,

@@ -32,6 +32,7 @@ from pyromq.proxy.telemetry import Telemetry
 from pyromq.proxy.topics import Topics
 from pyromq.proxy.transactions import Transactions
 from pyromq.remoting.access.keeping import AccessRules
+from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.in_process import Find
 from pyromq.remoting.lifetime import Lifetime, end
@@ -146,8 +147,9 @@ class Proxy(Lifetime):
         )
         for each in listening:
             server = Server(
-                Routes(serving=BROKER),
+                Routes(AccessRequests(access), serving=BROKER),
                 limits=limits,
+                admission=access.control,
                 tls=tls,
                 trusted_proxies=settings.trusted_proxies,
                 clock=self._clock,
