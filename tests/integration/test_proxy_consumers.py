@@ -269,6 +269,7 @@ async def test_brokers_know_the_members_and_ask_them(running: SharedFront, clien
         ({"invisible_s": 0}, "ILLEGAL_INVISIBLE_TIME"),
         ({"invisible_s": 43_201}, "ILLEGAL_INVISIBLE_TIME"),
         ({"filter_type": 2, "expression": ""}, "ILLEGAL_FILTER_EXPRESSION"),
+        ({"expression": "||"}, "ILLEGAL_FILTER_EXPRESSION"),
         ({"timeout": 0.15}, "ILLEGAL_POLLING_TIME"),
     ],
 )
@@ -278,6 +279,13 @@ async def test_a_receive_that_cannot_be_served_is_refused(
     await running.create_topic("RefusedReceives")
     await client.subscribe("RefusedGroup", "RefusedReceives")
     assert (await client.receive("RefusedGroup", "RefusedReceives", **options)).code == code
+
+
+async def test_a_receive_is_answered_before_its_deadline(running: SharedFront, client: FrontUser) -> None:
+    await running.create_topic("DeadlineReceives")
+    await client.subscribe("DeadlineGroup", "DeadlineReceives")
+    received = await client.receive("DeadlineGroup", "DeadlineReceives", wait_s=5, timeout=1.5)
+    assert received.code == "MESSAGE_NOT_FOUND"
 
 
 async def test_a_client_that_sent_its_settings_to_another_front_is_served(

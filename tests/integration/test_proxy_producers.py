@@ -284,6 +284,12 @@ async def test_a_message_that_cannot_be_sent_is_refused_with_the_code_that_clien
     assert not answer.entries
 
 
+async def test_keys_without_text_are_passed_over(running: SharedFront, producer: FrontUser) -> None:
+    await running.create_topic("KeysTest")
+    assert CODES[(await producer.send(producer.message("KeysTest", keys=["", "k-1"]))).status.code] == "OK"
+    assert [each.keys for each in await read_all(running.namesrv, "KeysTest", 1)] == [("k-1",)]
+
+
 async def test_a_message_of_the_wrong_type_is_refused_with_the_command_that_mends_it(
     running: SharedFront, producer: FrontUser
 ) -> None:

@@ -76,7 +76,8 @@ def _properties(
 ) -> dict[str, str | None]:
     system = message.system_properties
     properties: dict[str, str | None] = dict(message.user_properties)
-    tag, keys, message_id = system.tag, KEY_SEPARATOR.join(system.keys), system.message_id
+    # java: keys without text are passed over
+    tag, keys, message_id = system.tag, KEY_SEPARATOR.join(filter(None, system.keys)), system.message_id
     check_properties(cast(dict[str, str], properties), tag + keys, settings)
     if not message_id.strip():
         raise Rejected(Code.ILLEGAL_MESSAGE_ID, "the message has no id")
@@ -87,7 +88,7 @@ def _properties(
         check_tag(tag)
         properties[props.TAGS] = tag
     if keys:
-        for key in system.keys:
+        for key in filter(None, system.keys):
             check_key(key)
         properties[props.KEYS] = keys
     if system.HasField("message_group"):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyromq.clock import Clock
 from pyromq.errors import PyroError
-from pyromq.filtering.tags import parse_tags
+from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import StoredMessage
 from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
@@ -33,6 +33,8 @@ _TAGS_OF = "TAGS"
 _FROM_END = 1
 """A new group begins at the end of a queue, unless the broker decides otherwise."""
 _ANY_QUEUE = -1
+_ON_THE_WAY_MS = 100
+"""An answer that leaves so long before the deadline arrives in time."""
 _VERSION = b"x-mq-client-version"
 
 _Found = list[tuple[StoredMessage, Handle]]
@@ -151,6 +153,12 @@ class Receiving:
         is_sql = expression.type == _SQL
         if is_sql and not expression.expression.strip():
             raise Rejected(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is empty")
+        wanted = None if is_sql else parse_tags(expression.expression)
+        if wanted is not None and wanted.wants_all and expression.expression not in ("", ALL):
+            raise Rejected(
+                Code.ILLEGAL_FILTER_EXPRESSION,
+                f"the expression {expression.expression!r} has no tag; {ALL} means all messages",
+            )
         settings = await self._topics.group(group)
         broker_name = await self._broker(topic, request.message_queue.broker.name)
         pop = PopMessage(
@@ -175,7 +183,6 @@ class Receiving:
                 code = Code.TOO_MANY_REQUESTS
                 return Status(code=code, message="too many receives of this group wait already"), []
             return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
-        wanted = None if is_sql else parse_tags(expression.expression)
         plain = framed(answer, broker_name, topic, wanted, settings.retry_max_times)
         if plain is not None:
             return OK, plain
@@ -210,16 +217,16 @@ class Receiving:
     def _polling_ms(self, request: Any, client: FrontClient, call: Call) -> int:
         settings = self._settings
         left_s = call.deadline - asyncio.get_running_loop().time()
-        left_ms = settings.max_polling_ms if left_s == inf else int(left_s * 1000)
+        left_ms = settings.max_polling_ms + _ON_THE_WAY_MS if left_s == inf else int(left_s * 1000)
         if request.HasField("long_polling_timeout"):
             wanted_ms = milliseconds(request.long_polling_timeout)
         else:
             wanted_ms = left_ms - milliseconds(client.settings.request_timeout) // 2
         wanted_ms = min(max(wanted_ms, settings.min_polling_ms), settings.max_polling_ms)
-        if wanted_ms <= left_ms:
+        if wanted_ms <= left_ms - _ON_THE_WAY_MS:
             return wanted_ms
         if left_ms >= settings.min_polling_ms:
-            return left_ms
+            return max(left_ms - _ON_THE_WAY_MS, settings.min_polling_ms)
         # java: older clients know no code for this
         is_old = call.metadata.get(_VERSION) < "5.0.3"
         raise Rejected(
