@@ -17,6 +17,15 @@ def test_messages_take_turns_over_the_queues() -> None:
     assert [choice.choose(ROUTE, "").queue_id for _ in range(10)] == [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
 
 
+def test_a_second_attempt_goes_to_another_broker() -> None:
+    queues = (*QUEUES[:3], MessageQueue("T", "broker-b", 0))
+    choice = QueueChoice()
+    route = Route("T", queues, queues, {"broker-a": {0: "a:1"}, "broker-b": {0: "b:1"}})
+    chosen = [choice.choose(route, "") for _ in range(5)]
+    assert [each.broker_name[-1] + str(each.queue_id) for each in chosen] == ["a0", "b0", "a1", "a2", "a0"]
+    assert choice.choose(Route("T", QUEUES[:1], QUEUES[:1], route.brokers), "").queue_id == 0
+
+
 def test_a_message_group_always_has_the_same_queue() -> None:
     chosen = {QueueChoice().choose(ROUTE, "orders").queue_id for _ in range(10)}
     assert len(chosen) == 1
