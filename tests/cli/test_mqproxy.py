@@ -33,6 +33,12 @@ def test_settings_come_from_the_json_file_and_the_command_line(tmp_path: Path) -
         ("{", "a JSON object"),
         ('{"grpcServerPort": "many"}', "grpcServerPort=many: expected a whole number"),
         ('{"namesrvAddr": "a:1", "enableACL": true}', "enableACL=true: expected false"),
+        ('{"tlsCertPath": "/x.crt"}', "tlsKeyPath=: expected a file, because tlsCertPath is set"),
+        ('{"tlsKeyPath": "/x.key"}', "tlsCertPath=: expected a file, because tlsKeyPath is set"),
+        (
+            '{"tls.server.mode": "enforcing", "tlsTestModeEnable": false}',
+            "tls.server.mode=enforcing: expected tlsCertPath and tlsKeyPath to be set as well",
+        ),
         ('{"grpcServerPort": 1}', "namesrvAddr=: expected host:port of a name server"),
     ],
 )
@@ -66,6 +72,11 @@ def test_keys_of_the_first_releases_count_under_their_later_names(tmp_path: Path
     told = [str(each) for each in loaded.notices]
     assert f"grpcTlsKeyPath from {file} is read as tlsKeyPath" in told
     assert not [each for each in told if "unknown" in each]
+
+
+def test_the_certificate_made_at_the_start_is_enough_to_enforce_tls() -> None:
+    settings = load_proxy(None, {"namesrvAddr": "a:1", "tls.server.mode": "enforcing"}, {}).settings
+    assert settings.offers_tls
 
 
 def test_settings_are_printed(tmp_path: Path) -> None:

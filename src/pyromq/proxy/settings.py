@@ -106,5 +106,10 @@ class ProxySettings(ServerSettings):
             )
 
     @property
+    def offers_tls(self) -> bool:
+        """Whether TLS is not disabled, and there is a certificate or will be one."""
+        return self.tls_mode != "disabled" and (self.tls_cert_path is not None or self.tls_generates)
+
+    @property
     def is_local(self) -> bool:
         return self.mode == "LOCAL"

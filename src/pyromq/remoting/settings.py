@@ -103,13 +103,12 @@ class ServerSettings(AccessSettings):
     def verify_together(self) -> None:
         super().verify_together()
         _ = self.trusted_proxies  # reading them checks them
+        files = [each.key for each in self.all_settings() if each.name in ("tls_cert_path", "tls_key_path")]
         if (self.tls_cert_path is None) != (self.tls_key_path is None):
-            present, missing = ("certPath", "keyPath") if self.tls_cert_path else ("keyPath", "certPath")
-            raise ConfigError(f"tls.server.{missing}", "", f"a file, because tls.server.{present} is set")
+            present, missing = reversed(files) if self.tls_cert_path is None else files
+            raise ConfigError(missing, "", f"a file, because {present} is set")
         if self.tls_mode == "enforcing" and not self.offers_tls:
-            raise ConfigError(
-                "tls.server.mode", "enforcing", "tls.server.certPath and tls.server.keyPath to be set as well"
-            )
+            raise ConfigError("tls.server.mode", "enforcing", f"{' and '.join(files)} to be set as well")
         if self.tls_client_auth != "none" and self.offers_tls and self.tls_trust_cert_path is None:
             raise ConfigError(
                 "tls.server.trustCertPath", "", "a file, because clients are asked for certificates"
