@@ -76,6 +76,14 @@ async def test_a_message_arrives_with_all_it_had(running: SharedFront, client: F
     assert await client.ack(group, topic, found) == ["OK"]
 
 
+async def test_a_message_of_a_topic_with_a_namespace_is_acknowledged_under_the_name_it_comes_with(
+    running: SharedFront, client: FrontUser
+) -> None:
+    topic, group = await _prepare(running, client, "NS%Named", b"one")
+    (found,) = (await client.receive(group, topic)).messages
+    assert await client.ack(group, found.topic.name, found) == ["OK"]
+
+
 async def test_an_acknowledged_message_does_not_come_again(running: SharedFront, client: FrontUser) -> None:
     topic, group = await _prepare(running, client, "Acked", b"one", b"two")
     received = await client.receive(group, topic, invisible_s=1)

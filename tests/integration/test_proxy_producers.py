@@ -224,12 +224,13 @@ async def test_a_transaction_ends_as_its_producer_says(
         assert [each.body for each in await read_all(running.namesrv, topic, 1)] == [b"half"]
 
 
+@pytest.mark.parametrize("topic", ["CheckTest", "NS%CheckTest"])
 async def test_a_broker_asks_for_the_end_of_a_transaction_on_the_stream(
-    running: SharedFront, producer: FrontUser
+    running: SharedFront, producer: FrontUser, topic: str
 ) -> None:
-    await running.create_topic("CheckTest", "TRANSACTION")
-    await producer.publish("CheckTest")
-    sent = producer.message("CheckTest", b"orphan", message_type=4, properties={"mine": "yes"})
+    await running.create_topic(topic, "TRANSACTION")
+    await producer.publish(topic)
+    sent = producer.message(topic, b"orphan", message_type=4, properties={"mine": "yes"})
     await producer.send(sent)
     asked = (await producer.stream.read()).recover_orphaned_transaction_command
     assert asked.message.body == b"orphan"
@@ -237,14 +238,14 @@ async def test_a_broker_asks_for_the_end_of_a_transaction_on_the_stream(
     assert asked.message.system_properties.message_id == sent.system_properties.message_id
     code = await producer.code(
         "EndTransaction",
-        topic=Resource(name="CheckTest"),
+        topic=Resource(name=asked.message.topic.name),
         message_id=asked.message.system_properties.message_id,
         transaction_id=asked.transaction_id,
         resolution=RESOLUTIONS["commit"],
         source=2,
     )
     assert code == "OK"
-    assert [each.body for each in await read_all(running.namesrv, "CheckTest", 1)] == [b"orphan"]
+    assert [each.body for each in await read_all(running.namesrv, topic, 1)] == [b"orphan"]
 
 
 @pytest.mark.parametrize(

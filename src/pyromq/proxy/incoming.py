@@ -11,7 +11,6 @@ from pyromq.filtering.tags import TagFilter
 from pyromq.protocol import properties as props
 from pyromq.protocol.compression import compression_of, decompress
 from pyromq.protocol.message import shown_message_id
-from pyromq.protocol.names import is_retry_topic
 from pyromq.protocol.pop_receipt import ORDER_REVIVE_QUEUE, decode_offsets, decode_start_offsets
 from pyromq.protocol.record import StoredMessage, SysFlag
 from pyromq.protocol.requests.popping import PopMessageAnswer
@@ -34,8 +33,8 @@ def received(stored: StoredMessage, topic: str | None = None) -> Any:
     found = Message(body=_body(stored))
     system = found.system_properties
     is_gzipped = bool(stored.sys_flag & SysFlag.COMPRESSED) and found.body[:2] == _GZIP_MAGIC
-    namespace, name = _split(topic or properties.get(props.RETRY_TOPIC) or stored.topic)
-    found.topic.resource_namespace, found.topic.name = namespace, name
+    # With its namespace, as in `NS%topic`: clients answer under this name, and say nothing else about it.
+    found.topic.name = topic or properties.get(props.RETRY_TOPIC) or stored.topic
     for key, value in properties.items():
         if key not in props.RESERVED_NAMES and key not in _HIDDEN:
             found.user_properties[key] = value
@@ -92,7 +91,6 @@ def framed(
         or " " in broker_name
     ):
         return None
-    namespace, name = _split(topic)
     receipts = _native.ReceiptMaker(
         b"%d %d %d" % (answer.pop_time, answer.invisible_time, answer.revive_qid),
         broker_name.encode(),
@@ -101,7 +99,7 @@ def framed(
     )
     found = _native.received(
         answer.body,
-        _Resource(resource_namespace=namespace, name=name).SerializeToString(),
+        _Resource(name=topic).SerializeToString(),
         receipts,
         _NOT_SHOWN,
         _UNUSUAL,
@@ -154,11 +152,3 @@ def _type_of(properties: dict[str, str]) -> str:
     if props.SHARDING_KEY in properties:
         return "FIFO"
     return "PRIORITY" if props.PRIORITY in properties else "NORMAL"
-
-
-def _split(name: str) -> tuple[str, str]:
-    """A namespace in front of a name, as in `NS%topic`."""
-    if is_retry_topic(name) or "%" not in name.lstrip("%"):
-        return "", name
-    namespace, _, rest = name.partition("%")
-    return (namespace, rest) if namespace and rest else ("", name)
