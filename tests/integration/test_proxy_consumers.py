@@ -271,6 +271,16 @@ async def test_brokers_know_the_members_and_ask_them(running: SharedFront, clien
     assert await client.code("NotifyClientTermination", group=Resource(name=group)) == "OK"
 
 
+async def test_a_client_with_a_missing_topic_is_a_member_at_the_brokers_of_the_others(
+    running: SharedFront, client: FrontUser
+) -> None:
+    await running.create_topic("PresentTopic")
+    await client.subscribe("HalfGroup", "AbsentTopic", "PresentTopic")
+    assert await client.code("Heartbeat", client_type=3, group=Resource(name="HalfGroup")) == "OK"
+    listed = (await running.ask_broker(GetConsumerConnections(consumer_group="HalfGroup"))).body
+    assert [each.client_id for each in listed.connection_set] == [client.client_id]
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [

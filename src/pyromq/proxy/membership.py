@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pyromq.client.members import ProducerMember
 from pyromq.clock import Clock
-from pyromq.errors import BadExpression, ConnectionLost, PyroError
+from pyromq.errors import BadExpression, ConnectionLost, NoRoute, PyroError
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
@@ -76,8 +76,9 @@ class Membership:
 
     def join(self, client: FrontClient) -> None:
         """A client is new, or has new settings."""
+        self._publish(client, tuple(client.topics) if client.is_producer else ())
         if client.is_producer:
-            self._publish(client, tuple(client.topics))
+            self._disconnect(client)
         else:
             self._start(self._quietly(client))
 
@@ -86,17 +87,23 @@ class Membership:
             await self._announce(client)
 
     def leave(self, client: FrontClient) -> None:
-        if client.settings is not None and client.is_producer:
-            self._publish(client, ())
-            del self._topics_of[client]
+        self._publish(client, ())
+        del self._topics_of[client]
+        self._disconnect(client)
+
+    def _disconnect(self, client: FrontClient) -> None:
         dialer = self._dialers.pop(client, None)
         if dialer is not None:
             # Brokers remove a member when its connection closes.
             self._start(dialer.close())
 
     async def close(self) -> None:
-        for client in [*self._dialers, *self._topics_of]:
+        for client in {**self._dialers, **self._topics_of}:
             self.leave(client)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Returns when brokers have been told of all changes."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -161,7 +168,11 @@ class Membership:
         dialer = self._dialer(client)
         addresses: dict[str, None] = {}
         for topic in client.topics:
-            route = await self._cluster.route(topic)
+            try:
+                route = await self._cluster.route(topic)
+            except NoRoute as problem:
+                _log.debug("a topic of a client is missing client=%s: %s", client.client_id, problem)
+                continue
             for brokers in route.brokers.values():
                 addresses.update(dict.fromkeys(brokers.values()))
         heartbeat = _heartbeat(client, self._clock.now_ms())
