@@ -1,6 +1,7 @@
 """Our gRPC server under C-core's client, the same that most languages use."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from tests.support.certificates import Authority
 from tests.support.echo_service import Echo
 from tests.support.grpc_echo import Text, echo_client, echo_port
 
+from pyromq.http2 import frames, hpack
 from pyromq.proxy.grpc.server import GrpcServer
 from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.tls import TlsOptions, TlsServer
 
 
@@ -59,6 +62,33 @@ async def test_a_bug_is_logged_and_answered(error_logs: ErrorLogs) -> None:
         error = await _error_of(client.once("Break")(Text()))
         assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "ValueError: a bug")
         error_logs.expect("a gRPC call failed")
+
+
+def impatient(methods: Any) -> GrpcServer:
+    return GrpcServer(methods, limits=ServerLimits(idle_s=0.4))
+
+
+async def test_a_peer_that_gives_no_sign_of_life_loses_its_stream() -> None:
+    opened = hpack.encode(
+        [
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", b"/echo/Both"),
+            (b"content-type", b"application/grpc"),
+        ]
+    )
+    async with echo_port(make=impatient) as port, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(*port.server.address)
+        writer.write(frames.PREFACE + frames.frame(frames.SETTINGS, 0, 0, b""))
+        writer.write(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, opened))
+        await port.calls.waiting.wait()
+        sent = b""
+        with contextlib.suppress(ConnectionResetError):
+            while more := await reader.read(65536):
+                sent += more
+        assert frames.frame(frames.PING, 0, 0, bytes(8)) in sent
+        assert len(port.grpc_server) == 0
+        writer.close()
 
 
 async def test_an_unknown_method_is_not_implemented() -> None:

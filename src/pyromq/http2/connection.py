@@ -577,6 +577,10 @@ class Http2Connection:
         if self._forget(stream_id):
             self._output.append(frames.rst_stream(stream_id, code))
 
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self._output.append(frames.frame(frames.PING, 0, 0, bytes(8)))
+
     def leave(self) -> None:
         """Take no more streams; those that are open go on."""
         if not self.is_leaving and not self.has_ended:

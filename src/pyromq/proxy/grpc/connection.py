@@ -92,7 +92,8 @@ class GrpcConnection(asyncio.Protocol):
         self.peer_address = source or ""
         self.peer_host = b""
         self.local_address = ("", 0)
-        self.idle_since = self._loop.time()
+        self.idle_since = self._heard_at = self._loop.time()
+        self._asked_at = inf
 
     def __repr__(self) -> str:
         return f"<GrpcConnection from {self.peer_address} calls={len(self._calls)} {self._http2!r}>"
@@ -126,7 +127,8 @@ class GrpcConnection(asyncio.Protocol):
             self._drop(call)
 
     def data_received(self, data: bytes) -> None:
-        for event in self._http2.receive(data, self._loop.time()):
+        self._heard_at, self._asked_at = self._loop.time(), inf
+        for event in self._http2.receive(data, self._heard_at):
             self._handle(event)
         if self._http2.has_output and not self._is_flush_planned:
             # Behind the handlers of streams that have just begun: their first answers go along.
@@ -407,6 +409,19 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
         if not self._calls and not self._http2.waiting_bytes:
             self._transport.close()
+
+    def look_for_peer(self, silent_s: float, patience_s: float) -> None:
+        """Ask a peer that has been silent for so long for a sign of life; without one the connection ends."""
+        now = self._loop.time()
+        if self._heard_at > now - silent_s:
+            return
+        if self._asked_at == inf:
+            self._asked_at = now
+            self._http2.ping()
+            self._flush_soon()
+        elif self._asked_at <= now - patience_s:
+            _log.info("closing a gRPC connection whose peer is gone peer=%s", self.peer_address)
+            self._transport.abort()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -11,9 +11,13 @@ from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.sweep import Sweep
 
+_PATIENCE = 6
+"""This part of the idle time a silent peer has for a sign of life."""
+
 
 class GrpcServer:
-    """`methods`: by path. An idle connection, without a call for `limits.idle_s`, is closed."""
+    """`methods`: by path. An idle connection, without a call for `limits.idle_s`, is closed; so is one whose
+    peer is silent for that time and then gives no sign of life."""
 
     def __init__(
         self,
@@ -77,9 +81,12 @@ class GrpcServer:
     # Ending
 
     def close_idle(self) -> None:
-        """Close idle connections; called regularly."""
-        before = asyncio.get_running_loop().time() - self.limits.idle_s
+        """Close idle connections, and those whose peers are gone; called regularly."""
+        idle_s = self.limits.idle_s
+        before = asyncio.get_running_loop().time() - idle_s
         for connection in list(self._connections):
+            # A peer may vanish without a word, and its open stream would last for ever.
+            connection.look_for_peer(idle_s, idle_s / _PATIENCE)
             if not connection.calls and connection.idle_since <= before:
                 connection.leave()
 

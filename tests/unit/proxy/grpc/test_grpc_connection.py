@@ -5,6 +5,7 @@ from typing import Any
 
 from pyromq.http2 import frames, hpack
 from pyromq.proxy.grpc.call import Call, Method, Shape
+from pyromq.proxy.grpc.connection import GrpcConnection
 from pyromq.proxy.grpc.framing import frame_message
 from pyromq.proxy.grpc.server import GrpcServer
 from pyromq.proxy.messages import message
@@ -26,6 +27,7 @@ class Written(asyncio.Transport):
         self.protocol = protocol
         self.writes: list[bytes] = []
         self.has_written = asyncio.Event()
+        self.aborts = 0
 
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))
@@ -38,6 +40,9 @@ class Written(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return False
+
+    def abort(self) -> None:
+        self.aborts += 1
 
     def close(self) -> None:
         asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
@@ -74,3 +79,22 @@ async def test_the_settings_of_a_connection_and_its_first_answer_leave_in_one_wr
             [frames.SETTINGS, frames.WINDOW_UPDATE, frames.SETTINGS, frames.HEADERS, frames.DATA]
         ]
     await server.stop(0)
+
+
+async def test_a_peer_that_answers_is_asked_again_later_and_one_that_does_not_is_left() -> None:
+    connection = GrpcServer({}).new_connection(None)
+    assert isinstance(connection, GrpcConnection)
+    transport = Written(connection)
+    connection.connection_made(transport)
+    connection.data_received(frames.PREFACE + frames.frame(frames.SETTINGS, 0, 0))
+    for _ in range(2):
+        connection.look_for_peer(0, 0)
+        connection.data_received(frames.frame(frames.PING, frames.ACK, 0, bytes(8)))
+    connection.look_for_peer(0, 3600)
+    connection.look_for_peer(0, 3600)
+    aborts = [transport.aborts]
+    connection.look_for_peer(0, 0)
+    assert [*aborts, transport.aborts] == [0, 1]
+    await asyncio.sleep(0)
+    assert kinds(b"".join(transport.writes)).count(frames.PING) == 3
+    connection.connection_lost(None)
