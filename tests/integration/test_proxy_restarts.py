@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import grpc.aio
-from tests.support.front import CODES, Front, FrontUser, front, user
+from tests.support.front import CODES, Front, FrontUser, Resource, front, read_all, user
 
 from pyromq.clock import SystemClock
 from pyromq.proxy.proxy import Proxy
@@ -113,6 +113,29 @@ async def test_messages_stay_hidden_when_the_front_that_renewed_them_stops() -> 
             await another.subscribe(GROUP, TOPIC)
             assert (await another.receive(GROUP, TOPIC, wait_s=1)).code == "MESSAGE_NOT_FOUND"
         assert await client.ack(GROUP, TOPIC, received) == ["OK"]
+
+
+async def test_a_transaction_whose_broker_is_away_can_be_ended_when_it_is_back() -> None:
+    async with front() as running, user(running.target) as client:
+        await running.create_topic(TOPIC, "TRANSACTION")
+        await client.publish(TOPIC)
+        (entry,) = (await client.send(client.message(TOPIC, b"half", message_type=4))).entries
+        ended = {
+            "topic": Resource(name=TOPIC),
+            "message_id": entry.message_id,
+            "transaction_id": entry.transaction_id,
+            "resolution": 1,
+        }
+        await running.cluster.stop_broker()
+        assert await client.code("EndTransaction", **ended) == "HA_NOT_AVAILABLE"
+        await running.cluster.start_broker()
+        code = "HA_NOT_AVAILABLE"
+        async with asyncio.timeout(30):
+            while code == "HA_NOT_AVAILABLE":
+                await asyncio.sleep(0.05)
+                code = await client.code("EndTransaction", **ended)
+        assert code == "OK"
+        assert [each.body for each in await read_all(running.cluster.namesrv, TOPIC, 1)] == [b"half"]
 
 
 async def test_a_consumer_is_served_first_where_brokers_create_no_topics() -> None:

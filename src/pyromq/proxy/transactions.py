@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
-from pyromq.errors import RemoteProtocolError
+from pyromq.errors import RemoteProtocolError, TransportError
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_record
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.transactions import EndTransaction
@@ -97,7 +97,11 @@ class Transactions:
             transaction_id=request.transaction_id,
             target_broker_name=half.broker_name,
         )
-        await self._cluster.send_oneway(half.address, told, call)
+        try:
+            await self._cluster.send_oneway(half.address, told, call)
+        except TransportError:
+            self.remember(topic, request.transaction_id, half)
+            raise
         return _EndTransactionResponse(status=OK)
 
     # A broker asks
