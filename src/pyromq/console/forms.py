@@ -24,9 +24,11 @@ async def read_form(request: Request) -> dict[str, str]:
     if kind not in ("application/x-www-form-urlencoded", ""):
         raise HTTPException(415, f"the body is {kind}; expected a form or JSON")
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS))
+        fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError as problem:
         raise HTTPException(400, f"the body is not a form: {problem}") from None
+    # Browsers send every end of a line that somebody typed as two characters.
+    return {key: value.replace("\r\n", "\n") for key, value in fields}
 
 
 def _text(value: str | float | bool) -> str:

@@ -157,7 +157,7 @@ def context(visit: Visit, section: str) -> Data:
 
 
 def _query(query: dict[str, Any]) -> str:
-    wanted = {key: value for key, value in query.items() if value not in (None, "", False)}
+    wanted = {key: value for key, value in query.items() if value is not False and value not in (None, "")}
     return f"?{urlencode(wanted)}" if wanted else ""
 
 

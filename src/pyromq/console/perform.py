@@ -6,7 +6,7 @@ only then the cluster.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -30,7 +30,7 @@ def find(visit: Visit, name: str) -> type[Operation]:
 
 
 def read(visit: Visit, kind: type[Operation], fields: Mapping[str, str]) -> Operation:
-    """The operation with its fields; 400 says which one is wrong."""
+    """The operation with its fields; 400 says which ones are wrong."""
     wanted = {each.name for each in msgspec.structs.fields(kind)}
     given: dict[str, Any] = {
         key: value if key in (*kind.LONG, kind.SECRET) else value.strip()
@@ -43,12 +43,35 @@ def read(visit: Visit, kind: type[Operation], fields: Mapping[str, str]) -> Oper
             given.setdefault(name, "false")
     try:
         operation = msgspec.convert(_plain(given), kind, strict=False)
-    except msgspec.ValidationError as problem:
-        raise HTTPException(400, str(problem)) from None
+    except msgspec.ValidationError:
+        raise HTTPException(400, _why_wrong(visit, kind, _plain(given))) from None
     for name in operation.touched():
         if not visit.person.may_touch(name):
             raise HTTPException(403, visit.texts("error.name", name=name))
     return operation
+
+
+def _why_wrong(visit: Visit, kind: type[Operation], given: Mapping[str, Any]) -> str:
+    """The fields that are missing or cannot be read, by the names that the form has for them."""
+    texts, reasons = visit.texts, []
+    for each in msgspec.structs.fields(kind):
+        name = texts(f"field.{each.name}")
+        if each.name in given:
+            try:
+                msgspec.convert(given[each.name], each.type, strict=False)
+            except msgspec.ValidationError:
+                choices = ", ".join(map(str, filter(None, get_args(each.type))))
+                expected = (
+                    texts("error.one_of", choices=choices)
+                    if get_origin(each.type) is Literal
+                    else texts("error.yes_or_no" if each.type is bool else "error.a_number")
+                )
+                reasons.append(
+                    texts("error.field_wrong", field=name, value=given[each.name], expected=expected)
+                )
+        elif each.required:
+            reasons.append(texts("error.field_missing", field=name))
+    return " ".join(reasons)
 
 
 def _plain(given: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """Everything the console changes, in front of a real cluster: previewed, done, audited, undone."""
 
+import re
 from collections.abc import AsyncIterator
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import pytest_asyncio
@@ -71,6 +74,58 @@ async def test_a_group_is_made_changed_and_deleted(shown: Shown) -> None:
         await groups.configs_of(shown.cluster, "fresh")
 
 
+async def test_a_form_to_change_something_shows_it_as_it_is(shown: Shown) -> None:
+    (address, *_) = [member.address for member in await shown.cluster.masters()]
+    topic: dict[str, Any] = {
+        "topic": "Special",
+        "queues": 3,
+        "read_queues": 5,
+        "permission": "r",
+        "ordered": "true",
+    }
+    assert (await shown.do("topics.put", **topic)).status == 200
+    form = (await shown.admin.get_json(f"/c/default/do/topics.put?topic=Special&at={address}")).json
+    fields = {each["name"]: each["value"] for each in form["fields"]}
+    assert fields | {"topic": "Special", "queues": "3", "read_queues": "5", "permission": "r"} == fields
+    assert fields["ordered"] is True
+    config = await topics.config(shown.cluster, address, "Special")
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (5, 3, 4)
+
+    boxes = "may_consume may_broadcast ordered"
+    await shown.do("groups.put", group="special", max_retries=0, retry_queues=2, boxes=boxes)
+    form = (await shown.admin.get_json("/c/default/do/groups.put?group=special")).json
+    fields = {each["name"]: each["value"] for each in form["fields"]}
+    assert (fields["max_retries"], fields["retry_queues"]) == ("0", "2")
+    assert (fields["may_consume"], fields["may_broadcast"], fields["ordered"]) == (False, False, False)
+
+    wished = (await shown.admin.get_json("/c/default/do/groups.put?group=special&max_retries=7")).json
+    assert {each["name"]: each["value"] for each in wished["fields"]}["max_retries"] == "7"
+
+
+async def test_a_group_is_deleted_in_the_cluster_that_is_named(shown: Shown) -> None:
+    await shown.do("groups.put", group="stays")
+    gone = await shown.do("groups.delete", group="stays", in_cluster="other", confirm="stays")
+    assert gone.status == 404
+    assert len(await groups.configs_of(shown.cluster, "stays")) == 2
+
+
+async def test_a_field_that_makes_no_sense_is_named_as_on_the_form(shown: Shown) -> None:
+    async def error(operation: str, **fields: Any) -> str:
+        wrong = await shown.do(operation, accept=JSON, **fields)
+        assert wrong.status == 400
+        return str(wrong.json["error"])
+
+    assert (
+        await error("topics.put", topic="T", queues="many")
+        == "Queues on each broker: many cannot be used; expected a whole number."
+    )
+    assert await error("topics.put") == "Topic is missing."
+    assert "expected one of rw, r, w." in await error("topics.put", topic="T", permission="x")
+    assert "expected true or false." in await error("topics.put", topic="T", ordered="maybe")
+    for few in (0, -1):
+        assert "1 or more dead letters" in await error("dlq.resend", group=GROUP, newest=few)
+
+
 async def test_a_reset_does_what_its_preview_says_and_can_be_undone(shown: Shown) -> None:
     before = await offsets_of(shown)
     fields = {"group": GROUP, "topic": ORDERS, "to": "end"}
@@ -113,6 +168,16 @@ async def test_one_queue_is_reset_alone(shown: Shown) -> None:
     assert moved == {f"{ORDERS}@broker-a:1"}
 
 
+async def test_the_reset_of_a_row_is_that_of_its_queue_alone(shown: Shown) -> None:
+    await shown.do("offsets.reset", group=GROUP, topic=ORDERS, to="start")
+    page = await shown.admin.get(f"/c/default/groups/{GROUP}/queues?topic={ORDERS}")
+    links = re.findall(r"do/offsets\.reset\?([^\"]+)", unescape(page.text))
+    named = [dict(parse_qsl(link)) for link in links]
+    assert {(each["broker"], each["queue"], each["offset"]) for each in named} == {
+        (broker, str(queue), "0") for broker in ("broker-a", "broker-b") for queue in range(QUEUES)
+    }
+
+
 async def test_an_undo_needs_its_entry(shown: Shown) -> None:
     assert (await shown.do("offsets.undo", group=GROUP, id="nope")).status == 404
 
@@ -137,6 +202,13 @@ async def test_a_message_is_sent_with_everything_and_sent_again(shown: Shown) ->
     again = await shown.do("messages.again", topic=ORDERS, id=data["offset_id"])
     assert again.status == 200
     assert (await shown.do("messages.send", topic=ORDERS, properties="nonsense")).status == 400
+
+
+async def test_lines_of_a_body_end_as_they_were_typed(shown: Shown) -> None:
+    done = await shown.do("messages.send", accept=JSON, topic=ORDERS, body="one\r\ntwo\r\n")
+    (row,) = done.json["done"]["rows"]
+    data = await shown.admin.get_json(f"/c/default/topics/{ORDERS}/messages/{row['message_id']}")
+    assert data.json["body"]["text"] == "one\ntwo\n"
 
 
 @pytest.mark.parametrize(("to", "topic"), [("topic", ORDERS), ("group", retry_topic(GROUP))])

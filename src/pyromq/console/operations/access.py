@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from pyromq.admin import access, access_overview
 from pyromq.admin.failures import PartlyFailed
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
+from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin_at
 from pyromq.console.operations.topics import chosen_masters, partly_done
 from pyromq.console.security.roles import Role
 from pyromq.protocol.bodies.access import UserInfo
@@ -31,8 +31,7 @@ class _OnMasters(Operation, frozen=True, kw_only=True):
         return (self.subject,)
 
     def _line(self, command: str, namesrv: str, flags: dict[str, object]) -> str:
-        place: dict[str, object] = {"-c": self.in_cluster or "CLUSTER"}
-        return mqadmin(command, namesrv, place | flags)
+        return mqadmin_at(command, namesrv, self.in_cluster, self.at, flags)
 
     async def _addresses(self, around: Surroundings) -> list[str]:
         return [member.address for member in await chosen_masters(around, self.in_cluster, self.at)]

@@ -1,13 +1,15 @@
 """Consumer groups: made, changed and deleted."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
 
 from pyromq.admin import groups
-from pyromq.admin.failures import PartlyFailed
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
-from pyromq.console.operations.topics import chosen_masters, partly_done
+from pyromq.admin.cluster import BrokerMember, Cluster
+from pyromq.admin.failures import NotFound, PartlyFailed
+from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin, mqadmin_at
+from pyromq.console.operations.topics import chosen_masters, masters_at, partly_done
 from pyromq.console.security.roles import Role
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 
@@ -33,7 +35,6 @@ class PutGroup(Operation, frozen=True, kw_only=True):
 
     def line(self, namesrv: str) -> str:
         flags = {
-            "-c": self.in_cluster or "CLUSTER",
             "-g": self.group,
             "-s": str(self.may_consume).lower(),
             "-d": str(self.may_broadcast).lower(),
@@ -41,7 +42,24 @@ class PutGroup(Operation, frozen=True, kw_only=True):
             "-r": self.max_retries,
             "-q": self.retry_queues,
         }
-        return mqadmin("updateSubGroup", namesrv, flags)
+        return mqadmin_at("updateSubGroup", namesrv, self.in_cluster, self.at, flags)
+
+    @classmethod
+    async def fields_now(cls, cluster: Cluster, given: Mapping[str, str]) -> dict[str, str]:
+        if not given.get("group"):
+            return {}
+        masters = await masters_at(cluster, given.get("in_cluster", ""), given.get("at", ""))
+        found = await cluster.known(groups.config(cluster, each.address, given["group"]) for each in masters)
+        now = next((config for config in found if config is not None), None)
+        if now is None:
+            return {}
+        return {
+            "may_consume": str(now.consume_enable).lower(),
+            "may_broadcast": str(now.consume_broadcast_enable).lower(),
+            "ordered": str(now.consume_message_orderly).lower(),
+            "max_retries": str(now.retry_max_times),
+            "retry_queues": str(now.retry_queue_nums),
+        }
 
     async def _addresses(self, around: Surroundings) -> list[str]:
         return [member.address for member in await chosen_masters(around, self.in_cluster, self.at)]
@@ -97,15 +115,22 @@ class DeleteGroup(Operation, frozen=True, kw_only=True):
         flags = {"-c": self.in_cluster or "CLUSTER", "-g": self.group, "-r": str(self.with_offsets).lower()}
         return mqadmin("deleteSubGroup", namesrv, flags)
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def _found(self, around: Surroundings) -> list[tuple[BrokerMember, SubscriptionGroupConfig]]:
         found = await groups.configs_of(around.cluster, self.group)
+        there = [each for each in found if self.in_cluster in ("", each[0].cluster)]
+        if not there:
+            raise NotFound(f"there is no group {self.group} in cluster {self.in_cluster}")
+        return there
+
+    async def plan(self, around: Surroundings) -> Plan:
+        found = await self._found(around)
         before = {member.address: msgspec.to_builtins(settings) for member, settings in found}
         return Plan(
             [{"broker": member.broker_name, "address": member.address} for member, _ in found], before
         )
 
     async def run(self, around: Surroundings) -> Done:
-        found = await groups.configs_of(around.cluster, self.group)
+        found = await self._found(around)
         addresses = [member.address for member, _ in found]
         done = await groups.delete(around.cluster, addresses, self.group, with_offsets=self.with_offsets)
         for name in sorted({member.cluster for member, _ in found}):

@@ -45,15 +45,16 @@ class SendMessage(Operation, frozen=True, kw_only=True):
         return (self.topic,)
 
     def line(self, namesrv: str) -> str:
+        if self._properties():
+            return ""
         flags: dict[str, object] = {
             "-t": self.topic,
             "-p": self.body,
             "-c": self.tags,
             "-k": self.keys,
             "-b": self.broker,
+            "-i": self.queue,
         }
-        if self.queue is not None:
-            flags["-i"] = str(self.queue)
         return mqadmin("sendMessage", namesrv, flags)
 
     def _properties(self) -> dict[str, str]:
@@ -162,6 +163,8 @@ class ResendLetters(Operation, frozen=True, kw_only=True):
         topic = dlq_topic(self.group)
         if named := self.ids.split():
             return [await messages.by_id(around.cluster, topic, each) for each in named[:MAX_LETTERS]]
+        if self.newest < 1:
+            raise ConfigError("newest", self.newest, "1 or more dead letters")
         limits = browsing.Limits(rows=min(self.newest, MAX_LETTERS))
         look = await browsing.look(around.cluster, topic, limits=limits)
         return [each.message for each in look.found]

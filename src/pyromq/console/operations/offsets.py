@@ -64,18 +64,20 @@ class ResetOffsets(Operation, frozen=True, kw_only=True):
 
     def line(self, namesrv: str) -> str:
         wanted: dict[str, object] = {"-g": self.group, "-t": self.topic}
-        if self.to == "end" and not self.broker:
+        is_one_queue = bool(self.broker) and self.queue is not None
+        is_whole_topic = not self.broker and self.queue is None
+        if not is_one_queue and (not is_whole_topic or self.to == "offset"):
+            return ""
+        if self.to == "end" and is_whole_topic:
             return mqadmin("skipAccumulatedMessage", namesrv, wanted)
         if self.to == "time" and self.time:
             wanted["-s"] = moment_ms(self.time)
-        elif self.to == "end":
-            wanted["-s"] = "-1"
         else:
-            wanted["-s"] = "0"
-        if self.broker and self.queue is not None:
-            wanted |= {"-b": self.broker, "-q": str(self.queue)}
-            if self.to == "offset" and self.offset is not None:
-                wanted["-o"] = str(self.offset)
+            wanted["-s"] = -1 if self.to == "end" else 0
+        if is_one_queue:
+            wanted |= {"-b": self.broker, "-q": self.queue}
+            if self.to == "offset":
+                wanted["-o"] = self.offset
         return mqadmin("resetOffsetByTime", namesrv, wanted)
 
     async def _moves(self, around: Surroundings) -> list[Move]:

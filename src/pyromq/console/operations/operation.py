@@ -67,8 +67,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
     def line(self, namesrv: str) -> str:
-        """The `mqadmin` line that does the same."""
+        """The `mqadmin` line that does the same; empty if `mqadmin` cannot."""
         return ""
+
+    @classmethod
+    async def fields_now(cls, cluster: Cluster, given: Mapping[str, str]) -> dict[str, str]:
+        """What the form shows for fields that its URL does not name: those of what is changed, as it is."""
+        return {}
 
     def typed(self) -> str:
         return str(getattr(self, self.TYPED)) if self.TYPED else ""
@@ -87,11 +92,20 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+def mqadmin_at(
+    command: str, namesrv: str, in_cluster: str, addresses: str, flags: Mapping[str, object]
+) -> str:
+    """A line for the masters of a cluster, or one for each of the addresses."""
+    named = [each.strip() for each in addresses.split(",") if each.strip()]
+    places = [{"-b": each} for each in named] or [{"-c": in_cluster or "CLUSTER"}]
+    return "\n".join(mqadmin(command, namesrv, {**place, **flags}) for place in places)
+
+
 def mqadmin(command: str, namesrv: str, flags: Mapping[str, object]) -> str:
     """A line to copy: flags without a value are left out, True is a flag alone."""
     words = ["mqadmin", command, "-n", namesrv]
     for flag, value in flags.items():
-        if value in (None, "", False):
+        if value is False or value in (None, ""):
             continue
         words += [flag] if value is True else [flag, str(value)]
     return shlex.join(words)

@@ -1,13 +1,14 @@
 """Topics: made, changed and deleted."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
 from pyromq.admin import topics
-from pyromq.admin.cluster import BrokerMember
+from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.failures import NotFound, PartlyFailed
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
+from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin, mqadmin_at
 from pyromq.console.security.roles import Role
 from pyromq.errors import PyroError, Refused
 from pyromq.protocol.bodies.topics import TopicConfig
@@ -26,6 +27,7 @@ class PutTopic(Operation, frozen=True, kw_only=True):
 
     topic: str
     queues: int = 8
+    read_queues: int | None = None
     permission: Literal["rw", "r", "w"] = "rw"
     message_type: MessageType = ""
     ordered: bool = False
@@ -38,26 +40,44 @@ class PutTopic(Operation, frozen=True, kw_only=True):
     def line(self, namesrv: str) -> str:
         attributes = f"+message.type={self.message_type}" if self.message_type else ""
         flags = {
-            "-c": self.in_cluster or "CLUSTER",
             "-t": self.topic,
-            "-r": self.queues,
+            "-r": self._read_queues,
             "-w": self.queues,
             "-p": _PERMISSIONS[self.permission],
             "-o": "true" if self.ordered else "",
             "-a": attributes,
         }
-        if self.at:
-            return "\n".join(
-                mqadmin("updateTopic", namesrv, {"-b": each} | {k: v for k, v in flags.items() if k != "-c"})
-                for each in self.at.split(",")
-            )
-        return mqadmin("updateTopic", namesrv, flags)
+        return mqadmin_at("updateTopic", namesrv, self.in_cluster, self.at, flags)
+
+    @property
+    def _read_queues(self) -> int:
+        return self.queues if self.read_queues is None else self.read_queues
+
+    @classmethod
+    async def fields_now(cls, cluster: Cluster, given: Mapping[str, str]) -> dict[str, str]:
+        if not given.get("topic"):
+            return {}
+        masters = await masters_at(cluster, given.get("in_cluster", ""), given.get("at", ""))
+        found = await cluster.known(config_at(cluster, each.address, given["topic"]) for each in masters)
+        now = next((config for config in found if config is not None), None)
+        if now is None:
+            return {}
+        kind = now.attributes.get("message.type", "")
+        shown = {
+            "queues": str(now.write_queue_nums),
+            "permission": {value: word for word, value in _PERMISSIONS.items()}.get(now.perm, "rw"),
+            "message_type": kind if kind in get_args(MessageType) else "",
+            "ordered": str(now.order).lower(),
+        }
+        if now.read_queue_nums != now.write_queue_nums:
+            shown["read_queues"] = str(now.read_queue_nums)
+        return shown
 
     async def plan(self, around: Surroundings) -> Plan:
         rows: list[Row] = []
         before: dict[str, object] = {}
         for member in await chosen_masters(around, self.in_cluster, self.at):
-            now = await _config(around, member.address, self.topic)
+            now = await config_at(around.cluster, member.address, self.topic)
             if now is not None:
                 before[member.address] = msgspec.to_builtins(now)
             rows.append(
@@ -66,6 +86,8 @@ class PutTopic(Operation, frozen=True, kw_only=True):
                     "address": member.address,
                     "queues_now": None if now is None else now.write_queue_nums,
                     "queues_wanted": self.queues,
+                    "read_queues_now": None if now is None else now.read_queue_nums,
+                    "read_queues_wanted": self._read_queues,
                     "perm_now": None if now is None else now.perm,
                     "perm_wanted": _PERMISSIONS[self.permission],
                 }
@@ -75,7 +97,7 @@ class PutTopic(Operation, frozen=True, kw_only=True):
     async def run(self, around: Surroundings) -> Done:
         wanted = TopicConfig(
             topic_name=self.topic,
-            read_queue_nums=self.queues,
+            read_queue_nums=self._read_queues,
             write_queue_nums=self.queues,
             perm=_PERMISSIONS[self.permission],
             order=self.ordered,
@@ -168,10 +190,10 @@ class DeleteTopics(Operation, frozen=True, kw_only=True):
         return Done(rows, (), failed, {"topics": " ".join(failed)} if failed else {})
 
 
-async def _config(around: Surroundings, address: str, topic: str) -> TopicConfig | None:
+async def config_at(cluster: Cluster, address: str, topic: str) -> TopicConfig | None:
     """The topic on one broker; None if it does not have it."""
     try:
-        return await topics.config(around.cluster, address, topic)
+        return await topics.config(cluster, address, topic)
     except NotFound:
         return None
     except Refused as refusal:
@@ -182,7 +204,11 @@ async def _config(around: Surroundings, address: str, topic: str) -> TopicConfig
 
 async def chosen_masters(around: Surroundings, in_cluster: str, at: str) -> list[BrokerMember]:
     """The masters of one cluster, or of all; with `at`, those at these addresses alone."""
-    found = await around.cluster.masters(in_cluster or None)
+    return await masters_at(around.cluster, in_cluster, at)
+
+
+async def masters_at(cluster: Cluster, in_cluster: str, at: str) -> list[BrokerMember]:
+    found = await cluster.masters(in_cluster or None)
     wanted = {each.strip() for each in at.split(",") if each.strip()}
     chosen = [member for member in found if not wanted or member.address in wanted]
     if not chosen:

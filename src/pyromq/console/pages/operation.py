@@ -48,7 +48,8 @@ def inputs(kind: type[Operation], given: dict[str, str]) -> list[dict[str, Any]]
 
 async def form(visit: Visit) -> Data:
     kind = perform.find(visit, visit.path["operation"])
-    return _form(visit, kind, dict(visit.query))
+    (now,) = await visit.cluster.known([kind.fields_now(visit.cluster, visit.query)])
+    return _form(visit, kind, {**(now or {}), **visit.query})
 
 
 def _form(visit: Visit, kind: type[Operation], given: dict[str, str]) -> Data:

@@ -72,6 +72,46 @@ def test_a_line_is_one_that_its_command_accepts(operation: Operation) -> None:
         assert_accepted(line)
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        ResetOffsets(group="g", topic="t", to="offset", offset=5),
+        ResetOffsets(group="g", topic="t", to="start", broker="b"),
+        ResetOffsets(group="g", topic="t", to="end", broker="b"),
+        ResetOffsets(group="g", topic="t", to="end", queue=0),
+        ResetOffsets(group="g", topic="t", time="2030-01-01T00:00", broker="b"),
+        SendMessage(topic="t", body="b", properties="x=1"),
+        SendMessage(topic="t", body="b", delay_seconds=5),
+    ],
+    ids=str,
+)
+def test_what_mqadmin_cannot_do_has_no_line_that_does_something_else(operation: Operation) -> None:
+    assert operation.line(NAMESRV) == ""
+
+
+def test_numbers_that_are_zero_are_in_the_line() -> None:
+    assert " -r 0 " in PutGroup(group="g", max_retries=0).line(NAMESRV) + " "
+    assert " -r 0 -w 0 " in PutTopic(topic="t", queues=0).line(NAMESRV)
+    one_queue = ResetOffsets(group="g", topic="t", to="offset", offset=0, broker="b", queue=0)
+    assert one_queue.line(NAMESRV).endswith(" -s 0 -b b -q 0 -o 0")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        PutTopic(topic="t", at="a:1,b:2"),
+        PutGroup(group="g", at="a:1,b:2"),
+        DeleteUser(user="u", at="a:1,b:2"),
+    ],
+)
+def test_a_change_at_some_brokers_has_a_line_for_each_of_them(operation: Operation) -> None:
+    first, second = operation.line(NAMESRV).splitlines()
+    assert " -b a:1 " in first
+    assert " -b b:2 " in second
+    assert " -c " not in first + second
+    assert_accepted(first)
+
+
 def assert_accepted(line: str) -> None:
     program, *words = shlex.split(line)
     found: click.Command | None = {"mqadmin": mqadmin, "pyromq": COMMANDS}[program]
