@@ -28,12 +28,21 @@ from pyromq.console.security.origin import has_token, why_forged
 from pyromq.console.security.sessions import TooMany
 from pyromq.console.state import State
 from pyromq.console.visit import COOKIE, SECURE_COOKIE, Visit
-from pyromq.errors import ConfigError, PyroError
+from pyromq.errors import ConfigError, PyroError, Refused
+from pyromq.protocol.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
 
 _YEAR_S = 365 * 86_400
 _NOBODY_WAITS = 499
+_STATUS_OF_REFUSALS: dict[int, int] = {
+    ResponseCode.MESSAGE_ILLEGAL: 400,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: 400,
+    ResponseCode.INVALID_PARAMETER: 400,
+    ResponseCode.TOPIC_NOT_EXIST: 404,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: 404,
+}
+"""A server that refuses what somebody asked for has answered as expected; 502 for other refusals."""
 Answer = Callable[[Visit], Awaitable[Response]]
 
 
@@ -102,6 +111,8 @@ async def _answered(visit: Visit, work: Callable[[], Awaitable[Response]]) -> Re
         response = refuse(visit, 429, visit.texts("error.too_many"))
     except CannotAudit as problem:
         response = refuse(visit, 503, str(problem))
+    except Refused as refusal:
+        response = refuse(visit, _STATUS_OF_REFUSALS.get(refusal.code, 502), str(refusal))
     except PyroError as problem:
         response = refuse(visit, 502, str(problem), visit.texts("error.cluster_hint"))
     _keep_choices(visit, response)

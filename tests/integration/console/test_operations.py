@@ -126,6 +126,19 @@ async def test_a_field_that_makes_no_sense_is_named_as_on_the_form(shown: Shown)
         assert "1 or more dead letters" in await error("dlq.resend", group=GROUP, newest=few)
 
 
+async def test_what_a_broker_refuses_is_no_failure_of_the_cluster(shown: Shown) -> None:
+    empty = await shown.do("messages.send", accept=JSON, topic=ORDERS)
+    assert (empty.status, empty.json["hint"]) == (400, "")
+    unknown = await shown.do("offsets.reset", accept=JSON, group="nope", topic=ORDERS, to="end")
+    assert (unknown.status, unknown.json["hint"]) == (404, "")
+
+
+async def test_what_is_tried_again_has_the_fields_that_were_given(shown: Shown) -> None:
+    done = await shown.do("topics.put", accept=JSON, topic="no good name", queues=3)
+    again = done.json["done"]["again"]
+    assert (again["topic"], again["queues"], "read_queues" in again) == ("no good name", "3", False)
+
+
 async def test_a_reset_does_what_its_preview_says_and_can_be_undone(shown: Shown) -> None:
     before = await offsets_of(shown)
     fields = {"group": GROUP, "topic": ORDERS, "to": "end"}

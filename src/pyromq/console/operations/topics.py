@@ -219,5 +219,6 @@ async def masters_at(cluster: Cluster, in_cluster: str, at: str) -> list[BrokerM
 def partly_done(partly: PartlyFailed, operation: Operation) -> Done:
     """Both halves, and the same operation for the half that failed."""
     failed = {address: str(problem) for address, problem in partly.failed.items()}
-    again = {key: str(value) for key, value in operation.told_fields().items()} | {"at": ",".join(failed)}
+    told = operation.told_fields()
+    again = {key: str(value) for key, value in told.items() if value is not None} | {"at": ",".join(failed)}
     return Done([{"address": address} for address in partly.done], (), failed, again)

@@ -5,6 +5,7 @@ browser.
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from pyromq.admin import browsing, dead_letters, messages
@@ -49,6 +50,8 @@ async def letters(visit: Visit) -> Response:
     visit.require_bodies()
     assert visit.session is not None
     group, form = visit.path["group"], visit.path["form"]
+    if form not in ("csv", "ndjson"):
+        raise HTTPException(404, visit.texts("error.no_page"))
     with visit.session.one_more("scans", visit.state.settings.max_scans):
         limits = browsing.Limits(rows=_MAX_LETTERS, seconds=visit.state.settings.scan_seconds)
         look = await browsing.look(visit.cluster, dlq_topic(group), limits=limits)
