@@ -7,13 +7,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Route
 
 from pyromq.admin.failures import NotFound
 from pyromq.console.all_pages import PAGES, STREAMS
@@ -62,11 +63,14 @@ def make_app(state: State) -> Starlette:
             for path, stream in (STREAMS | downloads.ALL).items()
         ),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[Middleware(Gate, settings=state.settings, origins=state.origins)],
         exception_handlers={HTTPException: _not_found(state), 500: _broken},
     )
+    # Starlette would lead to the address that a proxy uses, without the base path.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _visit(state: State, request: Request) -> Visit:
@@ -135,9 +139,12 @@ def _keep_choices(visit: Visit, response: Response) -> None:
 def _to_login(visit: Visit) -> Response:
     if wants_json(visit):
         return JSONResponse({"status": 401, "error": visit.texts("error.log_in")}, 401)
-    path = visit.request.scope["path"]
-    query = visit.request.scope["query_string"].decode("latin-1")
-    return redirect(visit, "/login", next=f"{path}?{query}" if query else path)
+    return redirect(visit, "/login", next=quote(visit.request.scope["path"]) + _sent_query(visit.request))
+
+
+def _sent_query(request: Request) -> str:
+    query = request.scope["query_string"].decode("latin-1")
+    return f"?{query}" if query else ""
 
 
 def _showing(state: State, page: Page, fragments: Fragments) -> Callable[[Request], Awaitable[Response]]:
@@ -232,10 +239,24 @@ def _not_found(state: State) -> Callable[[Request, Exception], Awaitable[Respons
         assert isinstance(problem, HTTPException)
         visit = _visit(state, request)
         if problem.status_code == 404:
+            meant = _with_slash_or_without(request)
+            if meant is not None:
+                return RedirectResponse(state.address(meant) + _sent_query(request), 303)
             return refuse(visit, 404, visit.texts("error.no_page"))
         return refuse(visit, problem.status_code, str(problem.detail))
 
     return handle
+
+
+def _with_slash_or_without(request: Request) -> str | None:
+    """The page that is meant by an address with a slash too many at its end, or too few."""
+    path = request.scope["path"]
+    other = path.rstrip("/") if path.endswith("/") else f"{path}/"
+    if request.method not in ("GET", "HEAD") or not other or other.startswith("//"):
+        return None
+    scope = {**request.scope, "path": other}
+    routes: list[BaseRoute] = request.app.router.routes
+    return quote(other) if any(route.matches(scope)[0] is Match.FULL for route in routes) else None
 
 
 async def _broken(request: Request, problem: Exception) -> Response:

@@ -5,7 +5,7 @@ data as JSON.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -122,7 +122,7 @@ def context(visit: Visit, section: str) -> Data:
         """This page with some parameters of its URL changed; the others stay."""
         kept = {key: value for key, value in visit.query.items() if key not in ("lang", "theme")}
         wanted = {key: value for key, value in (kept | changes).items() if value not in (None, "")}
-        return state.address(visit.request.scope["path"]) + _query(wanted)
+        return state.address(quote(visit.request.scope["path"])) + _query(wanted)
 
     return {
         "t": visit.texts,

@@ -263,6 +263,7 @@ async def test_names_with_percent_signs_survive(shown: Shown) -> None:
     page = await shown.admin.get("/c/default/topics/%25DLQ%25billing")
     assert page.status == 200
     assert "/c/default/topics/%25DLQ%25billing/messages" in page.text
+    assert "/c/default/topics/%25DLQ%25billing?span=15m" in page.text
 
 
 async def test_what_does_not_exist_is_said_with_a_hint(shown: Shown) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import pytest
 from tests.support.console_browser import CHEAP_HASHES, JSON, Browser
@@ -272,6 +272,28 @@ async def test_behind_a_base_path_every_address_has_it(tmp_path: Path, prefix: s
         .headers["location"]
         .startswith("/mq/login")
     )
+
+
+@pytest.mark.parametrize("prefix", ["", "/mq"])
+async def test_a_slash_too_many_or_too_few_leads_to_the_page_below_the_base_path(
+    tmp_path: Path, prefix: str
+) -> None:
+    browser = await logged_in(state_in(tmp_path, base_path="/mq"))
+    for path, meant in (
+        ("/c/default", "/mq/c/default/"),
+        ("/c/default/topics/?q=a%25b&path=c", "/mq/c/default/topics?q=a%25b&path=c"),
+        ("/c/default/topics/%25DLQ%25bank/", "/mq/c/default/topics/%25DLQ%25bank"),
+    ):
+        page = await browser.get(prefix + path)
+        assert (page.status, page.headers["location"]) == (303, meant)
+    assert (await browser.get(f"{prefix}/nowhere/")).status == 404
+    assert (await browser.get("//evil.example/c/default")).status == 404
+
+
+async def test_a_log_in_leads_back_to_a_name_with_percent_signs(state: State) -> None:
+    page = await Browser(make_app(state)).get("/c/default/topics/%25DLQ%25bank?span=1h")
+    back = dict(parse_qsl(page.headers["location"].partition("?")[2]))["next"]
+    assert back == "/c/default/topics/%25DLQ%25bank?span=1h"
 
 
 async def test_language_and_theme_come_from_the_url_and_are_kept(state: State) -> None:
