@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pyromq.console.packed import as_json, packed_map
+from pyromq.console.packed import as_json, packed_map, unique_pairs
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.properties import KEYS, TAGS
@@ -43,10 +43,22 @@ def shown_body(body: bytes, max_bytes: int, form: str = "") -> ShownBody:
     is_cut = len(body) > max_bytes
     if form == "json" and not is_cut:
         try:
-            text = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+            text = _indented(body)
         except (ValueError, RecursionError):
             form = "text"
     return ShownBody(form, text, len(body), is_cut)
+
+
+def _indented(body: bytes) -> str:
+    """The same JSON on lines of its own: numbers as they are written; ValueError if it would not be the
+    same."""
+    numbers: dict[str, Any] = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), _as_written)
+    value = json.loads(body, object_pairs_hook=unique_pairs, **numbers)
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _as_written(number: str) -> msgspec.Raw:
+    return msgspec.Raw(number.encode())
 
 
 def fitting_form(body: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyromq.admin.matching import BodyFilter
 from pyromq.config.options import HIDDEN
-from pyromq.console.packed import as_json, packed_map
+from pyromq.console.packed import as_json, packed_map, unique_pairs
 
 UNREADABLE = b"(hidden: fields are masked, and this is no valid JSON)"
 
@@ -31,12 +31,12 @@ class Masks:
         """The body without the values of masked fields; the same bytes if it has none."""
         if self._hidden is None:
             return body
-        if body[:64].lstrip()[:1] not in (b"{", b"["):
+        if not _begins_like_json(body):
             packed = packed_map(body)
             masked = None if packed is None else self._masked(packed)
             return body if masked == packed else as_json(masked).encode()
         try:
-            found = json.loads(body)
+            found = json.loads(body, object_pairs_hook=unique_pairs)
             masked = self._masked(found)
         except (ValueError, RecursionError):
             return UNREADABLE
@@ -59,6 +59,11 @@ class Masks:
     def filter(self, text: str, json_path: str) -> BodyFilter:
         """A filter that cannot find out what is masked."""
         return _MaskedFilter(self, text, json_path)
+
+
+def _begins_like_json(body: bytes) -> bool:
+    # Every encoding of JSON may begin with a mark, and with any number of spaces.
+    return body.lstrip(b"\xef\xbb\xbf\xfe\xff\x00 \t\r\n")[:1] in (b"{", b"[")
 
 
 class _MaskedFilter(BodyFilter):

@@ -33,6 +33,16 @@ def test_what_only_looks_like_json_is_hidden() -> None:
     assert Masks().body(b'{"password": "geheim"') == b'{"password": "geheim"'
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_spaces_and_marks_before_it_hide_no_json(encoding: str) -> None:
+    masked = MASKS.body((" " * 100 + json.dumps(NESTED)).encode(encoding))
+    assert json.loads(masked)["user"] == {"Password": "******", "name": "ada"}
+
+
+def test_a_value_that_another_of_the_same_name_covers_is_hidden() -> None:
+    assert MASKS.body(b'{"a": {"password": "geheim"}, "a": 1}') == UNREADABLE
+
+
 def test_properties_are_masked_by_their_names() -> None:
     assert MASKS.properties({"CARD": "1", "TAGS": "a"}) == {"CARD": "******", "TAGS": "a"}
 
@@ -56,5 +66,7 @@ def test_packed_bodies_are_masked_too() -> None:
     masked = MASKS.body(msgspec.msgpack.encode(NESTED))
     assert SECRET.encode() not in masked
     assert json.loads(masked)["user"] == {"Password": "******", "name": "ada"}
+    odd_keys = MASKS.body(msgspec.msgpack.encode({"password": SECRET, "m": {b"k": 1, (1, 2): 2}}))
+    assert json.loads(odd_keys)["password"] == "******"
     harmless = msgspec.msgpack.encode({"n": 1, "raw": b"\xff"})
     assert MASKS.body(harmless) == harmless

@@ -74,6 +74,25 @@ def test_bodies_are_shown_in_the_form_that_fits() -> None:
     assert shown_body(b"\x00A", 1000).text.startswith("00000000  00 41")
 
 
+def test_json_is_shown_with_the_values_that_were_sent() -> None:
+    sent = '{"price":19.90,"id":12345678901234567.89,"far":1e999,"long":%s,"name":"gr\\u00fc\u00dfe"}' % (
+        "9" * 5000
+    )
+    shown = shown_body(sent.encode(), 10_000)
+    assert shown.form == "json"
+    for each in (
+        '"price": 19.90,',
+        '"id": 12345678901234567.89,',
+        '"far": 1e999,',
+        "9" * 5000,
+        '"gr\u00fc\u00dfe"',
+    ):
+        assert each in shown.text
+    for odd in (b'{"a":1,"a":2}', b'{"a":NaN}', b'{"a":"\\ud800"}', b"[" * 100_000):
+        assert shown_body(odd, 1_000_000).form == "text"
+        assert shown_body(odd, 1_000_000).text == odd.decode()
+
+
 def test_a_long_body_says_that_it_is_cut() -> None:
     body = shown_body(b"x" * 100, 10)
     assert (body.text, body.size, body.is_cut) == ("x" * 10, 100, True)
@@ -95,3 +114,5 @@ def test_a_packed_body_is_shown_as_json_and_cut_like_it() -> None:
     assert shown_body(body, 10).is_cut
     assert shown_body(b"plain", 1000, "msgpack").form == "text"
     assert shown_body(body, 1000, "hex").form == "hex"
+    odd = msgspec.msgpack.encode({"a": {b"k": 1, (1, 2): 2}, "e": msgspec.msgpack.Ext(5, b"x")})
+    assert "Ext(5, b'x')" in shown_body(odd, 1000).text
