@@ -64,6 +64,7 @@ class _Cursor:
         """Up to here the messages are given out."""
         self._read_to = at
         self._held: list[StoredMessage] = []
+        self._chunk = 1
 
     @property
     def is_done(self) -> bool:
@@ -71,17 +72,22 @@ class _Cursor:
             self._read_to <= self.first if self.backwards else self._read_to >= self.end
         )
 
-    async def head(self, cluster: Cluster, expression: str, kind: str) -> StoredMessage | None:
-        """The next message, read if needed; None if a chunk had none."""
+    async def head(
+        self, cluster: Cluster, expression: str, kind: str, max_bytes: int
+    ) -> StoredMessage | None:
+        """The next message, read if needed; None if a chunk had none. About `max_bytes` are held."""
         if not self._held:
             if self.backwards:
-                begin, end = max(self.first, self._read_to - _CHUNK), self._read_to
+                begin, end = max(self.first, self._read_to - self._chunk), self._read_to
                 self._read_to = begin
             else:
-                begin, end = self._read_to, min(self.end, self._read_to + _CHUNK)
+                begin, end = self._read_to, min(self.end, self._read_to + self._chunk)
                 self._read_to = end
             read = messages.read(cluster, self.address, self.queue, begin, end, expression, kind=kind)
             self._held = [message async for message in read]
+            # The first message tells how large the next ones may be.
+            largest = max((len(message.body) for message in self._held), default=1)
+            self._chunk = max(1, min(_CHUNK, max_bytes // max(1, largest)))
             if not self.backwards:
                 self._held.reverse()
             if not self._held:
@@ -131,7 +137,7 @@ async def look(
             break
         if waiting:
             number = waiting[-1]
-            head = await cursors[number].head(cluster, expression, kind)
+            head = await cursors[number].head(cluster, expression, kind, limits.bytes // len(cursors))
             if head is not None:
                 waiting.pop()
                 order = -head.store_timestamp if newest_first else head.store_timestamp
