@@ -14,6 +14,7 @@ from tests.support.server_programs import Program
 from pyromq import Message, Producer, PyroError
 from pyromq.apps import standalone
 from pyromq.apps.secure_files import SecureFiles
+from pyromq.errors import ConfigError
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.dialer import Dialer
@@ -91,19 +92,22 @@ async def test_clients_of_rocketmq_5_have_a_port_unless_it_is_switched_off(tmp_p
         assert cluster.stop() == 0
 
 
-@pytest.mark.parametrize("has_outer_package", [True, False])
-def test_without_protobuf_there_is_no_grpc_port_unless_it_was_asked_for(
-    monkeypatch: pytest.MonkeyPatch, has_outer_package: bool
+@pytest.mark.parametrize("lacking", ["cryptography", "pyromq.proxy.proxy"])
+def test_without_all_packages_of_grpc_there_is_no_port_unless_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, lacking: str
 ) -> None:
-    def missing(name: str) -> None:
-        if not has_outer_package:
-            raise ModuleNotFoundError(name)
+    def found(name: str) -> None:
+        if name == lacking:
+            raise ImportError(f"no {name}")
 
     assert standalone._grpc_port(None, 10911) == 8081
     assert standalone._grpc_port(None, 0) == 0
-    monkeypatch.setattr(standalone, "find_spec", missing)
-    assert standalone._grpc_port(None, 10911) is None
     assert standalone._grpc_port(18081, 10911) == 18081
+    monkeypatch.setattr(standalone, "import_module", found)
+    assert standalone._grpc_port(None, 10911) is None
+    assert standalone._grpc_port(-1, 10911) is None
+    with pytest.raises(ConfigError, match=rf"pip install 'pyromq\[grpc\]'; no {lacking}"):
+        standalone._grpc_port(18081, 10911)
 
 
 def test_verbose_tells_what_happens(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """pyromq standalone runs a whole cluster with one command, prints its addresses, and stops on a signal."""
 
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -9,6 +9,7 @@ import click
 from pyromq.apps.console_beside import ConsoleBeside
 from pyromq.apps.launching import one_line_failures, warn_if_open
 from pyromq.apps.secure_files import ADMINISTRATOR, BROKER, SecureFiles
+from pyromq.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyromq.standalone import StandaloneSettings
@@ -157,10 +158,13 @@ def _how_to_connect(files: SecureFiles, namesrv: str) -> str:
 
 def _grpc_port(asked: int | None, broker_port: int) -> int | None:
     """The port for gRPC, if there is one; unless it was asked for, a missing package is no reason to fail."""
-    if asked == -1 or (asked is None and not _has_protobuf()):
+    if asked == -1:
         return None
+    missing = _missing_for_grpc()
+    if missing and asked is not None:
+        raise ConfigError("--grpc-port", asked, f"the packages of pip install 'pyromq[grpc]'; {missing}")
     if asked is None:
-        return DEFAULT_GRPC_PORT if broker_port else 0
+        return None if missing else DEFAULT_GRPC_PORT if broker_port else 0
     return asked
 
 
@@ -191,8 +195,12 @@ def _serve_processes(
     serve(cluster if beside is None else beside, ready)
 
 
-def _has_protobuf() -> bool:
+def _missing_for_grpc() -> str:
+    """Why the gRPC front cannot run here; other programs may have brought a part of what it needs, or an
+    old one."""
     try:
-        return find_spec("google.protobuf") is not None
-    except ModuleNotFoundError:  # not even the package around it
-        return False
+        for name in ("cryptography", "pyromq.proxy.proxy"):
+            import_module(name)
+    except ImportError as problem:
+        return str(problem)
+    return ""
