@@ -120,8 +120,13 @@ class Cluster:
                 raise
             return None
 
-    async def ask_each(self, addresses: Collection[str], request: Request[A]) -> dict[str, A]:
-        """Ask several servers the same at once; `PartlyFailed` if some fail, after all have answered."""
+    async def ask_each(
+        self, addresses: Collection[str], request: Request[A], *, some_will_do: bool = False
+    ) -> dict[str, A]:
+        """Ask several servers the same at once; `PartlyFailed` if some fail, after all have answered.
+
+        For overviews, with `some_will_do`: if all fail; some that do are added to `unanswered`.
+        """
         answers = await asyncio.gather(
             *(self.ask(address, request) for address in addresses), return_exceptions=True
         )
@@ -136,8 +141,9 @@ class Cluster:
                 done[address] = answer
         if len(failed) == 1 == len(addresses):
             raise next(iter(failed.values()))
-        if failed:
+        if failed and not (some_will_do and done):
             raise PartlyFailed(done, failed)
+        self.unanswered |= {str(problem): problem for problem in failed.values()}
         return done
 
     async def ask_name_server(self, request: Request[A]) -> A:

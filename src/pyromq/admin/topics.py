@@ -60,10 +60,10 @@ async def with_readers(cluster: Cluster) -> list[TopicReaders]:
     ]
 
 
-async def readers(cluster: Cluster, topic: str) -> list[str]:
-    """The groups that read a topic, on any of its brokers."""
+async def readers(cluster: Cluster, topic: str, *, some_will_do: bool = False) -> list[str]:
+    """The groups that read a topic, on any of its brokers, or on those that answer."""
     addresses = route_addresses(await cluster.route(topic)).values()
-    answers = await cluster.ask_each(addresses, GetGroupsOfTopic(topic=topic))
+    answers = await cluster.ask_each(addresses, GetGroupsOfTopic(topic=topic), some_will_do=some_will_do)
     return sorted({group for answer in answers.values() for group in answer.body.group_list})
 
 
@@ -73,10 +73,13 @@ async def clusters_of(cluster: Cluster, topic: str) -> list[str]:
     return sorted(name for name, brokers in info.cluster_addr_table.items() if holders.intersection(brokers))
 
 
-async def stats(cluster: Cluster, topic: str, routed_as: str | None = None) -> TopicStatsTable:
-    """The first and last offset of each queue. Light queues have no route: `routed_as` names one to use."""
+async def stats(
+    cluster: Cluster, topic: str, routed_as: str | None = None, *, some_will_do: bool = False
+) -> TopicStatsTable:
+    """The first and last offset of each queue, or of those on brokers that answer. Light queues have no
+    route: `routed_as` names one to use."""
     addresses = route_addresses(await cluster.route(routed_as or topic)).values()
-    answers = await cluster.ask_each(addresses, GetTopicStats(topic=topic))
+    answers = await cluster.ask_each(addresses, GetTopicStats(topic=topic), some_will_do=some_will_do)
     whole = TopicStatsTable()
     for answer in answers.values():
         whole.offset_table |= answer.body.offset_table

@@ -21,6 +21,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.console import rendering
 from pyromq.console.all_pages import PAGES
 from pyromq.console.security.roles import Role
+from pyromq.errors import ConnectFailed
 from pyromq.remoting.slices import Slices
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -273,6 +274,24 @@ async def test_what_does_not_exist_is_said_with_a_hint(shown: Shown) -> None:
     assert (await shown.admin.get("/c/default/groups/nope/settings")).status == 404
     assert (await shown.admin.get("/c/default/topics/nope/at/broker-a/0/0")).status == 404
     assert (await shown.admin.get("/c/default/groups/billing/dlq.xls")).status == 404
+
+
+@pytest.mark.parametrize("tab", ["", "/groups"])
+async def test_a_topic_is_shown_as_far_as_its_brokers_answer(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, tab: str
+) -> None:
+    silent = await shown.cluster.broker_address("broker-b")
+    ask = Cluster.ask
+
+    async def ask_unless_silent(cluster: Cluster, address: str, *more: Any) -> Any:
+        if address == silent:
+            raise ConnectFailed(f"{address}: no answer")
+        return await ask(cluster, address, *more)
+
+    monkeypatch.setattr(Cluster, "ask", ask_unless_silent)
+    page = await shown.admin.get(f"/c/default/topics/{ORDERS}{tab}")
+    assert page.status == 200
+    assert f"{silent}: no answer" in page.text
 
 
 async def test_settings_of_brokers_that_differ_are_compared(shown: Shown) -> None:

@@ -18,7 +18,7 @@ def _known(visit: Visit) -> Data:
 
 async def show(visit: Visit) -> Data:
     name = visit.path["topic"]
-    stats = await topics.stats(visit.cluster, name)
+    stats = await topics.stats(visit.cluster, name, some_will_do=True)
     queues = [
         {
             "broker": queue.broker_name,
@@ -36,7 +36,7 @@ async def show(visit: Visit) -> Data:
 
 async def groups(visit: Visit) -> Data:
     name = visit.path["topic"]
-    readers = await topics.readers(visit.cluster, name)
+    readers = await topics.readers(visit.cluster, name, some_will_do=True)
     known = visit.snapshot.groups
     found = [
         {
