@@ -12,6 +12,9 @@ from pyromq.console.security.headers import ALWAYS, OVER_TLS, UNCACHED
 from pyromq.console.security.origin import Origins
 from pyromq.console.settings import ConsoleSettings
 
+_PROBES = ("/health", "/ready")
+"""Whoever probes may know an address alone, and these tell nothing that a foreign page could want."""
+
 
 class TooLarge(Exception):
     """A request has more bytes than it may have."""
@@ -41,7 +44,7 @@ class Gate:
                     headers.setdefault(name, value)
             await send(message)
 
-        if not self._origins.is_ours(origin):
+        if not self._origins.is_ours(origin) and scope["path"] not in _PROBES:
             refusal = PlainTextResponse(
                 f"the host {origin.host!r} is not one of this console's; set allowedHosts", 421
             )

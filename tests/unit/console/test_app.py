@@ -118,6 +118,11 @@ async def test_a_foreign_host_is_refused(state: State, host: str) -> None:
     assert "allowedHosts" in page.text
 
 
+async def test_probes_may_ask_under_any_address(state: State) -> None:
+    for path, status in (("/health", 200), ("/ready", 503), ("/metrics", 421), ("/health/", 421)):
+        assert (await Browser(make_app(state), host="10.0.0.7:8088").get(path)).status == status
+
+
 async def test_a_large_request_is_refused(state: State) -> None:
     browser = await logged_in(state)
     assert (await browser.post("/login", {"name": "x" * 2_000_000})).status == 413
