@@ -14,6 +14,7 @@ from pyromq.config.options import HIDDEN, setting
 from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError
 from pyromq.remoting.networks import Networks, is_loopback
+from pyromq.remoting.settings import addresses_in
 from pyromq.remoting.tls import TlsOptions
 from pyromq.security.signature import Credentials
 
@@ -143,11 +144,14 @@ class ConsoleSettings(Settings):
 
     def cluster_addresses(self) -> Mapping[str, str]:
         """The name servers of each cluster by its name."""
+        addresses_in(";".join(name_server_addresses(self.namesrv_addr)), key="namesrvAddr")
         found = {DEFAULT_CLUSTER: self.namesrv_addr} if self.namesrv_addr else {}
         for entry in filter(None, map(str.strip, self.clusters.split(","))):
             name, _, addresses = entry.partition("=")
-            if not _NAME.fullmatch(name) or not name_server_addresses(addresses) or name in found:
+            listed = name_server_addresses(addresses)
+            if not _NAME.fullmatch(name) or not listed or name in found:
                 raise ConfigError("clusters", entry, "name=host:port;host:port, each name once, of letters, digits, _ . -")
+            addresses_in(";".join(listed), key=f"clusters={name}")
             found[name] = addresses
         return found
 

@@ -9,10 +9,18 @@ def test_clusters_are_named_in_the_settings() -> None:
     assert settings.cluster_addresses() == {"default": "a:1;b:2", "test": "c:3", "prod": "d:4;e:5"}
 
 
-@pytest.mark.parametrize("clusters", ["x", "x=", "=a:1", "a/b=c:1", "x=a:1,x=b:1", "default=b:1"])
+@pytest.mark.parametrize(
+    "clusters", ["x", "x=", "x=a", "x=a:b", "=a:1", "a/b=c:1", "x=a:1,x=b:1", "default=b:1"]
+)
 def test_a_wrong_list_of_clusters_is_refused(clusters: str) -> None:
     with pytest.raises(ConfigError, match="clusters="):
         ConsoleSettings(namesrv_addr="a:1", clusters=clusters)
+
+
+@pytest.mark.parametrize("address", ["a", "a:b", "a:1;b", "http://a/b"])
+def test_a_name_server_without_a_port_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"namesrvAddr=.*: expected host:port"):
+        ConsoleSettings(namesrv_addr=address)
 
 
 @pytest.mark.parametrize("path", ["mq", "/mq/", "/", "/a b", "/../x?"])
