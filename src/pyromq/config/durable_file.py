@@ -3,10 +3,12 @@
 The content before the last change stays beside it as `<file>.bak`.
 """
 
+import fcntl
 import os
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,14 +39,17 @@ class DurableFile:
         """Returns when the content would survive a loss of power."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".new")
-        with self._open(fresh) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        self._keep_backup()
-        fresh.replace(self.path)
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
+            # Servers of one machine may share a file, and are often told of a change at the same time.
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(directory, fcntl.LOCK_EX)
+            with self._open(fresh) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            self._keep_backup()
+            fresh.replace(self.path)
             os.fsync(directory)
         finally:
             os.close(directory)
