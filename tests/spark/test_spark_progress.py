@@ -62,7 +62,8 @@ class Stream:
     def __init__(self, **options: str) -> None:
         self.cluster, self.clock = ToldCluster(), ManualClock()
         base = {"namesrv": "127.0.0.1:1", "subscribe": "Orders", "fetchOffset.numRetries": "1"}
-        self.options = read_options(base | options, streaming=True)
+        named = {name.replace("__", "."): value for name, value in options.items()}
+        self.options = read_options(base | named, streaming=True)
         self.progress = self.restarted()
 
     def restarted(self) -> Progress:
@@ -252,6 +253,33 @@ def test_a_queue_that_ends_before_its_position_has_lost_messages(fails: bool) ->
             stream.next(end)
     else:
         assert sizes(end, stream.next(end)) == {A0: 20}
+
+
+def test_queues_that_lost_their_end_are_waited_for_together() -> None:
+    stream = Stream(startingOffsets="earliest", failOnDataLoss="false", fetchOffset__retryIntervalMs="1000")
+    stream.cluster.first = {Queue("Orders", "a", number): 0 for number in range(16)}
+    stream.cluster.last = dict.fromkeys(stream.cluster.first, 100)
+    end = stream.next(FIRST)
+    stream.cluster.last = dict.fromkeys(stream.cluster.first, 0)
+    before = stream.clock.monotonic()
+    assert set(flatten(stream.next(end)["q"]).values()) == {0}
+    assert stream.clock.monotonic() - before < 2
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_start_behind_the_end_of_a_queue_is_named_and_nothing_before_it_is_read(fails: bool) -> None:
+    given = json.dumps({"Orders": {"a:0": 50, "a:1": 0}})
+    stream = Stream(startingOffsets=given, failOnDataLoss=str(fails).lower())
+    stream.cluster.last = {A0: 20, A1: 3}
+    if fails:
+        said = "Orders@a:0 ends at 20 now, before the start at 50 that startingOffsets gives"
+        with pytest.raises(DataLoss, match=said):
+            stream.next(FIRST)
+        return
+    end = stream.next(FIRST)
+    assert sizes(FIRST, end) == {A1: 3}
+    stream.cluster.last = {A0: 25, A1: 3}
+    assert sizes(end, stream.next(end)) == {A0: 5}
 
 
 @pytest.mark.parametrize("fails", [True, False])

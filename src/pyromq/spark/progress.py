@@ -148,9 +148,9 @@ class Progress:
         """Where each queue is read to, and where those begin that have not been read before."""
         available = self._available()
         journal = self._cluster.earliest([queue for queue in available if queue not in begins])
-        for queue, reach in available.items():
-            if reach < begins.get(queue, 0):
-                self._rewound(Span(queue, begins[queue], reach), journal)
+        shorter = [Span(q, begins[q], reach) for q, reach in available.items() if reach < begins.get(q, 0)]
+        for span in self._rewound(shorter):
+            journal[span.queue] = self._begin_again(span, is_given=begins is self._first)
         longer = [queue for queue, begin in begins.items() if available.get(queue, begin) > begin]
         for queue, what in self._witnesses.denied({q: seen[q] for q in longer if q in seen}).items():
             gone = f"what the old queue had from {begins[queue]} on was not read"
@@ -174,19 +174,31 @@ class Progress:
             return self._target
         return self._cluster.latest_of_reachable(self._known_queues())
 
-    def _rewound(self, span: Span, journal: dict[Queue, int]) -> None:
-        """A queue that ends before our position has lost its end, or is a new one with an old name."""
-        queue = span.queue
-        for attempt in range(self._options.access.retries + 1):
+    def _rewound(self, spans: list[Span]) -> list[Span]:
+        """Those of them that stay shorter than our position, however often their brokers are asked."""
+        for left in range(self._options.access.retries, -1, -1):
+            if not spans:
+                break
             # A fixed target lies before what came later, and a replica may be a little behind its master.
-            if self._cluster.latest([queue])[queue] >= span.start:
-                return
-            if attempt < self._options.access.retries:
+            newest = self._cluster.latest([span.queue for span in spans])
+            spans = [span for span in spans if newest[span.queue] < span.start]
+            if spans and left:
                 self._wait(self._options.access.retry_interval_ms / 1000)
+        return spans
+
+    def _begin_again(self, span: Span, *, is_given: bool) -> int:
+        """Where to go on in a queue that has lost its end, or is a new one with an old name, or never had so
+        many messages as the option says."""
+        queue, fails = span.queue, self._options.fail_on_data_loss
+        if is_given and self._options.start.kind == "offsets":
+            what = f"{queue} ends at {span.end} now, before the start at {span.start}"
+            gone = "messages are gone, or there were never so many"
+            report(f"{what} that startingOffsets gives: {gone}", fails=fails)
+            return span.end
         what = f"{queue} ends at {span.end} now and was read up to {span.start}"
-        gone = "The topic was created again, or the broker lost its end: what followed was not read"
-        report(f"{what}. {gone}", fails=self._options.fail_on_data_loss)
-        journal[queue] = self._cluster.earliest([queue])[queue]
+        why = "The topic was deleted or created again, or the broker lost its end"
+        report(f"{what}. {why}: what followed was not read", fails=fails)
+        return self._cluster.earliest([queue])[queue]
 
     def _admit(
         self, sizes: dict[Queue, int], begins: Mapping[Queue, int], limit: ReadLimit
