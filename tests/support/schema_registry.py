@@ -61,7 +61,9 @@ class StandInRegistry(ThreadingHTTPServer):
                 place = len(known) if version == "latest" else int(version)
                 last = known[place - 1]
                 return 200, {"subject": name, "version": place, "id": last} | self.schemas[last - 1]
-        return 404, {"error_code": 40401, "message": f"Subject not found: {path}"}
+            case ["subjects", *_]:
+                return 404, {"error_code": 40401, "message": f"Subject not found: {path}"}
+        return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
 
 class _Handler(BaseHTTPRequestHandler):

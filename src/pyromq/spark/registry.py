@@ -131,7 +131,16 @@ class Registry:
             return document
         text = answer[:200].decode("utf-8", "replace")
         said = document.get("message", text) if isinstance(document, dict) else text
-        raise RemoteProtocolError(f"the schema registry {self._url} answered {path} with {status}: {said}")
+        what = f"the schema registry {self._url} answered {path} with {status}: {said}"
+        # Nothing is known of a body whose schema was not given: it must not count as one that is wrong.
+        raise RemoteProtocolError(what) if _is_about(status, document) else TransportError(what)
+
+
+def _is_about(status: int, document: Any) -> bool:
+    """Whether an answer is about what was asked for. Others are those of a proxy, of a registry that is down
+    or wants to know who asks, or of a server at the wrong path."""
+    code = document.get("error_code") if isinstance(document, dict) else None
+    return status in (404, 409, 422) and isinstance(code, int) and code != 404
 
 
 def _path(subject: str) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from tests.support.schema_registry import StandInRegistry, some_registry, stand_in_registry
 
@@ -10,7 +11,9 @@ from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError, Transpor
 from pyromq.spark.avro import avro_to_ddl, avro_writer, registered_avro_reader
 from pyromq.spark.options import read_options
 from pyromq.spark.registry import Registered, Registry, framed, registered_reader, unframed
+from pyromq.spark.registry import registry as registry_of_process
 from pyromq.spark.schema import value_type
+from pyromq.spark.values import conversion
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def test_refusals_of_a_registry_are_told(server: StandInRegistry) -> None:
     with pytest.raises(RemoteProtocolError, match="PROTOBUF, not AVRO"):
         registered_reader(registry, "AVRO", registered_avro_reader)(framed(number, b"\x00"))
     server.auth = "reader:secret"
-    with pytest.raises(RemoteProtocolError, match="401"):
+    with pytest.raises(TransportError, match="401"):
         registry.latest("p-value")
     assert Registry(server.url, "reader:secret").latest("p-value").id == number
 
@@ -68,8 +71,33 @@ def test_a_registry_that_is_away_for_a_moment_is_asked_again(server: StandInRegi
     server.failures = 2
     assert registry.latest("a-value").text == OLD
     server.failures = 3
-    with pytest.raises(RemoteProtocolError, match="503: not now"):
+    with pytest.raises(TransportError, match="503: not now"):
         registry.latest("a-value")
+
+
+def test_only_bodies_that_are_wrong_are_null_not_those_whose_schema_was_not_given(
+    server: StandInRegistry,
+) -> None:
+    good = avro_writer(Registry(server.url).register("T-value", OLD))({"id": 1})
+    bodies = pa.array([good, b"plain", framed(7, b"\x02"), good[:-1]])
+    given = {"namesrv": "a:1", "subscribe": "T", "valueFormat": "avro", "schemaRegistry": server.url}
+    type_ = pa.struct([("id", pa.int64())])
+
+    def read(**more: str) -> list[object]:
+        registry_of_process.cache_clear()
+        convert = conversion(read_options(given | more, streaming=False), type_)
+        return list(convert(bodies).to_pylist())
+
+    assert read() == [{"id": 1}, None, None, None]
+    with pytest.raises(TransportError, match="/schemas/ids/1 with 404"):
+        read(schemaRegistry=f"{server.url}/wrong/path")
+    server.failures = 3
+    with pytest.raises(TransportError, match="503: not now"):
+        read()
+    server.auth = "reader:secret"
+    with pytest.raises(TransportError, match="401: Unauthorized"):
+        read()
+    assert read(schemaRegistryAuth="reader:secret") == [{"id": 1}, None, None, None]
 
 
 def test_a_registry_that_is_not_there_is_named() -> None:
