@@ -1,5 +1,6 @@
 """Every option: what it means, and what is said when it is wrong."""
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -299,12 +300,39 @@ def test_wrong_schemas_of_values_are_named(given: dict[str, str], named: str) ->
         default_ddl(read(False, **given))
 
 
+AVRO_SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "sizes", "type": {"type": "array", "items": "float"}},
+    ],
+}
+AVRO = {"valueFormat": "avro", "valueSchema": json.dumps(AVRO_SCHEMA)}
+PROTOBUF = {
+    "valueFormat": "protobuf",
+    "valueSchema": 'syntax = "proto3"; message Order { int64 id = 1; }',
+}
+
+
+def test_a_schema_chooses_among_the_fields_of_values_and_may_widen_them() -> None:
+    schema = parse_type("struct<value: struct<sizes: array<double>>>")
+    assert isinstance(schema, StructType)
+    check_schema(schema, read(False, **AVRO))
+
+
 @pytest.mark.parametrize(
     ("columns", "given", "named"),
     [
         ("value string", {"valueFormat": "json", "valueSchema": "id int"}, "schema=value string: expected"),
         ("value map<string,int>", {"valueFormat": "json", "valueSchema": "id int"}, "value struct"),
         ("offset bigint, offset bigint", {}, "schema=offset: expected each column once"),
+        ("value struct<id: string>", AVRO, "schema=value.id string: expected value.id bigint"),
+        ("value struct<id: int>", AVRO, "schema=value.id int: expected value.id bigint"),
+        ("value struct<idd: bigint>", AVRO, "schema=value.idd: expected one of the fields id, sizes"),
+        ("value struct<sizes: array<int>>", AVRO, r"value.sizes\[\] int: expected value.sizes\[\] flo"),
+        ("value string", AVRO, "schema=value string: expected value struct<id:bigint,sizes:array<float>>"),
+        ("value struct<id: string>", PROTOBUF, "schema=value.id string: expected value.id bigint"),
     ],
 )
 def test_columns_that_no_reader_can_give_are_named(columns: str, given: dict[str, str], named: str) -> None:

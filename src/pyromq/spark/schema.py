@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.avro import avro_to_ddl
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import ReadOptions
@@ -46,6 +46,9 @@ _SCHEMAS: Final = {
     "protobuf": "the text of a .proto file",
 }
 """What gives their types to values that are structures."""
+
+_WIDER: Final = {"int": ("bigint", "double"), "float": ("double",), "timestamp": ("timestamp_ntz",)}
+"""Types in which all values of another one have a place."""
 
 ALL_COLUMNS: Final = DEFAULT_COLUMNS | FURTHER_COLUMNS
 
@@ -105,9 +108,39 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
             if options.value_format == "json" and not isinstance(field.dataType, StructType):
                 given = f"value {field.dataType.simpleString()}"
                 raise ConfigError("schema", given, "value struct<…> with valueFormat=json")
+            if options.value_format != "json" and options.value_format in _SCHEMAS:
+                _check_value(field.dataType, options)
             if options.value_format in _SCHEMAS:
                 continue
             expected = options.value_format
         if field.dataType.simpleString() != expected:
             given = f"{field.name} {field.dataType.simpleString()}"
             raise ConfigError("schema", given, f"{field.name} {expected}")
+
+
+def _check_value(given: DataType, options: ReadOptions) -> None:
+    """Bodies that do not fit are null, and with a type that none of them fits all would be."""
+    try:
+        known = parse_type(value_type(options))
+    except (ConfigError, RemoteProtocolError):
+        if options.value_schema is not None or options.schema_registry is None:
+            raise
+        return  # bodies name their schemas, so there need not be a subject
+    _check_type("value", given, known, all_known=options.schema_registry is None)
+
+
+def _check_type(name: str, given: DataType, known: DataType, *, all_known: bool) -> None:
+    """`all_known`: no body has fields that are not among the known ones."""
+    if isinstance(given, StructType) and isinstance(known, StructType):
+        for field in given.fields:
+            inner = f"{name}.{field.name}"
+            if field.name in known.names:
+                _check_type(inner, field.dataType, known[field.name].dataType, all_known=all_known)
+            elif all_known:
+                raise ConfigError("schema", inner, f"one of the fields {', '.join(known.names)}")
+    elif isinstance(given, ArrayType) and isinstance(known, ArrayType):
+        _check_type(f"{name}[]", given.elementType, known.elementType, all_known=all_known)
+    elif isinstance(given, MapType) and isinstance(known, MapType) and given.keyType == known.keyType:
+        _check_type(f"{name}[]", given.valueType, known.valueType, all_known=all_known)
+    elif given.simpleString() not in (known.simpleString(), *_WIDER.get(known.simpleString(), ())):
+        raise ConfigError("schema", f"{name} {given.simpleString()}", f"{name} {known.simpleString()}")

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 from tests.support.schema_registry import StandInRegistry, some_registry, stand_in_registry
 
 from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError, TransportError
 from pyromq.spark.avro import avro_to_ddl, avro_writer, registered_avro_reader
+from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import read_options
 from pyromq.spark.registry import Registered, Registry, framed, registered_reader, unframed
 from pyromq.spark.registry import registry as registry_of_process
-from pyromq.spark.schema import value_type
+from pyromq.spark.schema import check_schema, value_type
 from pyromq.spark.values import conversion
 
 
@@ -114,6 +116,22 @@ def test_a_value_that_does_not_fit_is_not_written() -> None:
     for value in ({"id": "x"}, {}, None, {"id": 2**70}):
         with pytest.raises(BadMessage, match="does not fit the Avro schema"):
             avro_writer(Registered(1, OLD, "AVRO"))(value)
+
+
+def test_a_schema_that_contradicts_the_subjects_latest_is_refused(server: StandInRegistry) -> None:
+    given = {"namesrv": "a:1", "subscribe": "T", "valueFormat": "avro", "schemaRegistry": server.url}
+    options = read_options(given, streaming=False)
+
+    def check(ddl: str) -> None:
+        schema = parse_type(f"struct<value: struct<{ddl}>>")
+        assert isinstance(schema, StructType)
+        check_schema(schema, options)
+
+    check("id: string")  # there is no subject, and each body has its own schema
+    Registry(server.url).register("T-value", OLD)
+    with pytest.raises(ConfigError, match=r"schema=value.id string: expected value.id bigint"):
+        check("id: string")
+    check("id: bigint, note: string")
 
 
 def test_the_type_of_the_column_is_that_of_the_subjects_latest_schema(server: StandInRegistry) -> None:
