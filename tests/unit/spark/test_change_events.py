@@ -173,6 +173,28 @@ def test_rows_of_many_messages_keep_their_places() -> None:
         Rows(pa.struct([("id", pa.int64())])).read([Event("u", b'{"id": "x"}', b"")])
 
 
+@pytest.mark.parametrize(
+    ("day", "problem"),
+    [(2**31 - 1, "out of range|magnitude"), ("soon", "unsupported type|must be|not str")],
+)
+def test_a_row_that_cannot_be_read_ends_the_job_with_its_place(day: Any, problem: str) -> None:
+    """A database may have dates without end."""
+    row = [field("id", "int64"), field("day", "int32", "io.debezium.time.Date")]
+    schema = {"type": "struct", "fields": [field("after", "struct", fields=row)]}
+    messages = [
+        {"topic": "T", "brokerName": "b", "queueId": 0, "offset": n, "at": n, "key": KEY, "value": value}
+        for n, value in enumerate(
+            [
+                body(schema=schema, payload={"op": "c", "after": {"id": 1, "day": 3}}),
+                body(schema=schema, payload={"op": "c", "after": {"id": 2, "day": day}}),
+            ]
+        )
+    ]
+    batches = iter([pa.RecordBatch.from_pylist(messages)])
+    with pytest.raises(RemoteProtocolError, match=f"T@b:0 offset 1 is not a change event.*({problem})"):
+        list(changes(batches, pa.struct([("id", pa.int64()), ("day", pa.date32())])))
+
+
 def change(columns: str, *rows: tuple[Any, ...]) -> pa.Table:
     names = [column.partition(":")[0] for column in columns.split(", ")]
     schema = pa.schema([*to_arrow_type(ddl(columns), timezone="UTC"), pa.field(DELETED, pa.bool_())])

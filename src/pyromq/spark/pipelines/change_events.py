@@ -23,6 +23,14 @@ UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 _MEANING = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": None}
 """By Debezium's letters; a message that the database was told to send (m) changes no row."""
 
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    ArithmeticError,
+    msgspec.MsgspecError,
+    RemoteProtocolError,
+)
 _NULL = msgspec.Raw(b"null")
 _NOTHING = (b"", b"null")
 _EPOCH = datetime(1970, 1, 1)
@@ -230,7 +238,7 @@ def changes(batches: Iterator[pa.RecordBatch], type_: pa.StructType) -> Iterator
         if found := list(_events(batch)):
             read = {
                 "op": pa.array([event.op for _, event in found]),
-                "row": rows.read([event for _, event in found]),
+                "row": _rows_of(found, rows),
                 "queue": pa.array([f"{message['brokerName']}:{message['queueId']}" for message, _ in found]),
                 "at": pa.array([message["at"] for message, _ in found], pa.int64()),
                 "offset": pa.array([message["offset"] for message, _ in found], pa.int64()),
@@ -238,14 +246,28 @@ def changes(batches: Iterator[pa.RecordBatch], type_: pa.StructType) -> Iterator
             yield pa.RecordBatch.from_pydict(read)
 
 
+def _rows_of(found: Sequence[tuple[dict[str, Any], Event]], rows: Rows) -> pa.StructArray:
+    try:
+        return rows.read([event for _, event in found])
+    except _UNREADABLE:
+        for message, event in found:
+            try:
+                rows.read([event])
+            except _UNREADABLE as problem:
+                raise _no_event(message, problem) from None
+        raise
+
+
 def _events(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Event]]:
     for message in batch.to_pylist():
         try:
             event = read_event(message["key"], message["value"])
-        except (ValueError, LookupError, msgspec.MsgspecError) as problem:
-            place = "{topic}@{brokerName}:{queueId} offset {offset}".format_map(message)
-            raise RemoteProtocolError(
-                f"the message {place} is not a change event of Debezium: {problem}"
-            ) from None
+        except _UNREADABLE as problem:
+            raise _no_event(message, problem) from None
         if event is not None:
             yield message, event
+
+
+def _no_event(message: Mapping[str, Any], problem: Exception) -> RemoteProtocolError:
+    place = "{topic}@{brokerName}:{queueId} offset {offset}".format_map(message)
+    return RemoteProtocolError(f"the message {place} is not a change event of Debezium: {problem}")
