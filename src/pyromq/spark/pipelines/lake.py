@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.grown_schema import plain
 from pyromq.spark.queues import Queue, flatten
+from pyromq.spark.schema import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from pyromq.spark.pipelines.lake_files import DataFile
 
 PARTITIONS = ("topic", "day", "batch")
 PLAIN, DELTA, ICEBERG = FORMATS = ("parquet", "delta", "iceberg")
+_ALL_COLUMNS = ", ".join(
+    f"{name} {type_}" for name, type_ in {**DEFAULT_COLUMNS, "day": "date", "batch": "int"}.items()
+)
 _METADATA = {DELTA: "_delta_log", ICEBERG: "metadata"}
 """The directory in a lake that makes it a table."""
 
@@ -38,9 +42,9 @@ class LakeTable(Protocol):
     def is_there(self) -> bool: ...
     @property
     def batch(self) -> int: ...
-    def enter(self, files: "list[DataFile]", schema: "StructType", batch: int) -> None: ...
-    def schema(self) -> "StructType": ...
-    def read(self, spark: "SparkSession", schema: "StructType") -> "DataFrame": ...
+    def enter(self, files: "list[DataFile]", schema: StructType, batch: int) -> None: ...
+    def schema(self) -> StructType: ...
+    def read(self, spark: "SparkSession", schema: StructType) -> "DataFrame": ...
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]: ...
     def apply(self, changes: "pa.Table", keys: "Sequence[str]", batch: int, *, cleared: bool) -> None: ...
 
@@ -97,12 +101,12 @@ class Archived:
 def archived(spark: "SparkSession", lake: str) -> Archived | None:
     """The finished part; None if there is none."""
     journal = checkpoint_of(lake)
+    # Before the table is looked at: of these batches it has all rows, and does not know those without any.
+    last = max(map(int, _names(spark, f"{journal}/commits")), default=-1)
     form = form_of(spark, lake)
     table = None if form == PLAIN else table_at(lake, form)
     if table is not None:
-        last = table.batch
-    else:
-        last = max(map(int, _names(spark, f"{journal}/commits")), default=-1)
+        last = max(last, table.batch)
     if last < 0:
         return None
     text = spark.read.text(f"{journal}/offsets/{last}", wholetext=True).first()
@@ -121,20 +125,24 @@ def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":
 
 
 def finished(
-    spark: "SparkSession", lake: str, reach: Archived, schema: "StructType | None" = None
+    spark: "SparkSession", lake: str, reach: Archived, schema: StructType | None = None
 ) -> "DataFrame":
     """The finished batches; fields of `schema` that some of them lack are null there."""
     if reach.table is not None:
         return reach.table.read(spark, schema if schema is not None else reach.table.schema())
+    if not _plain_schema(spark, lake).fields:  # no topic had a message yet
+        return spark.createDataFrame([], schema if schema is not None else _ALL_COLUMNS)
     reader = spark.read if schema is None else spark.read.schema(schema)
     return reader.parquet(lake).where(f"batch <= {reach.batch}")
 
 
-def lake_schema(spark: "SparkSession", lake: str, reach: Archived) -> "StructType":
+def lake_schema(spark: "SparkSession", lake: str, reach: Archived) -> StructType:
+    """The columns of its rows; none if it has no rows."""
     if reach.table is not None:
         return reach.table.schema()
-    frame = spark.read.parquet(lake)
-    return frame.drop(*PARTITIONS).schema  # the types of these are only guessed
+    fields = _plain_schema(spark, lake).fields
+    # The types of partitions are only guessed.
+    return StructType([field for field in fields if field.name not in PARTITIONS])
 
 
 def checked_form(spark: "SparkSession", lake: str, form: str | None, journal: str | None = None) -> str:
@@ -146,7 +154,7 @@ def checked_form(spark: "SparkSession", lake: str, form: str | None, journal: st
     from pyromq.spark.pipelines.lake_files import PART
 
     there = form_of(spark, lake)
-    columns = _plain_columns(spark, lake) if there == PLAIN else []
+    columns = _plain_schema(spark, lake).names if there == PLAIN else []
     if not _names(spark, f"{journal}/offsets"):
         if there != PLAIN or columns:
             raise ConfigError(
@@ -160,12 +168,12 @@ def checked_form(spark: "SparkSession", lake: str, form: str | None, journal: st
     return there if is_made else form or PLAIN
 
 
-def _plain_columns(spark: "SparkSession", lake: str) -> list[str]:
+def _plain_schema(spark: "SparkSession", lake: str) -> StructType:
     """The columns of the files in a directory; none if there are no files."""
     try:
-        return spark.read.parquet(lake).columns
+        return spark.read.parquet(lake).schema
     except AnalysisException:
-        return []
+        return StructType()
 
 
 def _names(spark: "SparkSession", directory: str) -> list[str]:
