@@ -158,6 +158,22 @@ def test_a_journal_reads_what_it_wrote(tmp_path: Path) -> None:
     assert journal.is_decided(109)
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_two_writes_of_a_batch_do_not_share_a_journal(
+    options: WriteOptions, tmp_path: Path, ended: bool
+) -> None:
+    """The second one would be taken for a repetition of the first."""
+    journal = BatchJournal(str(tmp_path))
+    journal.decide(3, [], "Totals")
+    for _ in range(2 if ended else 0):
+        journal.end(3)
+    alerts = replace(options, topic="Alerts", journal=str(tmp_path), batch_id=3)
+    with pytest.raises(ConfigError, match=r"journal=.*batch 3 of this one went to Totals, not to Alerts"):
+        TransactionalBatchWriter(alerts)
+    for fine in (replace(alerts, topic="Totals"), replace(alerts, topic=None), replace(alerts, batch_id=4)):
+        TransactionalBatchWriter(fine)
+
+
 def test_a_numbered_batch_write_is_written_once_however_often_it_is_repeated(
     options: WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

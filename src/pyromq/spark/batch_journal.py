@@ -20,6 +20,7 @@ DIRECTORY: Final = "rocketmq-commits"
 
 _ENDED: Final = ".ended"
 _UNFINISHED: Final = ".unfinished"
+_TOPIC: Final = b"topic"
 _KEPT: Final = 100
 """So many decided batches are remembered; Spark repeats no batch but its last one."""
 
@@ -67,10 +68,20 @@ class BatchJournal:
     def is_decided(self, batch: int) -> bool:
         return self._exists(f"{batch}{_ENDED}") or self._exists(str(batch))
 
-    def decide(self, batch: int, halves: Sequence[Half]) -> None:
-        """Batch is committed: on return, nothing can change that."""
+    def decide(self, batch: int, halves: Sequence[Half], topic: str | None = None) -> None:
+        """Batch is committed: on return, nothing can change that. `topic`: the one that it was written to."""
         self._files.create_dir(self._directory, recursive=True)
-        self._write(str(batch), _encode(halves))
+        self._write(str(batch), _encode(halves, topic or ""))
+
+    def topic(self, batch: int) -> str | None:
+        """Where a decided batch was written to; None if that is not known, or was each row's own affair."""
+        for name, topic_in in ((f"{batch}{_ENDED}", bytes.decode), (str(batch), _topic_in)):
+            with (
+                contextlib.suppress(FileNotFoundError),
+                self._files.open_input_stream(f"{self._directory}/{name}") as stream,
+            ):
+                return topic_in(stream.read()) or None
+        return None
 
     def unended(self, batch: int) -> list[Half]:
         """The half messages of a decided batch whose commits may not have reached the brokers."""
@@ -86,7 +97,7 @@ class BatchJournal:
 
     def end(self, batch: int) -> None:
         """All half messages of a decided batch are committed."""
-        self._write(f"{batch}{_ENDED}", b"")
+        self._write(f"{batch}{_ENDED}", (self.topic(batch) or "").encode())
         self._remove(str(batch))
         self._remove(f"{batch - _KEPT}{_ENDED}")
 
@@ -117,7 +128,7 @@ class BatchJournal:
             os.close(directory)
 
 
-def _encode(halves: Sequence[Half]) -> bytes:
+def _encode(halves: Sequence[Half], topic: str) -> bytes:
     table = pa.table(
         {
             "topic": pa.array([half.queue.topic for half in halves], pa.string()).dictionary_encode(),
@@ -127,11 +138,17 @@ def _encode(halves: Sequence[Half]) -> bytes:
             "offset": pa.array([half.queue_offset for half in halves], pa.int64()),
             "log_offset": pa.array([half.log_offset for half in halves], pa.int64()),
         }
-    )
+    ).replace_schema_metadata({_TOPIC: topic})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
+
+
+def _topic_in(content: bytes) -> str:
+    """Journals of earlier releases do not name it."""
+    metadata: dict[bytes, bytes] = pa.ipc.open_stream(content).schema.metadata or {}
+    return metadata.get(_TOPIC, b"").decode()
 
 
 def _decode(content: bytes) -> list[Half]:

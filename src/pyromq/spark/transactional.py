@@ -72,6 +72,8 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+        if options.batch_id is not None and options.journal is not None:
+            _refuse_shared(BatchJournal(options.journal), options.batch_id, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         options = self._options
@@ -89,6 +91,14 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         roll_back(_halves(messages), self._options)
+
+
+def _refuse_shared(journal: BatchJournal, batch: int, options: WriteOptions) -> None:
+    """The second of two writes of a batch would send nothing if they had one journal."""
+    there = journal.topic(batch)
+    if there is not None and options.topic not in (None, there):
+        expected = f"a directory of its own for each write: batch {batch} of this one went to {there}"
+        raise ConfigError("journal", options.journal, f"{expected}, not to {options.topic}")
 
 
 def prepare(
@@ -116,7 +126,7 @@ def commit(halves: list[Half], options: WriteOptions, journal: BatchJournal, bat
         ending.roll_back(halves)
         ending.commit(journal.unended(batch), in_doubt=True)
     else:
-        journal.decide(batch, halves)
+        journal.decide(batch, halves, options.topic)
         ending.commit(halves)
     journal.end(batch)
 
