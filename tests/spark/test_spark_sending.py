@@ -53,6 +53,21 @@ async def test_large_bodies_arrive_as_they_were() -> None:
         assert sorted(bodies_of(broker)) == sorted(rows.column("value").to_pylist())
 
 
+async def test_a_body_larger_than_a_request_travels_alone_in_its_place() -> None:
+    """Brokers measure batches with what is around the bodies, and a single message without."""
+    rows = pa.RecordBatch.from_pydict(
+        {"value": pa.array([b"a", b"b" * 1024, b"c"], pa.binary()), "key": ["same"] * 3, "tags": ["t"] * 3}
+    )
+    async with ScriptedBroker("Out") as broker:
+        written = await write(broker, rows, batchBytes="1k")
+        assert written.messages == 3
+        first, alone, last = broker.sent
+        assert [len(decode_batch(bytes(each.body))) for each in (first, last)] == [1, 1]
+        assert bytes(alone.body) == b"b" * 1024
+        told = decode_properties(alone.properties or "")
+        assert (told["KEYS"], told["TAGS"], len(told["UNIQ_KEY"])) == ("same", "t", 32)
+
+
 async def test_signed_requests_are_signed_with_their_bodies() -> None:
     async with ScriptedBroker("Out") as broker:
         written = await write(broker, batch(3, 30_000), accessKey="me", secretKey="secret")

@@ -16,11 +16,10 @@ from pyspark.sql.datasource import (
 )
 
 from pyromq.spark.cluster import Cluster
-from pyromq.spark.destinations import Destinations
+from pyromq.spark.destinations import Destination, Destinations
 from pyromq.spark.encode import Ids, OutgoingMessages
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
-from pyromq.spark.queues import Queue
 from pyromq.spark.sending import SendBatch, Sender
 from pyromq.spark.settling import settle_in
 
@@ -119,24 +118,35 @@ class _Batcher:
         entries = messages.entries()
         for topic, queue, rows in self._destinations.of(messages):
             for row in rows[delayed[rows]].tolist() if some_wait else ():
-                text = messages.properties[row].as_py().decode()
-                self._sender.send(SendBatch(topic, messages.bodies[row].as_py(), 1, queue, text))
+                self._send_alone(Destination(topic, queue, rows), messages, row)
             together = rows[~delayed[rows]] if some_wait else rows
             if len(together):
                 chosen = entries if len(together) == len(entries) else entries.take(pa.array(together))
-                self._send_together(topic, queue, chosen)
+                self._send_together(Destination(topic, queue, together), messages, chosen)
 
-    def _send_together(self, topic: str, queue: Queue | None, entries: pa.BinaryArray) -> None:
+    def _send_alone(self, destination: Destination, messages: OutgoingMessages, row: int) -> None:
+        text = messages.properties[row].as_py().decode()
+        body = messages.bodies[row].as_py()
+        self._sender.send(SendBatch(destination.topic, body, 1, destination.queue, text))
+
+    def _send_together(
+        self, destination: Destination, messages: OutgoingMessages, entries: pa.BinaryArray
+    ) -> None:
+        topic, queue, places = destination
         _, edge_buffer, data = entries.buffers()
         edges = np.frombuffer(edge_buffer, np.int32)[entries.offset : entries.offset + len(entries) + 1]
         whole = memoryview(data)
         rows = len(entries) if queue is not None else self._rows_a_queue(topic, edges)
         first = 0
         while first < len(entries):
-            # As many as fit, but at least one: the broker decides whether that one is too large.
             last = int(np.searchsorted(edges, edges[first] + self._batch_bytes, side="right")) - 1
-            last = max(min(last, first + rows), first + 1)
-            self._sender.send(SendBatch(topic, whole[edges[first] : edges[last]], last - first, queue))
+            last = min(last, first + rows)
+            if last > first:
+                self._sender.send(SendBatch(topic, whole[edges[first] : edges[last]], last - first, queue))
+            else:
+                # As a batch, a body of the greatest size that brokers take would be larger than that.
+                last = first + 1
+                self._send_alone(destination, messages, int(places[first]))
             first = last
 
     def _rows_a_queue(self, topic: str, edges: NDArray[np.int32]) -> int:
