@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from pyromq.errors import ConfigError
 from pyromq.security.signature import Credentials
 from pyromq.spark.ddl import parse_type
+from pyromq.spark.links import link_options
 from pyromq.spark.option_kinds import Position
 from pyromq.spark.options import (
     ALIASES,
@@ -224,7 +225,7 @@ WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
     (False, {"kafka.bootstrap.servers": "x"}, "namesrv"),
     (False, {"groupIdPrefix": "x", "consumerGroup": "y"}, "consumerGroup or groupIdPrefix"),
     (False, {"groupIdPrefix": "a b"}, "illegal characters"),
-    (False, {"kafka.group.id": "x", "consumerGroup": "y"}, "another name"),
+    (False, {"kafka.group.id": "x", "consumerGroup": "y"}, "kafka.group.id=x: .* another name"),
     (False, {"valueMode": "failfast"}, "valueFormat with it"),
     (False, {"valueMessage": "Order"}, "valueFormat=protobuf with it"),
     (False, {"timeZone": "UTC"}, "valueFormat=json with it"),
@@ -300,7 +301,7 @@ def test_wrong_schemas_of_values_are_named(given: dict[str, str], named: str) ->
         default_ddl(read(False, **given))
 
 
-AVRO_SCHEMA = {
+ORDER = {
     "type": "record",
     "name": "Order",
     "fields": [
@@ -308,8 +309,8 @@ AVRO_SCHEMA = {
         {"name": "sizes", "type": {"type": "array", "items": "float"}},
     ],
 }
-AVRO = {"valueFormat": "avro", "valueSchema": json.dumps(AVRO_SCHEMA)}
-PROTOBUF = {
+ORDERS_IN_AVRO = {"valueFormat": "avro", "valueSchema": json.dumps(ORDER)}
+ORDERS_IN_PROTOBUF = {
     "valueFormat": "protobuf",
     "valueSchema": 'syntax = "proto3"; message Order { int64 id = 1; }',
 }
@@ -318,7 +319,7 @@ PROTOBUF = {
 def test_a_schema_chooses_among_the_fields_of_values_and_may_widen_them() -> None:
     schema = parse_type("struct<value: struct<sizes: array<double>>>")
     assert isinstance(schema, StructType)
-    check_schema(schema, read(False, **AVRO))
+    check_schema(schema, read(False, **ORDERS_IN_AVRO))
 
 
 @pytest.mark.parametrize(
@@ -327,12 +328,29 @@ def test_a_schema_chooses_among_the_fields_of_values_and_may_widen_them() -> Non
         ("value string", {"valueFormat": "json", "valueSchema": "id int"}, "schema=value string: expected"),
         ("value map<string,int>", {"valueFormat": "json", "valueSchema": "id int"}, "value struct"),
         ("offset bigint, offset bigint", {}, "schema=offset: expected each column once"),
-        ("value struct<id: string>", AVRO, "schema=value.id string: expected value.id bigint"),
-        ("value struct<id: int>", AVRO, "schema=value.id int: expected value.id bigint"),
-        ("value struct<idd: bigint>", AVRO, "schema=value.idd: expected one of the fields id, sizes"),
-        ("value struct<sizes: array<int>>", AVRO, r"value.sizes\[\] int: expected value.sizes\[\] flo"),
-        ("value string", AVRO, "schema=value string: expected value struct<id:bigint,sizes:array<float>>"),
-        ("value struct<id: string>", PROTOBUF, "schema=value.id string: expected value.id bigint"),
+        ("value struct<id: string>", ORDERS_IN_AVRO, "schema=value.id string: expected value.id bigint"),
+        ("value struct<id: int>", ORDERS_IN_AVRO, "schema=value.id int: expected value.id bigint"),
+        (
+            "value struct<idd: bigint>",
+            ORDERS_IN_AVRO,
+            "schema=value.idd: expected one of the fields id, sizes",
+        ),
+        (
+            "value struct<sizes: array<int>>",
+            ORDERS_IN_AVRO,
+            r"value.sizes\[\] int: expected value.sizes\[\] flo",
+        ),
+        (
+            "value string",
+            ORDERS_IN_AVRO,
+            "schema=value string: expected value struct<id:bigint,sizes:array<float>>",
+        ),
+        (
+            "value struct<id: int>",
+            {"valueFormat": "avro", "schemaRegistry": "x"},
+            "schemaRegistry=x: expected a",
+        ),
+        ("value struct<id: string>", ORDERS_IN_PROTOBUF, "schema=value.id string: expected value.id bigint"),
     ],
 )
 def test_columns_that_no_reader_can_give_are_named(columns: str, given: dict[str, str], named: str) -> None:
@@ -364,6 +382,12 @@ def test_options_for_a_whole_job_are_split_between_its_readers_and_its_writers()
 def test_wrong_options_for_writing_are_named(given: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         write_options({"namesrv": "a:1"} | given)
+
+
+def test_a_file_of_certificates_that_cannot_be_read_is_named_as_the_option(tmp_path: Path) -> None:
+    access = read(tls="true", tlsCaFile=str(tmp_path / "none.pem")).access
+    with pytest.raises(ConfigError, match=r"tlsCaFile=.*none.pem: expected PEM certificates"):
+        link_options(access)
 
 
 def test_an_empty_option_counts_as_not_given() -> None:

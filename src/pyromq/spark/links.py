@@ -3,6 +3,7 @@
 import os
 
 from pyromq.cluster.signing import signer
+from pyromq.errors import ConfigError
 from pyromq.remoting.blocking_link import LinkOptions, Links
 from pyromq.remoting.tls import TlsClient, TlsOptions
 from pyromq.spark.options import Access
@@ -13,13 +14,21 @@ _links: dict[tuple[int, Access], Links] = {}
 
 
 def link_options(access: Access) -> LinkOptions:
-    tls = TlsOptions.chosen(access.tls, access.tls_ca_file)
     return LinkOptions(
         timeout_ms=access.timeout_ms,
-        tls=TlsClient(tls) if tls is not None else None,
+        tls=_tls(access),
         before_send=signer(access.credentials),
         allocate=_allocate,
     )
+
+
+def _tls(access: Access) -> TlsClient | None:
+    tls = TlsOptions.chosen(access.tls, access.tls_ca_file)
+    try:
+        return None if tls is None else TlsClient(tls)
+    except ConfigError as problem:
+        # It has the name of the option for brokers and tools.
+        raise ConfigError("tlsCaFile", access.tls_ca_file, problem.expected) from None
 
 
 def links_of_this_worker(access: Access) -> Links:

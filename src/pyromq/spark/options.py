@@ -338,7 +338,8 @@ def _given(options: Mapping[str, str]) -> dict[str, str]:
     """The options by their own names in lower case, without empty ones."""
     check_names(options)
     given: dict[str, str] = {}
-    for name, value in options.items():
+    # Other names come last: an error is about them.
+    for name, value in sorted(options.items(), key=lambda each: each[0].lower() in ALIASES):
         own = _own_name(name)
         if value.strip() and given.setdefault(own, value) != value:
             expected = f"the same as the option {KNOWN[own].key}, which it is another name of"

@@ -120,6 +120,8 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
 
 def _check_value(given: DataType, options: ReadOptions) -> None:
     """Bodies that do not fit are null, and with a type that none of them fits all would be."""
+    if options.schema_registry is not None:
+        registry(options.schema_registry, options.schema_registry_auth)
     try:
         known = parse_type(value_type(options))
     except (ConfigError, RemoteProtocolError):
