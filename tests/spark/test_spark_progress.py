@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pyromq.clock import ManualClock
-from pyromq.errors import ConnectFailed
+from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import DataLoss
 from pyromq.spark.options import Access, Selection, read_options
@@ -264,6 +264,20 @@ def test_queues_that_lost_their_end_are_waited_for_together() -> None:
     before = stream.clock.monotonic()
     assert set(flatten(stream.next(end)["q"]).values()) == {0}
     assert stream.clock.monotonic() - before < 2
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"a:0": 5}, "an entry for every queue; Orders@a:1 are missing"),
+        ({"a:0": 5, "a:1": 0, "a:2": 7}, "queues that are read; Orders@a:2 are not"),
+    ],
+)
+def test_starts_that_are_not_those_of_the_queues_are_named(given: dict[str, int], expected: str) -> None:
+    text = json.dumps({"Orders": given})
+    with pytest.raises(ConfigError) as caught:
+        Stream(startingOffsets=text).next(FIRST)
+    assert str(caught.value) == f"startingOffsets={text}: expected {expected}"
 
 
 @pytest.mark.parametrize("fails", [True, False])

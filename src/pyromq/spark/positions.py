@@ -1,5 +1,6 @@
 """From a requested position (the ends of queues, offsets, times, a group) to one offset for each queue."""
 
+import json
 from collections.abc import Sequence
 
 from pyromq.errors import ConfigError
@@ -7,7 +8,7 @@ from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import report
 from pyromq.spark.option_kinds import EARLIEST, LATEST, Position
 from pyromq.spark.options import ReadOptions
-from pyromq.spark.queues import Queue, Span
+from pyromq.spark.queues import Queue, Span, nest
 
 
 def resolve_start(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
@@ -82,11 +83,11 @@ def _resolve(
 def _for_each(queues: Sequence[Queue], position: Position, side: str) -> dict[Queue, int]:
     given = dict(position.numbers or {})
     by_time = "ByTimestamp" if position.kind == "timestamps" else ""
-    option = f"{side}Offsets{by_time}"
+    option, text = f"{side}Offsets{by_time}", json.dumps(nest(given))
     if missing := [str(queue) for queue in queues if queue not in given]:
-        raise ConfigError(option, "JSON", f"an entry for every queue; {', '.join(missing)} are missing")
+        raise ConfigError(option, text, f"an entry for every queue; {', '.join(missing)} are missing")
     if unknown := [str(queue) for queue in given if queue not in set(queues)]:
-        raise ConfigError(option, "JSON", f"queues that are read; {', '.join(unknown)} are not")
+        raise ConfigError(option, text, f"queues that are read; {', '.join(unknown)} are not")
     return given
 
 
