@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from pyromq.clock import ManualClock
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, NoRoute
 from pyromq.spark.pipelines.archive import archive
 from pyromq.spark.pipelines.display import picture, reported
 from pyromq.spark.pipelines.history import history
@@ -112,6 +112,27 @@ def test_files_without_a_journal_are_not_taken_for_a_lake(
         archive(spark, topics.options("Orders"), str(tmp_path / "lake"))
     with pytest.raises(ConfigError, match="pyromq pipeline archive"):
         replay(spark, str(tmp_path / "lake"), topics.options() | {"topic": "Again"})
+
+
+def test_a_history_has_topics_that_were_deleted_since(
+    spark: SparkSession, topics: "Topics", tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = str(tmp_path / "lake")
+    for topic in ("Orders", "Payments"):
+        topics.create(topic, queues=1)
+        topics.fill(topic, 0, numbers(0, 3))
+    archive(spark, topics.options("Orders,Payments"), lake)
+    topics.delete("Orders")
+    topics.fill("Payments", 0, numbers(3, 5))
+    whole = history(spark, topics.options(), lake)
+    assert {row.topic: row["count"] for row in whole.groupBy("topic").count().collect()} == {
+        "Orders": 3,
+        "Payments": 5,
+    }
+    assert history(spark, topics.options("Orders"), lake).count() == 3
+    assert "no broker has Orders: only what is archived is shown" in caplog.text
+    with pytest.raises(NoRoute, match="Never"):
+        history(spark, topics.options("Never"), lake)
 
 
 def test_a_history_has_neither_gap_nor_double(spark: SparkSession, topics: "Topics", tmp_path: Path) -> None:

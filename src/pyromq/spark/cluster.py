@@ -137,6 +137,14 @@ class Cluster:
                 return []  # deleted while being looked at, or all its brokers are away for the moment
             raise
 
+    def has(self, topic: str) -> bool:
+        """Whether the name servers know a topic."""
+        try:
+            self.fresh_route(topic)
+        except NoRoute:
+            return False
+        return True
+
     def readable_queues(self, topic: str, *, patient: bool = True) -> list[Queue]:
         """The queues of one topic; raises NoRoute."""
         route = self.fresh_route(topic, patient=patient)

@@ -4,8 +4,10 @@ The lake ends where its last finished batch ends; from there on, queue by queue,
 """
 
 import json
+import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
@@ -20,6 +22,8 @@ from pyromq.spark.queues import nest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 _DECIDED_HERE = (
     "startingoffsets",
@@ -49,23 +53,39 @@ def history(spark: "SparkSession", options: Mapping[str, str], lake: str) -> "Da
             raise ConfigError("subscribe", None, f"topics: {lake} is empty and names none")
         given["subscribe"] = ",".join(topics)
     chosen = read_options(given, streaming=None)
-    start = _start_of_tail(chosen, reach)
-    tail = spark.read.format("rocketmq").options(**given, startingOffsets=start).load()
+    tail = _tail(spark, given, chosen, reach)
+    schema = (spark.read.format("rocketmq").options(**given).load() if tail is None else tail).schema
     if reach.batch < 0:
-        return tail
-    grown(lake_schema(spark, lake, reach), tail.schema)  # says so if their types contradict
-    past = finished(spark, lake, reach, tail.schema).where(_is_selected(chosen.selection, reach))
-    return past.select(*tail.columns).unionByName(tail)
+        return tail if tail is not None else spark.createDataFrame([], schema)
+    grown(lake_schema(spark, lake, reach), schema)  # says so if their types contradict
+    past = finished(spark, lake, reach, schema).where(_is_selected(chosen.selection, reach))
+    past = past.select(*schema.names)
+    return past if tail is None else past.unionByName(tail)
 
 
-def _start_of_tail(options: ReadOptions, reach: Archived) -> str:
-    """Where the lake ends; queues it does not know are read whole."""
+def _tail(
+    spark: "SparkSession", given: Mapping[str, str], options: ReadOptions, reach: Archived
+) -> "DataFrame | None":
+    """From where the lake ends; queues it does not know are read whole. None if there is no queue."""
+    selection = options.selection
+    archived_topics = {queue.topic for queue in reach.positions}
     cluster = Cluster(options.access)
     try:
-        queues = cluster.queues(options.selection)
+        # Topics may be deleted when they are archived.
+        gone = {topic for topic in selection.topics if topic in archived_topics and not cluster.has(topic)}
+        left = replace(selection, topics=tuple(topic for topic in selection.topics if topic not in gone))
+        queues = cluster.queues(left)
     finally:
         cluster.close()
-    return json.dumps(nest({queue: reach.positions.get(queue, EARLIEST) for queue in queues}))
+    if gone:
+        _log.warning("no broker has %s: only what is archived is shown", ", ".join(sorted(gone)))
+    if not queues:
+        return None
+    start = json.dumps(nest({queue: reach.positions.get(queue, EARLIEST) for queue in queues}))
+    if gone:
+        others = {name: value for name, value in given.items() if name.lower() not in ("subscribe", "path")}
+        given = others | {"subscribe": ",".join(left.topics)}
+    return spark.read.format("rocketmq").options(**given, startingOffsets=start).load()
 
 
 def _is_selected(selection: Selection, reach: Archived) -> "Column":
