@@ -7,7 +7,7 @@
           24     8  the same of the master
           32    24  data version: state version, time, counter
           56     8  ours: log offset from which on messages of the first slot may have been delivered
-          64     8  ours: all the other numbers combined by exclusive or, and a constant
+          64     8  ours: CRC-32 of all the other numbers, combined with a constant by exclusive or
 
 java: the file has 4,096 bytes, of which Apache's broker reads and writes the first seven numbers; these are
 also the answer to GET_TIMER_CHECK_POINT. Ours count only if the last one matches.
@@ -15,18 +15,17 @@ also the answer to GET_TIMER_CHECK_POINT. Ours count only if the last one matche
 
 import struct
 from dataclasses import astuple, dataclass
-from functools import reduce
-from operator import xor
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from pyromq.store.filesystem import Files
 
 FILE_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">8qQ")
 _SHARED: Final = struct.Struct(">7q")
+_SEALED: Final = struct.Struct(">8q")
 _SEAL: Final = 0x5079726F4D510002
-_MASK: Final = 0xFFFFFFFFFFFFFFFF
 UNKNOWN: Final = -1
 
 
@@ -75,4 +74,5 @@ def write_timer_checkpoint(files: Files, path: Path, checkpoint: TimerCheckpoint
 
 
 def _seal_of(numbers: tuple[int, ...]) -> int:
-    return reduce(xor, numbers, _SEAL) & _MASK
+    # java: both queue offsets are often equal, and change to the same later one.
+    return _SEAL ^ crc32(_SEALED.pack(*numbers))

@@ -145,6 +145,12 @@ class TestCheckpoint:
         Files().overwrite(path, 0, struct.pack(">7q", 5, 2, 3, 4, 0, 0, 0))
         assert read_timer_checkpoint(Files(), path) == TimerCheckpoint(5, 2, 3, 4, delivered_from=UNKNOWN)
 
+    def test_two_equal_offsets_that_apache_sets_to_a_later_one_void_our_part(self, tmp_path: Path) -> None:
+        path = tmp_path / "timercheck"
+        write_timer_checkpoint(Files(), path, TimerCheckpoint(1, 2, 3, 3, delivered_from=9))
+        Files().overwrite(path, 16, 2 * (5).to_bytes(8, "big"))
+        assert read_timer_checkpoint(Files(), path) == TimerCheckpoint(1, 2, 5, 5, delivered_from=UNKNOWN)
+
     def test_too_few_bytes_are_no_checkpoint(self, tmp_path: Path) -> None:
         assert read_timer_checkpoint(Files(), tmp_path / "none") == TimerCheckpoint()
         with pytest.raises(ValueError, match="has 56 bytes, not 3"):
