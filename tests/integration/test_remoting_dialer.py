@@ -60,6 +60,27 @@ async def test_a_caller_that_gives_up_does_not_take_the_connection_from_others()
         assert (await waiting[1]).is_open
 
 
+async def test_a_oneway_request_waits_for_a_server_that_does_not_read_no_longer_than_it_may() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        async with dialing() as dialer:
+
+            async def send_on() -> None:
+                while True:
+                    await dialer.send_oneway(address, Note(text="x" * 1_000_000), timeout_s=0.1)
+
+            with pytest.raises(CallTimeout, match=r"not sent in 0\.1 s"):
+                await send_on()
+
+
+async def test_a_oneway_request_waits_for_a_connection_no_longer_than_it_may(silent_address: str) -> None:
+    async with dialing() as dialer:
+        with pytest.raises(CallTimeout, match="not connected before the deadline"):
+            await dialer.send_oneway(silent_address, Note(text="late"), timeout_s=0.01)
+
+
 async def test_addresses_have_connections_of_their_own() -> None:
     first, second = EchoService(), EchoService()
     async with serving(first) as one, serving(second) as two, dialing() as dialer:

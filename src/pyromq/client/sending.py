@@ -288,12 +288,9 @@ class Sender:
             broker_name = route.broker_of(target)
             try:
                 address = self._known_address(broker_name) or await self._address(prepared.topic, broker_name)
-                async with asyncio.timeout(self.settings.send_timeout_s):
-                    await self.session.send_oneway(address, self._request(prepared, target, broker_name))
+                request = self._request(prepared, target, broker_name)
+                await self.session.send_oneway(address, request, self.settings.send_timeout_s)
                 return
-            except TimeoutError:
-                attempts.append(f"{broker_name}: not sent in {self.settings.send_timeout_s:.3g} s")
-                self._faults.failed(target.broker_name, now_ms, is_reachable=False)
             except TransportError as problem:
                 attempts.append(f"{broker_name}: {problem}")
                 self._faults.failed(target.broker_name, now_ms, is_reachable=False)

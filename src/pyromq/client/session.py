@@ -38,7 +38,7 @@ from pyromq.protocol.request_forms import FilledForm
 from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
 from pyromq.remoting import routing
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.dialer import Dialer, DialerStatistics
+from pyromq.remoting.dialer import ONEWAY_TIMEOUT_S, Dialer, DialerStatistics
 from pyromq.remoting.in_process import Find
 
 _log = logging.getLogger(__name__)
@@ -297,10 +297,12 @@ class Session:
         """Whether the broker has got a heartbeat on the connection that is open now, or is getting it."""
         return address in self._introduced
 
-    async def send_oneway(self, address: str, request: Request[Any]) -> None:
+    async def send_oneway(
+        self, address: str, request: Request[Any], timeout_s: float = ONEWAY_TIMEOUT_S
+    ) -> None:
         if address not in self._introduced:
             self._heartbeat_soon(address)
-        await self._dialer.send_oneway(address, request)
+        await self._dialer.send_oneway(address, request, timeout_s)
 
     def broker_address(
         self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False

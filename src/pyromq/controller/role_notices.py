@@ -39,9 +39,8 @@ class RoleNotices:
         # The broker has just sent a heartbeat: it is worth an attempt, whatever happened before.
         self._dialer.reset_backoff(address)
         try:
-            async with asyncio.timeout(_NOTICE_TIMEOUT_S):
-                await self._dialer.send_oneway(address, notice)
-        except (TransportError, TimeoutError) as problem:
+            await self._dialer.send_oneway(address, notice, _NOTICE_TIMEOUT_S)
+        except TransportError as problem:
             _log.warning("could not tell a broker of its new master address=%s: %s", address, problem)
 
     async def close(self) -> None:

@@ -60,9 +60,8 @@ class Consequences:
             ha_broker_addr=notice.ha_address,
         )
         try:
-            async with asyncio.timeout(_NOTICE_TIMEOUT_S):
-                await self._dialer.send_oneway(address, request)
-        except (TransportError, TimeoutError) as problem:
+            await self._dialer.send_oneway(address, request, _NOTICE_TIMEOUT_S)
+        except TransportError as problem:
             # Brokers also find out by themselves, when they next ask for their group.
             _log.warning(
                 "could not notify a broker of its group's smallest id address=%s: %s", address, problem

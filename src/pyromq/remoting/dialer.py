@@ -33,6 +33,7 @@ FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 1.0
 """Less than callers wait: a server that is back is found before their deadline."""
 _FORGET_AFTER_S = 10.0
+ONEWAY_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +142,17 @@ class Dialer:
         connection = destination.connection if destination is not None else None
         return connection if connection is not None and connection.is_writable else None
 
-    async def send_oneway(self, address: str, request: Request[Any]) -> None:
-        connection = await self.connection(address)
-        await connection.wait_writable()
+    async def send_oneway(
+        self, address: str, request: Request[Any], timeout_s: float = ONEWAY_TIMEOUT_S
+    ) -> None:
+        """Send a request without an answer. A server that hangs takes no more bytes, hence the timeout."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        connection = await self._connection_until(address, deadline)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await connection.wait_writable()
+        except TimeoutError:
+            raise CallTimeout(f"{address}: not sent in {timeout_s:.3g} s") from None
         connection.send_oneway(request)
 
     @property
