@@ -368,8 +368,8 @@ def is_whole_row(root: Path) -> bool:
     return last <= 8192 and all(size == 8192 for size in others)
 
 
-@pytest.mark.parametrize("size", [0, 39, 5000])
-def test_an_index_file_of_the_wrong_size_is_removed_and_named(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 39, 40])
+def test_an_index_file_without_content_is_removed_and_named(tmp_path: Path, size: int) -> None:
     fill(tmp_path, crash=False)
     damaged = min((tmp_path / "index").iterdir())
     os.truncate(damaged, size)
@@ -556,6 +556,26 @@ def test_an_index_file_with_a_header_of_garbage_is_removed(
         append(store, b"new", properties=b"KEYS\x01new\x02")
         dispatch_all(store)
         assert len(store.query(TOPIC, "new", 10)) == 1
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_index_files_of_other_settings_stay_until_the_settings_are_back(tmp_path: Path, crash: bool) -> None:
+    with reopen(tmp_path) as store:
+        append(store, b"old", properties=b"KEYS\x01old\x02")
+        dispatch_all(store)
+    if crash:
+        (tmp_path / "abort").touch()
+    (path,) = (tmp_path / "index").iterdir()
+    with reopen(tmp_path, index_units=77) as store:
+        (remark,) = store.recovery.remarks
+        assert remark.startswith(f"index/{path.name} was written with another maxHashSlotNum or maxIndexNum:")
+        append(store, b"new", properties=b"KEYS\x01new\x02")
+        dispatch_all(store)
+        assert len(store.query(TOPIC, "new", 10)) == 1
+    with reopen(tmp_path) as store:
+        append(store, b"newest", properties=b"KEYS\x01newest\x02")
+        dispatch_all(store)
+        assert [len(store.query(TOPIC, key, 10)) for key in ("old", "new", "newest")] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("crash", [False, True])

@@ -6,7 +6,7 @@ from pyromq.clock import Clock
 from pyromq.errors import StoreError
 from pyromq.store.filenames import UNFINISHED_SUFFIX, index_name, is_index_name, next_index_name
 from pyromq.store.filesystem import Files
-from pyromq.store.index.index_file import Entry, IndexFile
+from pyromq.store.index.index_file import HEADER, Entry, IndexFile, index_file_bytes
 from pyromq.store.index.key_hash import index_key_hash
 
 
@@ -19,6 +19,8 @@ class Index:
         self._units = units
         self._row: list[IndexFile] = []
         self._dirty: list[IndexFile] = []
+        self._left_alone = ""
+        """The last name among the files of other settings."""
 
     def __repr__(self) -> str:
         return f"<Index {len(self._row)} files {self.entry_count} entries ..{self.end_log_offset}>"
@@ -52,6 +54,12 @@ class Index:
                 self._files.remove(path)
             elif not is_index_name(name):
                 remarks.append(f"index/{name} is not an index file: ignored")
+            elif self._is_of_other_settings(path):
+                self._left_alone = name
+                remarks.append(
+                    f"index/{name} was written with another maxHashSlotNum or maxIndexNum: left alone, its"
+                    " messages are not found by key until these settings are as they were"
+                )
             else:
                 try:
                     self._row.append(IndexFile(self._files, path, self._slots, self._units))
@@ -59,6 +67,10 @@ class Index:
                     self._files.remove(path)
                     remarks.append(f"{error}: removed")
         return remarks
+
+    def _is_of_other_settings(self, path: Path) -> bool:
+        size_bytes = self._files.size(path) or 0
+        return size_bytes > HEADER.size and size_bytes != index_file_bytes(self._slots, self._units)
 
     # Writing
 
@@ -75,8 +87,9 @@ class Index:
         if last is not None and not last.is_full:
             return last
         name = index_name(self._clock.now_ms())
-        if last is not None and name <= last.path.name:
-            name = next_index_name(last.path.name)  # the clock was put back, or summer time ended
+        last_name = max(self._left_alone, last.path.name if last is not None else "")
+        if name <= last_name:
+            name = next_index_name(last_name)  # the clock was put back, or summer time ended
         path = self._directory / name
         self._row.append(IndexFile.create(self._files, path, self._slots, self._units, last))
         return self._row[-1]
