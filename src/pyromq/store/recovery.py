@@ -54,6 +54,7 @@ from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
 from pyromq.store.queues.generations import Generations
 from pyromq.store.queues.numbering import Numbering
+from pyromq.store.rocksdb import refuse_tables
 
 
 @dataclass(slots=True)
@@ -118,8 +119,9 @@ class Recovery:
     def load_log(self) -> None:
         """Step 2. Raises StoreError if a log file has a wrong size or name; then nothing has changed.
 
-        Likewise if Apache's broker left queues of batches.
+        Likewise if Apache's broker left queues of batches, or tables in RocksDB.
         """
+        refuse_tables(self._files, self._paths.config)
         self._queues.refuse_queues_of_batches()
         self.report.remarks += self._log.segments.load(repair=True)
         self._numbering.log_start = self._log.start_offset

@@ -429,6 +429,34 @@ def test_queues_of_batches_that_apaches_broker_left_stop_the_start(tmp_path: Pat
     assert files_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("name", ["topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb"])
+def test_tables_that_apaches_broker_kept_in_rocksdb_stop_the_start(
+    tmp_path: Path, name: str, crash: bool
+) -> None:
+    fill(tmp_path, crash=crash)
+    left = tmp_path / "config" / name
+    left.mkdir(parents=True)
+    (left / "CURRENT").write_text("MANIFEST-000005\n")
+    before = files_of(tmp_path)
+    with pytest.raises(StoreError, match=f"config/{name}: Apache's broker kept its tables in RocksDB"):
+        reopen(tmp_path)
+    assert files_of(tmp_path) == before
+
+
+def test_queues_that_apaches_broker_kept_in_rocksdb_are_built_from_the_log(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    (tmp_path / "checkpoint").unlink()
+    shutil.rmtree(tmp_path / "consumequeue")
+    (tmp_path / "consumequeue").mkdir()
+    for name in ("CURRENT", "MANIFEST-000005", "000004.log", "000010.sst"):
+        (tmp_path / "consumequeue" / name).write_bytes(b"x")
+    with reopen(tmp_path) as store:
+        (remark,) = store.recovery.remarks
+        assert remark == "consumequeue has queues in RocksDB: ignored, and built from the log"
+        check(store)
+
+
 def files_of(root: Path) -> dict[Path, bytes]:
     return {
         path: path.read_bytes()

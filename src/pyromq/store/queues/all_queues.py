@@ -11,6 +11,7 @@ from pyromq.store.filenames import StorePaths, is_text, parse_offset_name, parse
 from pyromq.store.filesystem import Files, Reader
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from pyromq.store.queues.queue_files import QueueFiles
+from pyromq.store.rocksdb import is_rocksdb
 
 _NO_LIMIT: Final = 1 << 63
 _LOOKED_AT: Final = 256
@@ -101,8 +102,11 @@ class Queues:
 
         root = self._paths.consume_queues
         names, topics = self._files.names(root)
-        for name in names:
-            ignore(root / name, "a topic")
+        if is_rocksdb(self._files, root):
+            remarks.append(f"{root.name} has queues in RocksDB: ignored, and built from the log")
+        else:
+            for name in names:
+                ignore(root / name, "a topic")
         for topic in topics:
             if not is_text(topic):
                 ignore(root / topic, "a topic")

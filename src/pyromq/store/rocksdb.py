@@ -1,0 +1,29 @@
+"""Directories of RocksDB that Apache's broker left: nobody here reads them.
+
+Queues in RocksDB are built again from the log. Tables are nowhere else: without them topics would be unknown,
+and groups would begin like new ones.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from pyromq.errors import StoreError
+from pyromq.store.filesystem import Files
+
+_TABLES: Final = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
+_CURRENT: Final = "CURRENT"
+
+
+def is_rocksdb(files: Files, directory: Path) -> bool:
+    return files.size(directory / _CURRENT) is not None
+
+
+def refuse_tables(files: Files, config: Path) -> None:
+    """Raises StoreError if Apache's broker kept its tables in RocksDB."""
+    found = [str(config / name) for name in _TABLES if is_rocksdb(files, config / name)]
+    if found:
+        raise StoreError(
+            f"{', '.join(found)}: Apache's broker kept its tables in RocksDB (storeType=defaultRocksDB),"
+            " which is not supported: let it write topics.json, subscriptionGroup.json and consumerOffset.json"
+            " (Apache's mqadmin rocksDBConfigToJson), stop it, and move these directories away"
+        )
