@@ -72,6 +72,7 @@ commitIntervalCommitLog=200
 fastFailIfNoBufferInStorePool=false
 putConsumeQueueDataByFileChannel=true
 readUnCommitted=false
+sharedByteBufferNum=16
 transferMsgByHeap=true
 transientStorePoolEnable=false
 transientStorePoolSize=5
@@ -108,6 +109,8 @@ logicalDiskSpaceCleanForciblyThreshold=0.8
 """,
     "recovery always checks every record and rebuilds what lags behind the log": """
 checkCRCOnRecover=true
+checkCommitLogOffsetOnRecover=false
+commitLogRecoverMaxNum=10
 enableAcceleratedRecovery=false
 enableLogConsumeQueueRepeatedlyBuildWhenRecover=false
 maxRecoveryCommitlogFiles=30
@@ -149,14 +152,34 @@ combineCQEnableCheckSelf=false
 combineCQLoadingCQTypes=default;defaultRocksDB
 combineCQMaxExtraSearchCommitLogFiles=3
 combineCQPreferCQType=default
+combineCQUseRocksdbForLmq=false
 enableRocksDBLog=false
 flushConsumerOffsetHistoryInterval=60000
+iteratorWhenUseRocksdbConsumeQueue=true
+maxRocksDBIndexQueryDays=7
 memTableFlushIntervalMs=3600000
+persistConsumerOffsetIncrementally=false
 realTimePersistRocksDBConfig=true
 rocksdbCompressionType=lz4
 rocksdbFlushWalFrequency=1024
 rocksdbWalFileRollingThreshold=1073741824
 statRocksDBCQIntervalSec=10
+timerRecallToTimeWheelEnable=true
+timerRecallToTimelineEnable=true
+timerReputServiceCorePoolSize=6
+timerReputServiceMaxPoolSize=6
+timerReputServiceQueueCapacity=10000
+timerRocksDBPrecisionMs=1000
+timerRocksDBRollIntervalHours=1
+timerRocksDBRollMaxTps=8000.0
+timerRocksDBRollRangeHours=2
+timerRocksDBStopScan=false
+timerRocksDBTimeExpiredMaxTps=200000.0
+transWriteOriginTransHalfEnable=true
+transactionCheckRocksdbCoreThreads=2
+transactionCheckRocksdbMaxThreads=5
+transactionCheckRocksdbQueueCapacity=2000
+useSeparateStorePathForRocksdbCQ=false
 """,
     "reads of old messages are not limited": """
 cgColdReadThreshold=3145728
@@ -166,7 +189,23 @@ timerColdDataCheckIntervalMs=60000
 usePIDColdCtrStrategy=true
 """,
     "light message queues are not supported": """
+enableLiteEventMode=true
+enableLitePopLog=false
+enableLmqQuota=false
+liteEventCheckInterval=10000
+liteEventFullDispatchDelayTime=10000
+liteEventFullDispatchDelayTimeForWildcardGroup=10000
+liteLagCountMetricsEnable=false
+liteLagLatencyCollectEnable=false
+liteLagLatencyMetricsEnable=false
+liteLagLatencyTopK=50
+liteSubscriptionCheckInterval=120000
+liteSubscriptionCheckTimeoutMills=180000
+liteTtlCheckInterval=120000
+maxClientEventCount=100
+maxLiteSubscriptionCount=100000
 maxLmqConsumeQueueNum=20000
+minLiteTTl=900000
 """,
     "it acts only with DLedger, which is not supported": """
 dLegerGroup=
@@ -207,6 +246,10 @@ enableBroadcastOffsetStore=true
     "a timed message that could not be delivered is tried until it could": """
 timerEnableRetryUntilSuccess=false
 timerSkipUnknownError=false
+""",
+    "the timer wheel is a mapped file": """
+timerWheelSnapshotFlush=false
+timerWheelSnapshotIntervalMs=10000
 """,
     "counters of timed messages are always exact": """
 timerEnableCheckMetrics=true
@@ -249,6 +292,7 @@ estimateAccumulation=true
 metricGrpcExporterIntervalInMills=60000
 metricGrpcExporterTimeOutInMills=3000
 metricLoggingExporterIntervalInMills=10000
+metricsExportBatchMaxDataPoints=1000
 metricsGrpcExporterHeader=
 metricsGrpcExporterTarget=
 metricsInDelta=false
@@ -307,6 +351,8 @@ popReviveMaxReturnSizePerRead=16384
 """,
     "a pop is decided on when its time has come and all its acknowledgements are known": """
 enableSkipLongAwaitingAck=false
+popReviveConcurrency=32
+popReviveSkipIfGroupAbsent=true
 reviveAckWaitMs=180000
 reviveInterval=1000
 reviveMaxSlow=3
@@ -316,9 +362,11 @@ skipWhenCKRePutReachMaxTimes=false
     "a waiting pop wakes whenever there may be something for it": """
 enableNotifyAfterPopOrderLockRelease=true
 enableNotifyBeforePopCalculateLag=true
+maxMessageFilterNumForNotification=64
 popLongPollingForceNotifyInterval=800
 popPollingMapExpireTimeSeconds=600
 popPollingMapSize=100000
+useMessageFilterForNotification=true
 """,
     "acknowledgements of many messages are always taken": """
 enablePopBatchAck=false
@@ -350,8 +398,12 @@ messageStorePlugIn=
 """,
     "the store does not use RocksDB": """
 configManagerVersion=v1
+indexRocksDBEnable=false
 rocksdbCQDoubleWriteEnable=false
 storeType=default
+timerRocksDBEnable=false
+transRocksDBEnable=false
+useSingleRocksDBForAllConfigs=false
 """,
     "reads of old messages are not limited": """
 coldCtrStrategyEnable=false
@@ -384,6 +436,16 @@ fetchNamesrvAddrByAddressServer=false
 """,
     "the state of pops is never in a key-value store": """
 popConsumerKVServiceEnable=false
+""",
+    "messageIndexEnable decides about index files": """
+indexFileReadEnable=true
+indexFileWriteEnable=true
+""",
+    "a timed message is recalled by its unique key": """
+appendTopicForTimerDeleteKey=false
+""",
+    "retries of pops have no queues of their own": """
+useSeparateRetryQueue=false
 """,
 }
 

@@ -26,7 +26,7 @@ def test_the_list_is_whole() -> None:
         assert "4.9.8" in KEYS[key]
 
 
-@pytest.mark.parametrize("release", ["4.9.8", "5.3.3"])
+@pytest.mark.parametrize("release", ["4.9.8", "5.3.3", "5.5.0"])
 def test_no_key_of_a_release_is_unknown(tmp_path: Path, release: str) -> None:
     keys = [key for key, releases in KEYS.items() if release in releases]
     assert [key for key in keys if known(key) is None] == []
