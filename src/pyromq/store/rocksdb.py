@@ -24,6 +24,7 @@ def refuse_tables(files: Files, config: Path) -> None:
     if found:
         raise StoreError(
             f"{', '.join(found)}: Apache's broker kept its tables in RocksDB (storeType=defaultRocksDB),"
-            " which is not supported: let it write topics.json, subscriptionGroup.json and consumerOffset.json"
-            " (Apache's mqadmin rocksDBConfigToJson), stop it, and move these directories away"
+            " which is not supported: let it write topics.json, subscriptionGroup.json and"
+            " consumerOffset.json (Apache's mqadmin rocksDBConfigToJson), stop it, and move these directories"
+            " away"
         )
