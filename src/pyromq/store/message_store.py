@@ -48,6 +48,9 @@ from pyromq.store.timers.timer_files import TimerFiles
 from pyromq.store.timers.timer_log import TimerUnit
 from pyromq.store.upkeep import Upkeep
 
+_LATEST_INTAKE_MS = 60_000
+"""A timed message is in the wheel long before."""
+
 
 class MessageStore:
     """`MessageStore.open(settings)` recovers and starts; use it as a context manager or `close` it."""
@@ -203,6 +206,21 @@ class MessageStore:
         self._upkeep.check_disk()
         if self._settings.timer_wheel:
             self.timers.recover(self.time.now_ms(), self._timed_queue_offset)
+            self._refuse_timers_in_rocksdb()
+
+    def _refuse_timers_in_rocksdb(self) -> None:
+        """Raises StoreError if Apache's broker left timed messages to RocksDB instead of the wheel.
+
+        Nobody here could tell which of them it has delivered already.
+        """
+        first_ms = self.earliest_time(TIMER_TOPIC)
+        if self.timers.is_untouched and 0 <= first_ms < self.timers.checkpoint.read_ms - _LATEST_INTAKE_MS:
+            raise StoreError(
+                f"{self.paths.timer_checkpoint}: Apache's broker kept timed messages in RocksDB"
+                " (timerRocksDBEnable=true), which is not supported: let it put them into its wheel (Apache's"
+                " mqadmin switchTimerEngine -e F), or delete this file to deliver all that are in the log,"
+                " also those that were delivered before"
+            )
 
     def _timed_queue_offset(self, unit: TimerUnit) -> int | None:
         """See `QueueOffsetOf`; -1 for a message that has expired or is damaged."""

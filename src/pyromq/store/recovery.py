@@ -54,7 +54,7 @@ from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
 from pyromq.store.queues.generations import Generations
 from pyromq.store.queues.numbering import Numbering
-from pyromq.store.rocksdb import refuse_tables
+from pyromq.store.rocksdb import refuse_rocksdb
 
 
 @dataclass(slots=True)
@@ -119,9 +119,9 @@ class Recovery:
     def load_log(self) -> None:
         """Step 2. Raises StoreError if a log file has a wrong size or name; then nothing has changed.
 
-        Likewise if Apache's broker left queues of batches, or tables in RocksDB.
+        Likewise if Apache's broker left queues of batches, or tables or pops in RocksDB.
         """
-        refuse_tables(self._files, self._paths.config)
+        refuse_rocksdb(self._files, self._paths)
         self._queues.refuse_queues_of_batches()
         self.report.remarks += self._log.segments.load(repair=True)
         self._numbering.log_start = self._log.start_offset

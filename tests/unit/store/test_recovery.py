@@ -24,10 +24,12 @@ from tests.support.small_stores import (
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.store import recovery
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
 from pyromq.store.queues.consume_queue import ConsumeQueue
+from pyromq.store.timers.timer_checkpoint import TimerCheckpoint
 
 COUNT = 100
 BODIES = [b"%04d" % number * 30 for number in range(COUNT)]
@@ -442,6 +444,31 @@ def test_tables_that_apaches_broker_kept_in_rocksdb_stop_the_start(
     with pytest.raises(StoreError, match=f"config/{name}: Apache's broker kept its tables in RocksDB"):
         reopen(tmp_path)
     assert files_of(tmp_path) == before
+
+
+def test_popped_messages_that_apaches_broker_kept_in_rocksdb_stop_the_start(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    (tmp_path / "kvStore").mkdir()
+    reopen(tmp_path).close()
+    (tmp_path / "kvStore" / "CURRENT").write_text("MANIFEST-000005\n")
+    with pytest.raises(StoreError, match="kvStore: Apache's broker kept popped messages in RocksDB"):
+        reopen(tmp_path)
+
+
+def test_timed_messages_that_apaches_broker_kept_in_rocksdb_stop_the_start(tmp_path: Path) -> None:
+    with reopen(tmp_path, timer_wheel=True) as store:
+        append(store, b"delivered", topic=TIMER_TOPIC)
+        dispatch_all(store)
+        stored_ms = store.earliest_time(TIMER_TOPIC)
+    by_apache = tmp_path / "config" / "timercheck"
+    by_apache.parent.mkdir(exist_ok=True)
+    by_apache.write_bytes(TimerCheckpoint(stored_ms + 1000).encode().ljust(4096, b"\0"))
+    reopen(tmp_path, timer_wheel=True).close()
+    by_apache.write_bytes(TimerCheckpoint(stored_ms + 61_000).encode().ljust(4096, b"\0"))
+    with pytest.raises(StoreError, match="timercheck: Apache's broker kept timed messages in RocksDB"):
+        reopen(tmp_path, timer_wheel=True)
+    by_apache.unlink()
+    reopen(tmp_path, timer_wheel=True).close()
 
 
 def test_queues_that_apaches_broker_kept_in_rocksdb_are_built_from_the_log(tmp_path: Path) -> None:

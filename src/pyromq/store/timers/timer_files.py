@@ -189,6 +189,11 @@ class TimerFiles:
             number = min((slot.number for slot in self.wheel.all()), default=now_ms // self.precision_ms)
         return number
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no message was ever scheduled, as far as the files tell."""
+        return not self.queue_offset and not self.log.end
+
     # Scheduling
 
     def make(self, now_ms: int, log_end: int) -> None:
