@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.conftest import ErrorLogs
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, topic_creation
 from tests.support.replicas import broker_group, caught_up, until
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import declaration_of
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, DeleteGroup
@@ -55,6 +57,22 @@ async def test_changes_of_the_masters_tables_reach_the_replica(tmp_path: Path) -
         await client.call(DeleteGroup(group_name=GROUP, clean_offset=True))
         await until(lambda: tables(replica).groups.get(GROUP) is None)
         assert tables(replica).offsets.query(GROUP, TOPIC, 0) == -1
+
+
+async def test_a_replica_tells_once_that_it_cannot_take_over_queues_of_batches(
+    tmp_path: Path, error_logs: ErrorLogs
+) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.master() as master,
+        group.replica() as replica,
+        BrokerClient(master.address) as client,
+    ):
+        tables(master).topics.update(TopicConfig(topic_name="B", attributes={"queue.type": "BatchCQ"}))
+        await until(lambda: "B" in tables(replica).topics)
+        await client.create_topic("Second")
+        await until(lambda: "Second" in tables(replica).topics)
+        error_logs.expect("not supported, and its master has them topics=B")
 
 
 async def test_a_restarted_replica_has_its_tables_without_a_master(tmp_path: Path) -> None:

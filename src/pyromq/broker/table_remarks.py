@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.topic_attributes import topics_of_batches
 from pyromq.protocol import names
 from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore
@@ -35,6 +36,12 @@ def table_remarks(
         remarks.append(
             f"compacted topics are not supported: messages of {_some(compacted)} expire like all others, and"
             " those that are only under compaction/ are not read"
+        )
+    batches = topics_of_batches(topics.all())
+    if batches:
+        remarks.append(
+            f"queues of batches (queue.type=BatchCQ) are not supported: {_some(batches)} can be neither read"
+            " nor written here as at Apache's broker"
         )
     users = [group for group in groups.all() if group not in names.SYSTEM_GROUPS]
     offsets = next((file for file in files if file.path.name == "consumerOffset.json"), None)

@@ -6,6 +6,8 @@ A change is a list separated by commas: `+key=value` sets, `-key` removes.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from pyromq.protocol.bodies.topics import TopicConfig
+
 
 class _Attribute(NamedTuple):
     is_allowed: Callable[[str], bool]
@@ -30,6 +32,11 @@ _KNOWN = {
     "cleanup.policy": _Attribute(*_only("DELETE", "compacted topics are not supported"), changeable=False),
     "reserve.time": _Attribute(*_only("-1", "there is no tiered storage"), changeable=True),
 }
+
+
+def topics_of_batches(topics: Mapping[str, TopicConfig]) -> list[str]:
+    """Topics whose queues count the messages inside batches; only Apache's broker has them."""
+    return sorted(name for name, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
 
 
 def parse_change(text: str | None) -> dict[str, str | None]:

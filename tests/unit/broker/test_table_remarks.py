@@ -56,3 +56,10 @@ async def test_compacted_topics_of_apaches_broker_are_told(tmp_path: Path) -> No
         parts.add_topic("Prices", attributes={"cleanup.policy": "COMPACTION"})
         (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [])
         assert "messages of Prices expire like all others" in remark
+
+
+async def test_topics_of_batches_that_a_master_of_apache_had_are_told(tmp_path: Path) -> None:
+    with broker_parts(tmp_path) as parts:
+        parts.add_topic("Batches", attributes={"queue.type": "BatchCQ"})
+        (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [])
+        assert "queue.type=BatchCQ) are not supported: Batches can be" in remark

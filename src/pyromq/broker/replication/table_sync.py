@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import Role
+from pyromq.broker.topic_attributes import topics_of_batches
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused
 from pyromq.protocol import json_body
@@ -74,6 +75,7 @@ class TableSync:
         """How many there were: what was copied from a former one says nothing about the present one."""
         self._copied_topics: frozenset[str] = frozenset()
         self._told = ""
+        self._told_batches: set[str] = set()
         self._modes_due = 0.0
         self.copies = 0
         """How many times all tables were up to date."""
@@ -243,7 +245,17 @@ class TableSync:
 
     def _take_topics(self, topics: TopicConfigSerializeWrapper, *, is_complete: bool) -> None:
         if not self._role.is_master:
+            self._tell_of_batches(topics_of_batches(topics.topic_config_table))
             self._tables.topics.copy(topics.topic_config_table, topics.data_version, is_complete=is_complete)
+
+    def _tell_of_batches(self, topics: list[str]) -> None:
+        if not self._told_batches.issuperset(topics):
+            self._told_batches.update(topics)
+            _log.error(
+                "this replica cannot take over: queues of batches (queue.type=BatchCQ) are not supported, and"
+                " its master has them topics=%s",
+                ",".join(topics),
+            )
 
     def _take_groups(self, groups: SubscriptionGroupWrapper) -> None:
         if not self._role.is_master:
