@@ -98,7 +98,8 @@ class TimerFiles:
         self.log.load()
         has_wheel = self.wheel.load()
         self.queue_offset = checkpoint.queue_offset
-        begin = self.log.aligned(checkpoint.log_position if has_wheel else 0)
+        has_slots = has_wheel and not (checkpoint.delivered_from == UNKNOWN and self._is_wheel_elsewhere())
+        begin = self.log.aligned(checkpoint.log_position if has_slots else 0)
         self._check_precision(checkpoint.read_ms, begin)
         if self.log.end:
             self.wheel.make()
@@ -112,6 +113,11 @@ class TimerFiles:
         self.read_number = self._first_slot(checkpoint.read_ms // self.precision_ms, now_ms)
         self.delivered_from = checkpoint.delivered_from
         self._count_waiting()
+
+    def _is_wheel_elsewhere(self) -> bool:
+        """java: with timerWheelSnapshotFlush the slots are in files `timerwheel.<position>`."""
+        prefix = f"{self.wheel.path.name}."
+        return any(name.startswith(prefix) for name in self._files.names(self.wheel.path.parent)[0])
 
     def _check_precision(self, read_ms: int, begin: int) -> None:
         """Slots are found by numbers, which depend on their width: of another width none would be found."""

@@ -257,6 +257,22 @@ def test_a_lost_wheel_is_rebuilt_from_the_timer_log(tmp_path: Path) -> None:
     assert machine.files.recovery.replayed_units == 8
 
 
+def test_slots_that_apaches_broker_kept_in_snapshots_are_rebuilt_from_the_timer_log(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for number in (1, 2, 1, 3, 1, 1, 2, 9):
+        machine.schedule(BASE + number)
+    machine.save()
+    machine.files.close()
+    wheel = machine.files.wheel.path
+    wheel.with_name("timerwheel.416").write_bytes(wheel.read_bytes())
+    wheel.write_bytes(bytes(wheel.stat().st_size))
+    write_timer_checkpoint(Files(), StorePaths(tmp_path).timer_checkpoint, machine.files.checkpoint)
+    Files().overwrite(StorePaths(tmp_path).timer_checkpoint, 64, bytes(8))
+    machine.disk = FaultyFiles(tmp_path)
+    machine.open(8)
+    machine.check()
+
+
 def test_slots_of_another_width_are_refused_while_messages_wait_in_them(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     for number in (1, 5, 2):
