@@ -119,12 +119,24 @@ class Recovery:
     def load_log(self) -> None:
         """Step 2. Raises StoreError if a log file has a wrong size or name; then nothing has changed.
 
-        Likewise if Apache's broker left queues of batches, or tables or pops in RocksDB.
+        Likewise if all of them are gone, or if Apache's broker left queues of batches, or tables or pops in
+        RocksDB.
         """
         refuse_rocksdb(self._files, self._paths)
         self._queues.refuse_queues_of_batches()
         self.report.remarks += self._log.segments.load(repair=True)
+        if not self._log.segments.row and self._had_messages():
+            raise StoreError(
+                f"{self._log.segments.directory} has no log files, but the store had messages: mount or"
+                " restore the directory, or set storePathCommitLog to where they are; to start without them,"
+                f" move {self._paths.consume_queues} and {self._paths.checkpoint} away"
+            )
         self._numbering.log_start = self._log.start_offset
+
+    def _had_messages(self) -> bool:
+        if self._checkpoint.safe_offset >= 0:
+            return self._checkpoint.safe_offset > 0
+        return self._queues.has_files()
 
     def run(self) -> RecoveryReport:
         """Steps 3 to 9."""

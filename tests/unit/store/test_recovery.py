@@ -387,6 +387,32 @@ def test_an_index_file_without_content_is_removed_and_named(tmp_path: Path, size
         assert len(store.query(TOPIC, "new", 10)) == 1
 
 
+@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_log_that_is_gone_as_a_whole_stops_the_start(tmp_path: Path, crash: bool, is_ours: bool) -> None:
+    fill(tmp_path, crash=crash)
+    if not is_ours:
+        apaches = struct.pack(">5q", 1 << 42, 1 << 42, 1 << 42, 0, 0)
+        (tmp_path / "checkpoint").write_bytes(apaches.ljust(4096, b"\0"))
+    (tmp_path / "commitlog").rename(tmp_path / "unmounted")
+    before = files_of(tmp_path)
+    with pytest.raises(StoreError, match="commitlog has no log files, but the store had messages"):
+        reopen(tmp_path)
+    assert files_of(tmp_path) == before
+    (tmp_path / "unmounted").rename(tmp_path / "commitlog")
+    with reopen(tmp_path) as store:
+        check(store)
+
+
+def test_a_store_starts_without_its_log_when_queues_and_checkpoint_are_gone_too(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    shutil.rmtree(tmp_path / "commitlog")
+    shutil.rmtree(tmp_path / "consumequeue")
+    (tmp_path / "checkpoint").unlink()
+    with reopen(tmp_path) as store:
+        assert append(store, b"first").queue_offset == 0
+
+
 def test_missing_log_files_at_the_end_take_their_messages_with_them(tmp_path: Path) -> None:
     fill(tmp_path, crash=False)
     gone = max(path for path in (tmp_path / "commitlog").iterdir() if any(path.read_bytes()))

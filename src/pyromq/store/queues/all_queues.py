@@ -92,6 +92,15 @@ class Queues:
                         " start without its messages"
                     )
 
+    def has_files(self) -> bool:
+        """Whether any queue has a file on disk."""
+        root = self._paths.consume_queues
+        return any(
+            self._files.names(root / topic / queue)[0]
+            for topic in self._files.names(root)[1]
+            for queue in self._files.names(root / topic)[1]
+        )
+
     def load(self) -> tuple[list[tuple[ConsumeQueue, list[int]]], list[str]]:
         """Every queue with the start positions of its files, and remarks about ignored files."""
         loaded = []
