@@ -89,21 +89,30 @@ class Retention:
         Nothing goes before its queues and index entries are on disk: they remember where its queues end.
         """
         settings = self._settings
-        used_percent = max(space.used_ratio for space in self.spaces()) * 100
-        is_forced = settings.clean_forcibly and used_percent > settings.disk_clean_forcibly_percent
+        spaces = self.spaces()
+        used_percent = max(space.used_ratio for space in spaces) * 100
+        excess_bytes = self._excess_bytes(*spaces) if settings.clean_forcibly else 0.0
         is_due = on_demand or self._is_hour_to_delete() or used_percent > settings.disk_max_used_percent
         report = CleaningReport(self._log.start_offset, used_percent)
         self._notice_complete_segments()
         try:
             self._forget_lost_segments(report)
-            if is_due or is_forced:
-                self._remove_segments(is_forced, safe_offset, report)
+            if is_due or excess_bytes > 0:
+                self._remove_segments(excess_bytes, safe_offset, report)
             self._follow_log(report)
         except OSError as error:
             report.problem = str(error)
         if not report.held_by_readers:
             self._held_since = None
         return report
+
+    def _excess_bytes(self, log_space: Space, root_space: Space) -> float:
+        """How many bytes must go even if they have not expired."""
+        forced_ratio = self._settings.disk_clean_forcibly_percent / 100
+        excess = max((each.used_ratio - forced_ratio) * each.total_bytes for each in (log_space, root_space))
+        if self._log.needs_room:
+            excess = max(excess, self._log.segment_bytes - log_space.free_bytes)
+        return excess
 
     def _follow_log(self, report: CleaningReport) -> None:
         """Remove queue and index files that lead only to what the log no longer has."""
@@ -128,7 +137,7 @@ class Retention:
         hour = time.localtime(self._time.now_ms() // 1000).tm_hour
         return any(int(each) == hour for each in self._settings.delete_when.split(";"))
 
-    def _remove_segments(self, is_forced: bool, safe_offset: int, report: CleaningReport) -> None:
+    def _remove_segments(self, excess_bytes: float, safe_offset: int, report: CleaningReport) -> None:
         reserved_ms = self._settings.file_reserved_hours * _HOUR_MS
         oldest_kept_ms = self._time.cautious_ms() - reserved_ms
         while report.segments_removed < self._settings.delete_batch_max:
@@ -139,7 +148,8 @@ class Retention:
                 self._files.modified_ms(segment.path) >= oldest_kept_ms
                 or self._watched_ms(segment.end) < reserved_ms
             ):
-                if not is_forced:
+                # The blocks of removed files are given back a little later.
+                if report.segments_removed * self._log.segment_bytes >= excess_bytes:
                     return
                 if self._settings.keep_unread and segment.end > self.unread_from:
                     report.is_kept_for_groups = True

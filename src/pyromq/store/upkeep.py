@@ -73,7 +73,9 @@ class Upkeep:
             return
         self.disk_used_ratio = max(log_space.used_ratio, root_space.used_ratio)
         warning_percent = self._settings.disk_warning_percent
-        self._faults.check_disk(Fault.DISK_FULL, log_space, warning_percent)
+        has_room = not self._log.lacks_room or log_space.free_bytes >= self._log.segment_bytes
+        if has_room or not self._faults.present & Fault.DISK_FULL:
+            self._faults.check_disk(Fault.DISK_FULL, log_space, warning_percent)
         self._faults.check_disk(Fault.QUEUE_DISK_FULL, root_space, warning_percent)
 
     def _check_log_files(self) -> None:

@@ -17,6 +17,7 @@ from pyromq.clock import ManualClock
 from pyromq.errors import ConfigError, StoreError
 from pyromq.protocol.properties import get_property_bytes
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from pyromq.store.faults import Fault
 from pyromq.store.filenames import index_name, is_index_name, offset_name, parse_offset_name
 from pyromq.store.filesystem import Files, Space
 from pyromq.store.index.key_hash import index_key_hash, index_key_hashes
@@ -292,11 +293,54 @@ class TestCleaning:
         assert (store.clean().segments_removed > 0) is goes
         store.close()
 
+    def test_space_costs_no_more_files_than_it_must(self, tmp_path: Path) -> None:
+        store, files = self.open(
+            tmp_path, ManualClock(), file_reserved_hours=72, disk_clean_forcibly_percent=85
+        )
+        files.space_now = Space(100_000, 5_000, False)
+        report = store.clean()
+        assert (report.segments_removed, report.is_forced) == (2, True), "10,000 bytes, of files of 8,192"
+        store.close()
+
+    @pytest.mark.parametrize("may_force", [True, False])
+    def test_old_files_make_room_for_a_new_one_on_a_small_disk(self, tmp_path: Path, may_force: bool) -> None:
+        clock = ManualClock()
+        store, files = self.open(tmp_path, clock, file_reserved_hours=72, clean_forcibly=may_force)
+        files.failures["create"] = errno.ENOSPC
+        files.space_now = Space(40_000, 8_000, False)
+        while append(store, b"x" * 500).is_ok:
+            pass
+        for _ in range(3):
+            clock.advance(1.1)
+            store.upkeep()
+            assert store.faults is Fault.DISK_FULL, "it would fail again"
+        clock.advance(11)
+        report = store.upkeep()
+        assert report is not None
+        assert report.segments_removed == (1 if may_force else 0)
+        files.failures.clear()
+        files.space_now = Space(40_000, 16_000, False)
+        clock.advance(1.1)
+        store.upkeep()
+        assert append(store, b"x" * 500).is_ok
+        store.close()
+
+    def test_a_new_file_that_is_not_needed_yet_costs_no_old_ones(self, tmp_path: Path) -> None:
+        store, files = self.open(tmp_path, ManualClock(), file_reserved_hours=72)
+        while store._log.wanted_segment is None:  # until a new file is begun
+            append(store, b"x" * 500)
+        files.failures["create"] = errno.ENOSPC
+        files.space_now = Space(40_000, 8_000, False)
+        with pytest.raises(OSError, match="No space left"):
+            store._log.create_wanted_segment()
+        assert store.clean().segments_removed == 0
+        store.close()
+
     def test_space_does_not_cost_what_a_group_has_not_read_if_so_set(self, tmp_path: Path) -> None:
         store, files = self.open(
             tmp_path, ManualClock(), file_reserved_hours=72, keep_unread=True, disk_clean_forcibly_percent=85
         )
-        files.space_now = Space(100, 5, False)
+        files.space_now = Space(1_000_000, 50_000, False)
         report = store.clean()
         assert (report.segments_removed, report.is_kept_for_groups) == (0, True)
         store.keep_unread_from(2 * 8192 + 1)

@@ -4,6 +4,7 @@ A record never crosses a file: if it does not fit with 8 bytes to spare, a blank
 record goes to the next one. Only zeros follow the end of the log. Store times never decrease.
 """
 
+import errno
 import struct
 import threading
 from collections.abc import Iterator
@@ -58,6 +59,8 @@ class CommitLog(LogEnd):
         self.wall_from_ms = self.wall_until_ms = 0
         """While the machine's clock is between these, it is the log's time; otherwise ask `LogTime`."""
         self.appended_messages = 0
+        self.lacks_room = False
+        """Whether the disk had no room for a whole new file."""
         self.wanted_segment: int | None = None
         """Start of the file that the flusher is to create ahead of its use."""
 
@@ -71,6 +74,11 @@ class CommitLog(LogEnd):
     @property
     def segment_bytes(self) -> int:
         return self.segments.segment_bytes
+
+    @property
+    def needs_room(self) -> bool:
+        """Whether the disk had no room for the next file, and it is needed soon."""
+        return self.lacks_room and self.room_end - self.end_offset < self.segment_bytes // 2
 
     # Writing
 
@@ -164,9 +172,11 @@ class CommitLog(LogEnd):
             # A file's size and name are synced before it is used: a crash leaves no gap between files.
             self._files.sync(path)
             self._files.sync_directory(self.segments.directory)
-        except OSError:
+        except OSError as error:
             self._files.remove(path)
+            self.lacks_room = error.errno == errno.ENOSPC
             raise
+        self.lacks_room = False
         self._made = {start}
 
     def _set_aside_stray(self, path: Path) -> None:
