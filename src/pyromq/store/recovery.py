@@ -124,6 +124,7 @@ class Recovery:
         """
         refuse_rocksdb(self._files, self._paths)
         self._queues.refuse_queues_of_batches()
+        self._queues.refuse_files_of_another_size()
         self.report.remarks += self._log.segments.load(repair=True)
         if not self._log.segments.row and self._had_messages():
             raise StoreError(

@@ -387,6 +387,18 @@ def test_an_index_file_without_content_is_removed_and_named(tmp_path: Path, size
         assert len(store.query(TOPIC, "new", 10)) == 1
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_queue_files_of_another_setting_stop_the_start(tmp_path: Path, crash: bool) -> None:
+    fill(tmp_path, crash=crash)
+    size = next((tmp_path / "consumequeue" / TOPIC / "0").iterdir()).stat().st_size
+    before = files_of(tmp_path)
+    with pytest.raises(StoreError, match=f"expected {2 * size}: set mappedFileSizeConsumeQueue={size}"):
+        reopen(tmp_path, queue_file_bytes=2 * size)
+    assert files_of(tmp_path) == before
+    with reopen(tmp_path) as store:
+        check(store)
+
+
 @pytest.mark.parametrize("is_ours", [False, True])
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_log_that_is_gone_as_a_whole_stops_the_start(tmp_path: Path, crash: bool, is_ours: bool) -> None:

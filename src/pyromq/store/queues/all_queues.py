@@ -94,12 +94,31 @@ class Queues:
 
     def has_files(self) -> bool:
         """Whether any queue has a file on disk."""
+        return next(self._file_paths(), None) is not None
+
+    def refuse_files_of_another_size(self) -> None:
+        """Raises StoreError if all files have another size: then the setting is another one.
+
+        Built anew, a queue whose messages have all expired would begin before what its groups have read.
+        """
+        expected, sizes = self.queue_files.file_bytes, list[int]()
+        for path in self._file_paths():
+            sizes.append(self._files.size(path) or 0)
+            if sizes[-1] in (0, expected) or sizes[-1] != sizes[0]:
+                return
+        if len(sizes) > 1 and not sizes[0] % UNIT_BYTES:
+            raise StoreError(
+                f"all files in {self._paths.consume_queues} have {sizes[0]} bytes, expected {expected}:"
+                f" set mappedFileSizeConsumeQueue={sizes[0]}"
+            )
+
+    def _file_paths(self) -> Iterator[Path]:
         root = self._paths.consume_queues
-        return any(
-            self._files.names(root / topic / queue)[0]
-            for topic in self._files.names(root)[1]
-            for queue in self._files.names(root / topic)[1]
-        )
+        for topic in self._files.names(root)[1]:
+            for queue in self._files.names(root / topic)[1]:
+                for name in self._files.names(root / topic / queue)[0]:
+                    if parse_offset_name(name) is not None:
+                        yield root / topic / queue / name
 
     def load(self) -> tuple[list[tuple[ConsumeQueue, list[int]]], list[str]]:
         """Every queue with the start positions of its files, and remarks about ignored files."""
