@@ -214,7 +214,8 @@ class MessageStore:
         Nobody here could tell which of them it has delivered already.
         """
         first_ms = self.earliest_time(TIMER_TOPIC)
-        if self.timers.is_untouched and 0 <= first_ms < self.timers.checkpoint.read_ms - _LATEST_INTAKE_MS:
+        latest_ms = self.timers.checkpoint.read_ms - _LATEST_INTAKE_MS
+        if self.timers.is_unused_by_apache and 0 <= first_ms < latest_ms:
             raise StoreError(
                 f"{self.paths.timer_checkpoint}: Apache's broker kept timed messages in RocksDB"
                 " (timerRocksDBEnable=true), which is not supported: let it put them into its wheel (Apache's"

@@ -26,10 +26,11 @@ from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.store import recovery
+from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
 from pyromq.store.queues.consume_queue import ConsumeQueue
-from pyromq.store.timers.timer_checkpoint import TimerCheckpoint
+from pyromq.store.timers.timer_checkpoint import TimerCheckpoint, write_timer_checkpoint
 
 COUNT = 100
 BODIES = [b"%04d" % number * 30 for number in range(COUNT)]
@@ -506,6 +507,11 @@ def test_timed_messages_that_apaches_broker_kept_in_rocksdb_stop_the_start(tmp_p
     with pytest.raises(StoreError, match="timercheck: Apache's broker kept timed messages in RocksDB"):
         reopen(tmp_path, timer_wheel=True)
     by_apache.unlink()
+    reopen(tmp_path, timer_wheel=True).close()
+    ours = TimerCheckpoint(
+        stored_ms + 61_000, delivered_from=0
+    )  # a new replica, right after its first message
+    write_timer_checkpoint(Files(), by_apache, ours)
     reopen(tmp_path, timer_wheel=True).close()
 
 

@@ -196,9 +196,9 @@ class TimerFiles:
         return number
 
     @property
-    def is_untouched(self) -> bool:
-        """Whether no message was ever scheduled, as far as the files tell."""
-        return not self.queue_offset and not self.log.end
+    def is_unused_by_apache(self) -> bool:
+        """Whether Apache's broker wrote the checkpoint and never scheduled a message here."""
+        return self.checkpoint.delivered_from == UNKNOWN and not self.queue_offset and not self.log.end
 
     # Scheduling
 
