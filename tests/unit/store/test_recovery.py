@@ -508,9 +508,7 @@ def test_timed_messages_that_apaches_broker_kept_in_rocksdb_stop_the_start(tmp_p
         reopen(tmp_path, timer_wheel=True)
     by_apache.unlink()
     reopen(tmp_path, timer_wheel=True).close()
-    ours = TimerCheckpoint(
-        stored_ms + 61_000, delivered_from=0
-    )  # a new replica, right after its first message
+    ours = TimerCheckpoint(stored_ms + 61_000, delivered_from=0)  # a new replica
     write_timer_checkpoint(Files(), by_apache, ours)
     reopen(tmp_path, timer_wheel=True).close()
 
