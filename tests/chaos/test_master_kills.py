@@ -25,7 +25,8 @@ from pyromq.store.message_store import MessageStore
 ROUNDS = campaign.rounds(2)
 SENDERS = 4
 QUEUES = 3
-FILE_BYTES = 128 * 1024
+FILE_SIZES = {"log_segment_bytes": 128 * 1024, "queue_file_bytes": 4000}
+"""Those of a killable broker."""
 
 
 class Load:
@@ -118,7 +119,7 @@ async def test_what_was_acknowledged_survives_every_master(tmp_path: Path) -> No
             await dialer.close()
     logs = []
     for directory in "abc":
-        stored = configuration(tmp_path / directory, store={"log_segment_bytes": FILE_BYTES}).store
+        stored = configuration(tmp_path / directory, store=FILE_SIZES).store
         with MessageStore.open(stored) as store:
             logs.append(log_of(store))
             for (queue_id, offset), body in load.acknowledged.items():

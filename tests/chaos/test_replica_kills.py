@@ -22,7 +22,8 @@ from pyromq.store.message_store import MessageStore
 
 ROUNDS = campaign.rounds(6)
 QUEUES = 3
-FILE_BYTES = 128 * 1024
+FILE_SIZES = {"log_segment_bytes": 128 * 1024, "queue_file_bytes": 4000}
+"""Those of a killable broker."""
 
 
 class SafeClient(BrokerClient):
@@ -79,7 +80,7 @@ async def test_what_a_sync_master_acknowledged_is_on_its_replica_whoever_is_kill
                 await process.wait()
     logs = []
     for directory in ("m", "r"):
-        settings = configuration(tmp_path / directory, store={"log_segment_bytes": FILE_BYTES}).store
+        settings = configuration(tmp_path / directory, store=FILE_SIZES).store
         with MessageStore.open(settings) as store:
             logs.append(log_of(store))
             for queue_id, acknowledged in ledger.acknowledged.items():
