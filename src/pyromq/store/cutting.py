@@ -76,9 +76,10 @@ class Cutting:
             try:
                 yield partial(self._flusher.set_back, end)
                 # In one go: whoever reads meanwhile finds no unit of a record that is gone.
+                is_emptied = end <= log.start_offset
                 cut_log = log.cut_steps(end)
                 sync = next(cut_log)
-                self._cut_queues(end)
+                self._cut_queues(end, is_emptied)
                 if self._index is not None:
                     self._index.drop_from(end)
                 self._dispatcher.cut(end)
@@ -124,8 +125,8 @@ class Cutting:
         stored_ms = 0 if last is None else self._log.store_timestamp(last) or 0
         return self._timers.cut(end, queue_offset, stored_ms, self._time.now_ms())
 
-    def _cut_queues(self, end: int) -> None:
-        if end <= self._log.start_offset:
+    def _cut_queues(self, end: int, is_emptied: bool) -> None:
+        if is_emptied:
             for queue in list(self._queues):
                 self._queues.drop_files(queue)
                 self._queues.discard(queue)

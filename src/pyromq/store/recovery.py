@@ -135,8 +135,8 @@ class Recovery:
         self._numbering.log_start = self._log.start_offset
 
     def _had_messages(self) -> bool:
-        if self._checkpoint.safe_offset >= 0:
-            return self._checkpoint.safe_offset > 0
+        if self._checkpoint.safe_offset >= 0:  # a log that was cut at its start has neither queues nor files
+            return self._checkpoint.safe_offset > 0 and self._checkpoint.queue_count > 0
         return self._queues.has_files()
 
     def run(self) -> RecoveryReport:

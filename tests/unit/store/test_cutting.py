@@ -113,6 +113,24 @@ def test_a_topic_whose_messages_are_all_cut_off_is_empty(tmp_path: Path) -> None
         assert numbers_of(store, OTHER) == [0, 1]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_log_that_was_cut_at_its_start_opens_again(tmp_path: Path, is_killed: bool) -> None:
+    store = open_store(tmp_path)
+    send(store, range(200))
+    dispatch_all(store)
+    store.flush()
+    store.close()
+    min((tmp_path / "commitlog").iterdir()).unlink()  # as if it had expired
+    store = open_store(tmp_path)
+    assert store.log_start > 0
+    cut(store, store.log_start)
+    assert list((tmp_path / "commitlog").iterdir()) == []
+    store.abandon() if is_killed else store.close()
+    with open_store(tmp_path) as store:
+        assert bodies_of(store) == []
+        assert append(store, b"next").is_ok
+
+
 def test_epochs_behind_the_cut_are_forgotten(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.begin_epoch(3)
