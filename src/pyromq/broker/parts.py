@@ -26,6 +26,7 @@ from pyromq.broker.flow.popping.revive_log import ReviveLog
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.metering.metering import Metering
+from pyromq.broker.offsets_ahead import set_back_offsets
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.services.acknowledging import Acknowledging
 from pyromq.broker.services.assignments import Assignments
@@ -129,6 +130,9 @@ class Parts:
         self.tables = Tables.open(live, store, clock)
         for remark in table_remarks(store, self.tables.topics, self.tables.groups, self.tables.files):
             _log.warning("tables of the store: %s", remark)
+        if self.tables.role.now.is_master:
+            for remark in set_back_offsets(store, self.tables.topics, self.tables.offsets):
+                _log.warning("offsets of the store: %s", remark)
         self.advertised = format_address(settings.broker_ip1, port)
         store_host = Host.of(_looked_up(settings.broker_ip1), port)
 
