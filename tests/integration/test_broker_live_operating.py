@@ -42,6 +42,7 @@ from pyromq.protocol.requests.inspection import (
     QueryConsumeQueue,
 )
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
+from pyromq.protocol.requests.replication import GetEpochs
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
 from pyromq.protocol.requests.topics import (
     CreateOrUpdateTopics,
@@ -133,6 +134,12 @@ async def test_system_topics_are_known(bench: Bench) -> None:
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", BROKER_NAME} <= set(topics)
 
 
+async def test_a_broker_without_a_controller_has_no_epochs(bench: Bench) -> None:
+    refusal = await bench.client.refusal(GetEpochs())
+    assert refusal.code == ResponseCode.SYSTEM_ERROR
+    assert "enableControllerMode" in str(refusal)
+
+
 async def test_housekeeping_can_be_asked_for(bench: Bench) -> None:
     await bench.client.send(b"x")
     for request in (DeleteExpiredCommitLog(), CleanExpiredConsumeQueues(), CleanUnusedTopics()):
@@ -166,6 +173,21 @@ async def test_a_group_is_created_changed_and_deleted(bench: Bench) -> None:
     assert refusal.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     bad = CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name="bad name"))
     assert (await client.refusal(bad)).code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_attributes_of_a_group_are_those_that_have_an_effect(bench: Bench) -> None:
+    def change(**attributes: str) -> CreateOrUpdateGroup:
+        named = {name.replace("_", "."): value for name, value in attributes.items()}
+        return CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP, attributes=named))
+
+    await bench.client.call(change(**{"+priority_factor": "80"}))
+    for bad in ({"+colour": "red"}, {"+priority_factor": "101"}, {"+lite_bind_topic": TOPIC}):
+        refusal = await bench.client.refusal(change(**bad))
+        assert refusal.code == ResponseCode.SYSTEM_ERROR
+        assert next(iter(bad)).removeprefix("+").replace("_", ".") in str(refusal)
+    assert (await bench.client.call(GetGroupConfig(group=GROUP))).body.attributes == {"priority.factor": "80"}
+    await bench.client.call(change(**{"-priority_factor": ""}))
+    assert (await bench.client.call(GetGroupConfig(group=GROUP))).body.attributes == {}
 
 
 async def test_groups_are_kept_over_a_restart(bench: Bench) -> None:

@@ -6,6 +6,7 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused
 from pyromq.protocol.bodies.brokers import (
     EpochEntry,
     EpochEntryCache,
@@ -14,6 +15,7 @@ from pyromq.protocol.bodies.brokers import (
     HARuntimeInfo,
 )
 from pyromq.protocol.catalogue import BodyAnswer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.replication import GetEpochs, GetHaStatus
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.log.epochs import end_of
@@ -33,6 +35,7 @@ class HaStatus:
         replica: Replica,
         clock: Clock,
     ) -> None:
+        self._is_controlled = live.now.controller_mode
         self._cluster, self._name = live.now.broker_cluster_name, live.now.broker_name
         self._store = store
         self._role = role
@@ -46,6 +49,11 @@ class HaStatus:
 
     @handles(GetEpochs)
     def epochs(self, request: GetEpochs, caller: Caller) -> BodyAnswer[EpochEntryCache]:
+        if not self._is_controlled:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "enableControllerMode is false: a broker has epochs only under a controller",
+            )
         epochs, end = self._store.epochs.epochs, self._store.log_end
         return BodyAnswer(
             body=EpochEntryCache(

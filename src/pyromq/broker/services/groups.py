@@ -1,6 +1,7 @@
 """Consumer groups: operators create, change, list and delete them."""
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 
 from pyromq.broker.paging import page_of
@@ -35,6 +36,8 @@ from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 
 _log = logging.getLogger(__name__)
+
+_PRIORITY_FACTOR = "priority.factor"
 
 
 class Groups:
@@ -174,6 +177,21 @@ def _altered(attributes: Mapping[str, str], change: Mapping[str, str]) -> dict[s
     for key, value in change.items():
         if key.startswith("-"):
             after.pop(key[1:], None)
-        else:
-            after[key.removeprefix("+")] = value
+            continue
+        name = key.removeprefix("+")
+        # Who reads a group and writes it back may send what an older broker kept.
+        if attributes.get(name) != value:
+            _check_attribute(name, value)
+        after[name] = value
     return after
+
+
+def _check_attribute(name: str, value: str) -> None:
+    if name != _PRIORITY_FACTOR:
+        problem = f"attribute {name!r} is unknown: expected {_PRIORITY_FACTOR}"
+    elif re.fullmatch(r"\d{1,2}|100", value, re.ASCII) is None:
+        problem = f"attribute {name}={value}: expected a whole number from 0 to 100"
+    else:
+        return
+    # java: the code of every attribute that is refused
+    raise Refused(ResponseCode.SYSTEM_ERROR, problem)
