@@ -2,6 +2,7 @@
 
 _NEVER_SERVED = "reserved; no RocketMQ server has a handler for it"
 _FILTER_SERVER = "belongs to the filter servers, which RocketMQ no longer has"
+_LITE_TOPICS = "lite topics of 5.5 are not supported"
 _BETWEEN_CONTROLLERS = "spoken only between Apache's controllers, over their own replicated log"
 
 UNDECLARED: dict[int, str] = {
@@ -9,4 +10,6 @@ UNDECLARED: dict[int, str] = {
     54: "reads accounts with their secret keys; only 5.0 to 5.2 had it, users and access lists replaced it",
     **dict.fromkeys((301, 302), _FILTER_SERVER),
     **dict.fromkeys(range(1014, 1019), _BETWEEN_CONTROLLERS),
+    5001: "moves timed messages of 5.5 between its files and RocksDB; here they are always in the files",
+    **dict.fromkeys(range(200070, 200080), _LITE_TOPICS),
 }
