@@ -169,6 +169,8 @@ async def test_only_super_users_change_users_whatever_their_policies_say(broker:
         listed = (await alice.call(ListUsers())).body
         assert listed is not None
         assert [user.password for user in listed] == [None, None, None]
+        listed = (await root.call(ListUsers(filter="alice"))).body or []
+        assert [user.password for user in listed] == [ALICE.secret_key], "tools copy users from a list"
 
 
 async def test_users_and_policies_can_be_read_and_changed(broker: Broker) -> None:
