@@ -86,6 +86,19 @@ async def test_a_queue_can_be_chosen(producer: aio.Producer) -> None:
     assert chosen.queue == queues[3]
 
 
+@pytest.mark.parametrize("topic", ["Orders", "NotMadeYet"])
+async def test_a_queue_on_a_broker_that_does_not_exist_is_refused_at_once(
+    producer: aio.Producer, topic: str
+) -> None:
+    await producer.send(Message("Orders", b"x"))
+    queue = MessageQueue(topic, "broker-z", 0)
+    with pytest.raises(NoRoute, match="it is on no broker called broker-z"):
+        async with asyncio.timeout(producer.settings.send_timeout_s / 2):
+            await producer.send(Message(topic, b"x"), queue=queue)
+    with pytest.raises(NoRoute, match="it is on no broker called broker-z"):
+        await producer.send_oneway(Message(topic, b"x"), queue=queue)
+
+
 async def test_two_ways_to_choose_a_queue_are_one_too_many(producer: aio.Producer) -> None:
     with pytest.raises(BadMessage, match="set only one of queue, selector and sharding_key"):
         await producer.send(

@@ -372,14 +372,17 @@ class Sender:
         raise SendFailed(f"a message to {topic}", attempts)
 
     async def _address(self, topic: str, broker_name: str) -> str:
-        """The address of a master that is in no known route yet."""
+        """The address of a master that is in no known route yet; NoRoute if there is no such broker."""
         try:
             await self._routes.refresh(topic)
         except (NoRoute, Refused) as problem:
-            raise ConnectFailed(f"its address is not known: {problem}") from problem
+            if isinstance(problem, Refused) or self._routes.has_known(broker_name):
+                raise ConnectFailed(f"its address is not known: {problem}") from problem
         address = self._known_address(broker_name)
         if address is None:
-            raise ConnectFailed("it has no master at the moment")
+            if self._routes.has_known(broker_name):
+                raise ConnectFailed("it has no master at the moment")
+            raise NoRoute(topic, str(self.session.name_servers), f"it is on no broker called {broker_name}")
         return address
 
     def _known_address(self, broker_name: str) -> str | None:

@@ -55,6 +55,7 @@ class Routes:
         """Counts the changes of routes, also of borrowed ones."""
         self.brokers: dict[str, Mapping[int, str]] = {}
         """Every known broker: its name, then id → address."""
+        self._former_brokers: set[str] = set()
 
     def __repr__(self) -> str:
         return (
@@ -149,6 +150,10 @@ class Routes:
         if found is None and not only_this:
             found = next(iter(addresses.values()))
         return found
+
+    def has_known(self, broker_name: str) -> bool:
+        """Whether any route has ever named this broker: if so, it may come back."""
+        return broker_name in self.brokers or broker_name in self._former_brokers
 
     # Keeping up
 
@@ -264,6 +269,7 @@ class Routes:
         for name in gone:
             if not any(name in route.brokers for route in self._routes.values()):
                 self.brokers.pop(name, None)
+                self._former_brokers.add(name)
                 is_changed = True
         if is_changed:
             self._brokers_changed()
