@@ -13,7 +13,7 @@ import msgspec
 from pyromq.errors import ConfigError
 from pyromq.protocol.needs import GET, LIST, PUB, SUB, Action, Need, ResourceType
 from pyromq.security.address_patterns import AddressPattern
-from pyromq.security.decision import Decision, described
+from pyromq.security.decision import Decision, described, is_to_reply
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _MIN_KEY_CHARS = 7
@@ -55,6 +55,8 @@ class Account(msgspec.Struct, frozen=True):
                 return Decision(False, f"account {self.access_key}: not an admin")
             wanted = frozenset({PUB, SUB})
         own = self.permissions.get((kind, name))
+        if own is None and is_to_reply(need):
+            return Decision(True, "every account may reply to requests")
         word = self.defaults[kind] if own is None else own
         lower = kind.lower()
         rule = f"default{kind}Perm: {word}" if own is None else f"{lower}Perms: {name}={word}"

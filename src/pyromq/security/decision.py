@@ -4,7 +4,8 @@ from typing import Protocol
 
 import msgspec
 
-from pyromq.protocol.needs import Need
+from pyromq.protocol.names import reply_topic
+from pyromq.protocol.needs import PUB, Need, ResourceType
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -34,3 +35,14 @@ class Rules(Protocol):
 def described(need: Need) -> str:
     """`Pub on Topic:orders`."""
     return f"{' or '.join(need.actions)} on {need.resource_type}:{need.name or '*'}"
+
+
+def is_to_reply(need: Need, cluster: str = "") -> bool:
+    """Whether it is for a reply to a request; with the name of a cluster, to one of that cluster.
+
+    java: brokers never ask whether someone may reply. Who can has read the request, which has the id that the
+    waiting client compares.
+    """
+    if need.resource_type is not ResourceType.TOPIC or PUB not in need.actions:
+        return False
+    return need.name == reply_topic(cluster) if cluster else need.name.endswith(reply_topic(""))

@@ -3,7 +3,7 @@
 Of a user's Custom policy the entries that match decide, and only if none matches those of the Default
 policy. Among several the most specific resource decides: its own type before any type, then a name before a
 prefix, a longer prefix before a shorter one, a prefix before all names. Nothing is allowed that no entry
-allows.
+allows, except to reply to a request.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from pyromq.errors import ConfigError
 from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.protocol.needs import Action, Need, ResourceType
 from pyromq.security.address_patterns import is_in_network
-from pyromq.security.decision import Decision, described
+from pyromq.security.decision import Decision, described, is_to_reply
 
 SUBJECT_PREFIX = "User:"
 ALL = "All"
@@ -129,6 +129,8 @@ class UserRules(msgspec.Struct, frozen=True):
             if found:
                 best = min(found, key=lambda entry: entry.rank)
                 return Decision(best.is_allowed, f"{SUBJECT_PREFIX}{who}, {policy_type} policy: {best}")
+        if is_to_reply(need, self.cluster):
+            return Decision(True, "every user may reply to requests")
         return Decision(False, f"no policy of user {who} allows {described(need)} from {address}")
 
 

@@ -58,6 +58,8 @@ def rules() -> AccountRules:
         (Need((SUB,), TOPIC), False, "not an admin"),
         (Need((PUB,), TOPIC, "RMQ_SYS_TRACE_TOPIC"), True, "traces"),
         (Need((SUB,), TOPIC, "RMQ_SYS_TRACE_TOPIC"), False, "defaultTopicPerm"),
+        (Need((PUB,), TOPIC, "DefaultCluster_REPLY_TOPIC"), True, "may reply"),
+        (Need((SUB,), TOPIC, "DefaultCluster_REPLY_TOPIC"), False, "defaultTopicPerm"),
     ],
 )
 def test_permissions_decide_and_name_themselves(

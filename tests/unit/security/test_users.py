@@ -110,6 +110,14 @@ def test_the_cluster_is_known_by_its_name() -> None:
     assert not may(rules(entry("Cluster:other")), need)
 
 
+def test_every_user_may_reply_to_requests_unless_an_entry_denies_it() -> None:
+    replies = "DefaultCluster_REPLY_TOPIC"
+    assert may(rules(), Need((PUB,), TOPIC, replies))
+    assert not may(rules(), Need((SUB,), TOPIC, replies)), "nobody else reads them"
+    assert not may(rules(), Need((PUB,), TOPIC, "Other_REPLY_TOPIC")), "a topic like any other"
+    assert not may(rules(entry(f"Topic:{replies}", "Deny")), Need((PUB,), TOPIC, replies))
+
+
 def test_super_users_may_do_everything_and_disabled_users_nothing() -> None:
     super_user = rules(entry("*", "Deny"), type=UserType.SUPER)
     assert may(super_user, Need((UPDATE,), CLUSTER))
