@@ -31,13 +31,14 @@ class Pops:
         self._give_back = give_back
         self._clock = clock
         self._timeout_s = timeout_s
-        self._abandoned: dict[Hashable, list[_Waiting]] = {}
+        self._abandoned: dict[Hashable, dict[_Waiting, str | None]] = {}
+        """Those that wait for nobody, by their kind, and the attempt that each was for."""
 
     def __repr__(self) -> str:
         return f"<Pops abandoned={len(self)}>"
 
     def __len__(self) -> int:
-        """How many wait for nobody."""
+        """How many are abandoned."""
         return sum(map(len, self._abandoned.values()))
 
     async def call(self, client: FrontClient, broker_name: str, pop: PopMessage) -> PopMessageAnswer | None:
@@ -45,7 +46,7 @@ class Pops:
         loop = asyncio.get_running_loop()
         until = loop.time() + pop.poll_time / 1000
         kind = _kind(client, broker_name, pop)
-        while waiting := self._take(kind):
+        while waiting := self._take(kind, pop.attempt_id):
             await self._wait(waiting, until - loop.time(), kind, broker_name, pop)
             if not waiting.done():
                 self._abandon(waiting, kind, broker_name, pop)
@@ -68,27 +69,32 @@ class Pops:
             self._abandon(waiting, kind, broker_name, pop)
             raise
 
-    def _take(self, kind: Hashable) -> _Waiting | None:
-        """A pop of this kind that waits for nobody."""
+    def _take(self, kind: Hashable, attempt_id: str | None) -> _Waiting | None:
+        """An abandoned pop of this kind, if possible for the same attempt."""
         abandoned = self._abandoned.get(kind)
         if not abandoned:
             return None
-        waiting = abandoned.pop()
-        if not abandoned:
-            del self._abandoned[kind]
+        same = (waiting for waiting, attempt in abandoned.items() if attempt == attempt_id)
+        waiting = next(same, None) or next(iter(abandoned))
+        self._forget(kind, waiting)
         return waiting
 
+    def _forget(self, kind: Hashable, waiting: _Waiting) -> bool:
+        """False: somebody went on with it."""
+        abandoned = self._abandoned.get(kind, {})
+        was_there = waiting in abandoned
+        abandoned.pop(waiting, None)
+        if not abandoned:
+            self._abandoned.pop(kind, None)
+        return was_there
+
     def _abandon(self, waiting: _Waiting, kind: Hashable, broker_name: str, pop: PopMessage) -> None:
-        self._abandoned.setdefault(kind, []).append(waiting)
+        self._abandoned.setdefault(kind, {})[waiting] = pop.attempt_id
         waiting.add_done_callback(partial(self._ended, kind=kind, broker_name=broker_name, pop=pop))
 
     def _ended(self, waiting: _Waiting, *, kind: Hashable, broker_name: str, pop: PopMessage) -> None:
-        abandoned = self._abandoned.get(kind, [])
-        if waiting not in abandoned:
-            return  # somebody went on with it
-        abandoned.remove(waiting)
-        if not abandoned:
-            del self._abandoned[kind]
+        if not self._forget(kind, waiting):
+            return
         if waiting.cancelled() or isinstance(waiting.exception(), PyroError):
             return
         if waiting.result().code == ResponseCode.SUCCESS:
@@ -103,7 +109,7 @@ class Pops:
 
 
 def _kind(client: FrontClient, broker_name: str, pop: PopMessage) -> Hashable:
-    """Pops of one kind may stand for each other. In order, an attempt gets only what it asked for itself."""
+    """Pops of one kind may stand for each other, whichever attempt they were for."""
     return (
         client,
         broker_name,
@@ -113,5 +119,5 @@ def _kind(client: FrontClient, broker_name: str, pop: PopMessage) -> Hashable:
         pop.invisible_time,
         pop.exp_type,
         pop.exp,
-        pop.order and pop.attempt_id,
+        pop.order,
     )

@@ -98,11 +98,15 @@ async def test_a_receive_of_another_kind_has_a_pop_of_its_own(
     assert len(brokers.asked) == 2
 
 
-async def test_in_order_only_the_same_attempt_goes_on(pops: Pops, brokers: Brokers) -> None:
-    await give_up(pops, pop(order=True, attempt_id="one"))
-    await begun(pops, pop(order=True, attempt_id="two"))
-    await begun(pops, pop(order=True, attempt_id="one"))
-    assert len(brokers.asked) == 2
+async def test_the_same_attempt_goes_on_before_others_do(pops: Pops, brokers: Brokers) -> None:
+    calls = [await begun(pops, pop(order=True, attempt_id=each)) for each in ("one", "two")]
+    for each in calls:
+        each.cancel()
+    second = await begun(pops, pop(order=True, attempt_id="two"))
+    first = await begun(pops, pop(order=True, attempt_id="three"))
+    for (_, answered), calling in zip(brokers.asked, (first, second), strict=True):
+        answered.set_result(found := answer())
+        assert await calling is found
 
 
 async def test_the_time_of_a_receive_counts_and_not_that_of_the_pop(pops: Pops, brokers: Brokers) -> None:
