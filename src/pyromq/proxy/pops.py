@@ -1,9 +1,9 @@
 """Pops that wait at brokers, and what becomes of those whose client gave up.
 
-A broker cannot be told that nobody waits any more: the pop may still take messages. The client's next receive
-of the same kind goes on with it. What nobody takes is given back, at the cost of an attempt: if a client that
-gives up again and again left a pop behind each time, its messages would pass from one to the next until they
-are dead letters.
+A broker cannot be told that nobody waits any more: the pop may still take messages. The next receive of the
+same kind, of that client or of another, goes on with it. What nobody takes is given back, at the cost of an
+attempt: if a client that gives up, or starts anew, again and again left a pop behind each time, the messages
+would pass from one to the next until they are dead letters.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Pops:
         """The answer of a broker; None if there is none yet when the time of the pop is over."""
         loop = asyncio.get_running_loop()
         until = loop.time() + pop.poll_time / 1000
-        kind = _kind(client, broker_name, pop)
+        kind = _kind(broker_name, pop)
         while waiting := self._take(kind, pop.attempt_id):
             await self._wait(waiting, until - loop.time(), kind, broker_name, pop)
             if not waiting.done():
@@ -108,10 +108,9 @@ class Pops:
             await asyncio.wait(waiting)
 
 
-def _kind(client: FrontClient, broker_name: str, pop: PopMessage) -> Hashable:
-    """Pops of one kind may stand for each other, whichever attempt they were for."""
+def _kind(broker_name: str, pop: PopMessage) -> Hashable:
+    """Pops of one kind may stand for each other, whichever client and attempt they were for."""
     return (
-        client,
         broker_name,
         pop.consumer_group,
         pop.topic,

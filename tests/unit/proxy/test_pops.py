@@ -82,6 +82,14 @@ async def test_a_client_that_gives_up_again_and_again_leaves_one_pop(pops: Pops,
     assert not brokers.given_back
 
 
+async def test_another_client_of_the_group_goes_on_as_well(pops: Pops, brokers: Brokers) -> None:
+    await give_up(pops, pop())
+    calling = asyncio.create_task(pops.call(cast(Any, "another client"), "broker-a", pop()))
+    await _a_few_turns()
+    brokers.asked[0][1].set_result(found := answer())
+    assert await calling is found
+
+
 async def test_what_nobody_takes_is_given_back(pops: Pops, brokers: Brokers) -> None:
     await give_up(pops, pop())
     brokers.asked[0][1].set_result(found := answer())
