@@ -34,6 +34,11 @@ def register_storage(metrics: Metrics, store: MessageStore, clock: Clock) -> Non
         "Bytes used on the file system of the store.",
         lambda: shutil.disk_usage(store.root).used,
     )
+    metrics.gauge(
+        "pyromq_broker_disk_used_ratio",
+        "How full the disk of the store is, from 0 to 1.",
+        lambda: store.disk_used_ratio,
+    )
     offer(
         "rocketmq_storage_flush_behind_bytes",
         "Bytes of the log that are not on disk yet.",

@@ -324,6 +324,7 @@ def test_the_store_tells_how_far_behind_it_is(world: World) -> None:
     assert world.figure("rocketmq_storage_message_reserve_time_milliseconds", **labels) == 5000
     assert world.figure("rocketmq_storage_flush_behind_bytes", **labels) > 0
     assert world.figure("rocketmq_storage_dispatch_behind_bytes", **labels) == 0
+    assert world.figure("pyromq_broker_disk_used_ratio") == world.parts.store.disk_used_ratio
     assert world.figure("rocketmq_storage_size_bytes", **labels) > 0
     assert world.figure("rocketmq_processor_watermark", processor="async_put") == 0
 
