@@ -143,6 +143,8 @@ async def test_metrics_tell_requests_tables_departures_and_pushes(tmp_path: Path
         "pyromq_namesrv_watches 1.0",
         "pyromq_namesrv_pushes_total 1.0",
         "pyromq_namesrv_ready 1.0",
+        'pyromq_namesrv_broker_departures_total{reason="disconnected"} 0.0',
+        'pyromq_namesrv_broker_departures_total{reason="expired"} 0.0',
     ):
         assert line in during.splitlines()
     for line in (

@@ -50,6 +50,9 @@ class Metering:
             "Brokers that left the routes: unregistered, disconnected or silent for too long.",
             ("reason",),
         )
+        # Alerts see the first one of its kind only if the count was there before.
+        for reason in ("unregistered", "disconnected", "expired"):
+            self.departures.add((reason,), 0)
         self._labels: dict[tuple[int, int], tuple[str, str, str]] = {}
         metrics.labelled_gauge(
             "pyromq_namesrv_table_size",
