@@ -85,7 +85,11 @@ async def copy_users(cluster: Cluster, source: str, target: str, names: Collecti
 
 
 def acl(
-    resources: Sequence[str], actions: Sequence[str], decision: str, source_ips: Sequence[str] = ()
+    resources: Sequence[str],
+    actions: Sequence[str],
+    decision: str,
+    source_ips: Sequence[str] = (),
+    policy_type: str = "Custom",
 ) -> AclInfo:
     entries = [
         PolicyEntryInfo(
@@ -93,7 +97,7 @@ def acl(
         )
         for resource in resources
     ]
-    return AclInfo(policies=[PolicyInfo(policy_type="Custom", entries=entries)])
+    return AclInfo(policies=[PolicyInfo(policy_type=policy_type, entries=entries)])
 
 
 async def create_acl(
@@ -109,9 +113,15 @@ async def update_acl(
 
 
 async def delete_acl(
-    cluster: Cluster, addresses: Collection[str], subject: str, resource: str | None
+    cluster: Cluster,
+    addresses: Collection[str],
+    subject: str,
+    resource: str | None,
+    policy_type: str | None = None,
 ) -> dict[str, Answer]:
-    return await cluster.ask_each(addresses, DeleteAcl(subject=subject, resource=resource))
+    """Delete the entry of a resource, of the policy Custom unless another one is named; or all policies."""
+    request = DeleteAcl(subject=subject, policy_type=policy_type, resource=resource)
+    return await cluster.ask_each(addresses, request)
 
 
 async def acls_of(cluster: Cluster, address: str, subject: str) -> list[AclInfo]:

@@ -90,6 +90,22 @@ async def test_a_user_is_made_changed_given_rights_explained_and_deleted(shown: 
     assert (await rows(shown, "?q=ada"))["users"] == []
 
 
+async def test_entries_of_either_policy_are_changed_and_taken_back(shown: Shown) -> None:
+    await shown.do("access.user.create", user="eve", password=PASSWORD)
+    entry = {"user": "eve", "resources": "Topic:t", "actions": "Pub"}
+    for kind in ("Custom", "Default"):
+        assert (await shown.do("access.policy.put", **entry, policy_type=kind)).status == 200
+    assert {row["policy_type"] for row in (await rows(shown, "?q=User:eve"))["policies"]} == {
+        "Custom",
+        "Default",
+    }
+    delete = {"user": "eve", "resource": "Topic:t", "confirm": "eve", "policy_type": "Default"}
+    done = await shown.do("access.policy.delete", accept=JSON, **delete)
+    assert (done.status, done.json["line"]) == (200, "")
+    assert [row["policy_type"] for row in (await rows(shown, "?q=User:eve"))["policies"]] == ["Custom"]
+    await shown.do("access.user.delete", user="eve", confirm="eve")
+
+
 async def test_a_password_is_on_no_page_and_not_in_the_audit_log(shown: Shown) -> None:
     for step in ("preview", "apply"):
         for accept in ("text/html", JSON):

@@ -11,6 +11,8 @@ from pyromq.console.security.roles import Role
 from pyromq.protocol.bodies.access import UserInfo
 from pyromq.security.users import SUBJECT_PREFIX
 
+PolicyType = Literal["Custom", "Default"]
+
 
 class _OnMasters(Operation, frozen=True, kw_only=True):
     """What is the same for all: administrators alone, on every master or on those named."""
@@ -133,8 +135,11 @@ class PutPolicy(_OnMasters, frozen=True, kw_only=True):
     actions: str
     decision: Literal["Allow", "Deny"] = "Allow"
     source_ips: str = ""
+    policy_type: PolicyType = "Custom"
 
     def line(self, namesrv: str) -> str:
+        if self.policy_type != "Custom":
+            return ""
         flags: dict[str, object] = {
             "-s": self.subject,
             "-r": ",".join(_split(self.resources)),
@@ -146,7 +151,11 @@ class PutPolicy(_OnMasters, frozen=True, kw_only=True):
 
     async def run(self, around: Surroundings) -> Done:
         info = access.acl(
-            _split(self.resources), _split(self.actions), self.decision, _split(self.source_ips)
+            _split(self.resources),
+            _split(self.actions),
+            self.decision,
+            _split(self.source_ips),
+            self.policy_type,
         )
         addresses = await self._addresses(around)
         return await self._done(access.update_acl(around.cluster, addresses, self.subject, info))
@@ -159,14 +168,23 @@ class DeletePolicy(_OnMasters, frozen=True, kw_only=True):
     TYPED: ClassVar[str] = "user"
 
     resource: str = ""
+    policy_type: PolicyType = "Custom"
 
     def line(self, namesrv: str) -> str:
+        if self.resource and self.policy_type != "Custom":
+            return ""
         return self._line("deleteAcl", namesrv, {"-s": self.subject, "-r": self.resource})
 
     async def run(self, around: Surroundings) -> Done:
         addresses = await self._addresses(around)
         return await self._done(
-            access.delete_acl(around.cluster, addresses, self.subject, self.resource or None)
+            access.delete_acl(
+                around.cluster,
+                addresses,
+                self.subject,
+                self.resource or None,
+                self.policy_type if self.resource else None,
+            )
         )
 
 
