@@ -22,6 +22,11 @@ async def test_every_request_to_a_broker_is_served_or_declined(tmp_path: Path) -
         assert broker.routes.by_code.keys() | declined == addressed
 
 
+async def test_codes_that_only_apache_knows_are_declined_with_their_reason(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        assert broker.routes.unserved.items() >= UNDECLARED.items()
+
+
 def test_whatever_is_declined_has_a_reason() -> None:
     for code, reason in (UNSERVED | NOT_ON_THE_FAST_PORT).items():
         assert code in UNDECLARED or CATALOGUE[code].to & BROKER

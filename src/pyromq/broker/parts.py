@@ -72,6 +72,7 @@ from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.record import Host
 from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.undeclared import UNDECLARED
 from pyromq.remoting.access.account_requests import AccountRequests
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.access.requests import AccessRequests
@@ -172,7 +173,7 @@ class Parts:
         )
         self.settings_file = SettingsFile(settings.config_path or store.paths.config / "broker.properties")
         self._all_services = self._services()
-        self._unserved = UNSERVED | ({} if settings.controller_mode else WITHOUT_CONTROLLER)
+        self._unserved = UNDECLARED | UNSERVED | ({} if settings.controller_mode else WITHOUT_CONTROLLER)
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=self._unserved)
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
         if self.metering is not None:

@@ -1,7 +1,5 @@
 """Broker requests that this broker does not serve, each with the reason."""
 
-from pyromq.protocol.requests.undeclared import UNDECLARED
-
 _BY_REASON = {
     "the state of pops is never in a key-value store": (200056,),
     "static topics are not supported yet": (513,),
@@ -12,7 +10,7 @@ _BY_REASON = {
 
 WITHOUT_CONTROLLER = {1008: "enableControllerMode is false: no controller gives this broker its role"}
 
-UNSERVED = UNDECLARED | {code: reason for reason, codes in _BY_REASON.items() for code in codes}
+UNSERVED = {code: reason for reason, codes in _BY_REASON.items() for code in codes}
 
 NOT_ON_THE_FAST_PORT = dict.fromkeys(
     (11, 361, 200050, 200052, 200054, 200055), "pulls and pops are served on the main port only"
