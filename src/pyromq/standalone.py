@@ -15,7 +15,7 @@ from pyromq.clock import Clock
 from pyromq.cluster.local_address import local_address
 from pyromq.controller.controller import Controller
 from pyromq.controller.settings import ControllerSettings
-from pyromq.errors import StateError
+from pyromq.errors import ConfigError, StateError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.remoting.addresses import format_address
@@ -37,6 +37,8 @@ _IN_SYNC_TIMEOUT_S = 60.0
 _TICK_S = 0.01
 _PORTS_BETWEEN_BROKERS = 10
 _EVERYWHERE = ("", "0.0.0.0", "::")
+_BROKERS, _REPLICAS = range(1, 27), range(1, 10)
+"""Names end with the alphabet; the command `pyromq standalone` has the same limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,14 @@ class StandaloneSettings:
     name_server: dict[str, Any] = field(default_factory=dict)
     broker: dict[str, Any] = field(default_factory=dict)
     store_settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.brokers not in _BROKERS:
+            raise ConfigError("brokers", self.brokers, f"{_BROKERS[0]} to {_BROKERS[-1]}")
+        if self.replicas not in _REPLICAS:
+            raise ConfigError("replicas", self.replicas, f"{_REPLICAS[0]} to {_REPLICAS[-1]}")
+        if self.flush not in ("async", "sync"):
+            raise ConfigError("flush", self.flush, '"async" or "sync"')
 
     @property
     def reachable_host(self) -> str:

@@ -148,6 +148,12 @@ async def test_a_cluster_can_share_the_loop_of_a_test(tmp_path: Path) -> None:
     assert (tmp_path / "commitlog").is_dir()
 
 
+@pytest.mark.parametrize("wrong", [{"brokers": 0}, {"brokers": 27}, {"replicas": 0}, {"flush": "SYNC"}])
+def test_a_cluster_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"^{next(iter(wrong))}="), cluster(**wrong):
+        pass
+
+
 def test_names_that_are_not_there_are_told() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'clustre'"):
         _ = testing.clustre
