@@ -9,7 +9,8 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_
 
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.reading.subscriptions import Sql
-from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.client.producer import Producer
+from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import ConfigError, ConnectFailed, PyroError, StateError
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, ResetOffset
 
@@ -35,6 +36,27 @@ async def test_a_subscriber_polls_every_message(cluster: ConsumerCluster) -> Non
     consumer.subscribe("Orders")
     async with consumer:
         assert sorted(await polled(consumer, 60)) == sorted(sent)
+
+
+async def test_queues_of_a_namespace_go_by_the_names_of_the_application(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("shop%Orders", queues=1)
+    await cluster.create_topic("Orders", queues=1)
+    await cluster.send("Orders", 3)
+    consumer = PullConsumer("reports", cluster.namesrv, start_from="first", namespace="shop")
+    async with consumer, Producer("tills", cluster.namesrv, namespace="shop") as producer:
+        queue = (await producer.send(Message("Orders", b"ours"))).queue
+        await consumer.assign([queue])
+        assert await polled(consumer, 1) == ["ours"]
+        assert consumer.position(queue) == 1
+        await consumer.commit({queue: 1})
+        assert await consumer.committed(queue) == 1
+        assert await consumer.offsets_for_times({queue: 0}) == {queue: 0}
+        await consumer.seek(queue, 0)
+        assert await polled(consumer, 1) == ["ours"]
+        await consumer.seek_to_begin(queue)
+        await consumer.seek_to_end(queue)
+        consumer.pause(queue)
+        consumer.resume(queue)
 
 
 async def test_a_poll_without_messages_returns_none_of_them(cluster: ConsumerCluster) -> None:

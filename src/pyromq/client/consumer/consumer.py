@@ -201,10 +201,10 @@ class Consumer(ABC, Generic[P]):
 
     def pause(self, *queues: MessageQueue) -> None:
         """Stop pulling from these queues, or from all; messages already pulled are still delivered."""
-        self._running().membership.assigned.pause(queues)
+        self._running().membership.assigned.pause([self._wrapped(queue) for queue in queues])
 
     def resume(self, *queues: MessageQueue) -> None:
-        self._running().membership.assigned.resume(queues)
+        self._running().membership.assigned.resume([self._wrapped(queue) for queue in queues])
 
     @property
     def assigned(self) -> set[MessageQueue]:
@@ -224,6 +224,11 @@ class Consumer(ABC, Generic[P]):
             raise StateError("the consumer is not running: start it, or use it in a `with` block")
         self._parts.membership.session.check_loop()
         return self._parts
+
+    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
+        """A queue with the topic name that brokers know; the application may use that or its own."""
+        topic = wrap(queue.topic, self.client_settings.namespace)
+        return MessageQueue(topic, queue.broker_name, queue.queue_id)
 
     def _check_loop(self) -> None:
         if self._parts is not None:

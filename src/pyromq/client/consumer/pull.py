@@ -83,7 +83,7 @@ class PullConsumer(Consumer[Parts]):
             self._is_assigned_by_hand = True
             membership.rebalancing.by_hand = {}
         wanted: dict[str, set[MessageQueue]] = {}
-        for queue in queues:
+        for queue in map(self._wrapped, queues):
             check_topic(queue.topic)
             wanted.setdefault(queue.topic, set()).add(queue)
         for topic in set(self._expressions) - set(wanted):
@@ -208,7 +208,8 @@ class PullConsumer(Consumer[Parts]):
         """Store offsets, by default those after the last polled messages; raises if they are not stored."""
         membership = self._running().membership
         if offsets is not None:
-            readers = {membership.assigned.reader(queue): offset for queue, offset in offsets.items()}
+            reader_of = membership.assigned.reader
+            readers = {reader_of(self._wrapped(queue)): offset for queue, offset in offsets.items()}
             for reader, offset in readers.items():
                 reader.confirmed_offset = offset
         else:
@@ -217,15 +218,15 @@ class PullConsumer(Consumer[Parts]):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The stored offset of the group, None if there is none."""
-        return await self._running().membership.offsets.read(queue)
+        return await self._running().membership.offsets.read(self._wrapped(queue))
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message."""
-        return self._running().membership.assigned.reader(queue).held.committable
+        return self._running().membership.assigned.reader(self._wrapped(queue)).held.committable
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset, which must be in the queue; the next commit stores it."""
-        membership = self._running().membership
+        membership, queue = self._running().membership, self._wrapped(queue)
         membership.assigned.reader(queue)
         first, last = await membership.positions.first(queue), await membership.positions.last(queue)
         if not first <= offset <= last:
@@ -235,13 +236,13 @@ class PullConsumer(Consumer[Parts]):
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Continue at the first message of these queues, or of all."""
         membership = self._running().membership
-        for queue in queues or tuple(membership.assigned.queues):
+        for queue in map(self._wrapped, queues or tuple(membership.assigned.queues)):
             await membership.assigned.begin_at(queue, await membership.positions.first(queue), for_all=False)
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Continue after the last message of these queues, or of all."""
         membership = self._running().membership
-        for queue in queues or tuple(membership.assigned.queues):
+        for queue in map(self._wrapped, queues or tuple(membership.assigned.queues)):
             await membership.assigned.begin_at(queue, await membership.positions.last(queue), for_all=False)
 
     async def offsets_for_times(
@@ -251,7 +252,7 @@ class PullConsumer(Consumer[Parts]):
         positions = self._running().membership.positions
         return {
             queue: await positions.at(
-                queue, round(time.timestamp() * 1000) if isinstance(time, datetime) else time
+                self._wrapped(queue), round(time.timestamp() * 1000) if isinstance(time, datetime) else time
             )
             for queue, time in times.items()
         }

@@ -362,7 +362,7 @@ class PushConsumer(Consumer[_Parts]):
         parts = self._running()
         if self.settings.mode == "pop":
             raise StateError('a consumer with mode="pop" has no offsets: `mqadmin` resets its group')
-        assigned = parts.membership.assigned
+        assigned, queue = parts.membership.assigned, self._wrapped(queue)
         if self.settings.ordered and parts.handling.is_done_by(reader):
             assigned.reader(queue)
             assigned.begin_soon({queue: offset})
