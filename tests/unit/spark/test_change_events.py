@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 from tests.unit.spark.test_lake_tables import TABLES, ddl
 
-from pyromq.errors import RemoteProtocolError
+from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.pipelines.change_events import Event, Rows, changes, key_names, read_event, row_ddl, schemas
 from pyromq.spark.pipelines.delta_lake import DeltaLake
 from pyromq.spark.pipelines.lake import LakeTable
@@ -237,3 +237,32 @@ def test_a_table_follows_changes_by_key_and_grows(table: Callable[[str], LakeTab
     assert apply(3, last, cleared=True) == [("n", 1, None, NOON)]
     assert apply(4, last.slice(0, 0), cleared=True) == []
     apply(5, last.slice(0, 0).cast(last.schema), cleared=True)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_that_a_batch_does_not_name_stay_as_they_were_when_structures_grow(
+    table: Callable[[str], LakeTable], tmp_path: Path
+) -> None:
+    narrow = "id: bigint, at: struct<x:int>, all: array<struct<x:int>>"
+    first = change(
+        narrow, (1, {"x": 1}, [{"x": 1}], False), (2, {"x": 2}, [], False), (3, None, [{"x": 3}], False)
+    )
+    table(str(tmp_path)).apply(first, ["id"], 0, cleared=False)
+    wide = "id: bigint, at: struct<x:int,y:int>, all: array<struct<x:int,y:int>>"
+    second = change(wide, (1, {"x": 1, "y": 5}, [{"x": 1, "y": 6}], False))
+    for _ in range(2):
+        table(str(tmp_path)).apply(second, ["id"], 1, cleared=False)
+        assert rows(tmp_path, table) == [
+            (1, {"x": 1, "y": 5}, [{"x": 1, "y": 6}]),
+            (2, {"x": 2, "y": None}, []),
+            (3, None, [{"x": 3, "y": None}]),
+        ]
+
+
+def test_structures_in_a_map_of_a_delta_table_cannot_grow(tmp_path: Path) -> None:
+    first = change("id: bigint, by: map<string,struct<x:int>>", (1, {"a": {"x": 1}}, False))
+    DeltaLake(str(tmp_path)).apply(first, ["id"], 0, cleared=False)
+    more = change("id: bigint, by: map<string,struct<x:int,y:int>>", (1, {"a": {"x": 1, "y": 2}}, False))
+    with pytest.raises(ConfigError, match=r"by=map.*: expected map.*inside of a map cannot grow"):
+        DeltaLake(str(tmp_path)).apply(more, ["id"], 1, cleared=False)
+    assert rows(tmp_path, DeltaLake) == [(1, [("a", {"x": 1})])]

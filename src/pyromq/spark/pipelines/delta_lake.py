@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from pyromq.errors import ConfigError
-from pyromq.spark.pipelines.grown_schema import grown
+from pyromq.spark.pipelines.grown_schema import grown, grows_in_map, plain
 from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -87,7 +87,7 @@ class DeltaLake:
         self._table = DeltaTable(self._uri)
 
     @_panics_are_errors()
-    def apply(self, changes: "pa.Table", keys: "Sequence[str]", batch: int, *, cleared: bool) -> None:
+    def apply(self, changes: pa.Table, keys: "Sequence[str]", batch: int, *, cleared: bool) -> None:
         """Put rows in the place of those with the same keys, or take these away; once for each batch.
 
         A table that is made here keeps its changes (`delta.enableChangeDataFeed`).
@@ -97,6 +97,7 @@ class DeltaLake:
             self._table = DeltaTable.create(
                 self._uri, rows, configuration={"delta.enableChangeDataFeed": "true"}
             )
+        self._widen(changes.schema)
         if cleared:
             self._table.delete()  # a commit of its own: whoever dies here does it again
         if not changes.num_rows:
@@ -113,6 +114,26 @@ class DeltaLake:
         merge.when_matched_delete(f"new.{DELETED}").when_matched_update_all(
             except_cols=[DELETED]
         ).when_not_matched_insert_all(f"NOT new.{DELETED}", except_cols=[DELETED]).execute()
+
+    def _widen(self, rows: pa.Schema) -> None:
+        """Enter the fields that structures of the table get, in a commit of their own.
+
+        A merge that enters them would make these columns null in all rows of the files that it writes anew.
+        """
+        from pyspark.sql.types import StructType
+
+        known = {field.name: field.dataType for field in plain(self.schema()).fields}
+        wanted = Schema.from_arrow(pa.schema([field for field in rows if field.name in known]))
+        new = plain(StructType.fromJson(json.loads(wanted.to_json())))
+        wider = {field.name for field in new.fields if field.dataType != known[field.name]}
+        for name in sorted(wider):
+            if grows_in_map(known[name], new[name].dataType):
+                expected = (
+                    f"{known[name].simpleString()}: structures inside of a map cannot grow in a Delta table"
+                )
+                raise ConfigError(name, new[name].dataType.simpleString(), expected)
+        if wider:
+            self._known().alter.add_columns([field for field in wanted.fields if field.name in wider])
 
     def schema(self) -> "StructType":
         from pyspark.sql.types import StructType

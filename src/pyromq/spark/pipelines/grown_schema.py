@@ -43,3 +43,18 @@ def _grown(old: DataType, new: DataType, name: str) -> DataType:
             name.lstrip("."), new.simpleString(), f"the type it has in the lake: {old.simpleString()}"
         )
     return old
+
+
+def grows_in_map(old: DataType, new: DataType) -> bool:
+    """Whether some of the fields that a type got are in the values of a map."""
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return old.valueType != new.valueType
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return grows_in_map(old.elementType, new.elementType)
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        return any(
+            grows_in_map(field.dataType, new[field.name].dataType)
+            for field in old.fields
+            if field.name in new.names
+        )
+    return False
