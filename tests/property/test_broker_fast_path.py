@@ -482,3 +482,11 @@ def test_no_damage_upsets_the_fast_path() -> None:
 
     opened = b"".join(whole)
     assert asyncio.run(outcome(opened, [len(opened) // 3], "fast", also=survive)).also > 0
+
+
+@pytest.mark.parametrize(("group", "pulled"), [("g", 0), ("others", 1)])
+def test_a_pending_reset_takes_only_its_own_group_off_the_fast_path(group: str, pulled: int) -> None:
+    pulls = as_bytes([(plain_pull(queue_id=1), HeaderForm.JSON, False)] * 2)
+    found = asyncio.run(outcome(pulls, [len(pulls) // 2], "fast", reset_groups=[group]))
+    assert found.pulled == pulled
+    assert len(found.frames) == 2

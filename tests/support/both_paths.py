@@ -156,9 +156,11 @@ async def outcome(
     then: Callable[[bytes], bytes] | None = None,
     also: Callable[[Any], Awaitable[int]] | None = None,
     rules: Rules | None = None,
+    reset_groups: Sequence[str] = (),
 ) -> Outcome:
     """What a fresh broker makes of a stream, and of another that `then` makes of its answers; and what `also`
-    makes of its fast path afterwards. With `rules` there is access control."""
+    makes of its fast path afterwards. With `rules` there is access control. Queue 0 of the topic that is
+    pulled is reset to its start for `reset_groups`."""
     # Unique keys that the broker makes, and queues it chooses, are the same each time.
     random.seed(1)
     with (
@@ -193,6 +195,8 @@ async def outcome(
         parts.tables.topics.create_if_absent("Full", 2)
         await parts.tables.topics.saved()  # the first message of a topic waits until the topic is on disk
         fill(parts.store)
+        for each in reset_groups:
+            parts.tables.offsets.assign_reset(each, "Full", 0, 0)
         group = parts.server._group
         fast_path: Any = group.fast_path
         taken = pulled = ended = acked = 0

@@ -67,8 +67,10 @@ cdef class FastPulls:
             grant is None
             or not 0 <= pull.queue_id < grant.queues
             or pull.sub_version > grant.newest_version
-            or self._offsets.resets
         ):
+            return -1
+        resets = self._offsets.resets
+        if resets and (grant.topic, grant.group) in resets:
             return -1
         result = self._read(
             grant.topic,
