@@ -167,10 +167,13 @@ async def test_a_send_waits_for_the_next_master_while_there_are_only_replicas(tm
         aio.Producer("tills", group.names) as producer,
     ):
         async with group.master() as master:
-            await producer.send(Message("Orders", b"before"))
+            await producer.send(Message("Orders", b"before"), timeout_s=60)
             await turn_until(lambda: len(master.replication.master.links) == 1)
-        with pytest.raises(SendFailed, match="no master"):
-            await producer.send(Message("Orders", b"in vain"), timeout_s=0.5)
+        said = ""
+        while "no master" not in said:  # on a busy machine the first attempts may not know it yet
+            with pytest.raises(SendFailed) as refused:
+                await producer.send(Message("Orders", b"in vain"), timeout_s=0.5)
+            said = str(refused.value)
         sending = asyncio.create_task(producer.send(Message("Orders", b"meanwhile"), timeout_s=60))
         async with group.master():
             assert (await sending).is_ok
