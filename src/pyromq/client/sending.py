@@ -183,8 +183,11 @@ class Sender:
                 self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=False)
                 self._routes.refresh_soon(prepared.topic)
             except Refused as refusal:
-                is_shrunk = queue is None and refusal.code == ResponseCode.INVALID_PARAMETER
-                is_shrunk = is_shrunk and await self._is_gone(prepared.topic, target)
+                is_shrunk = (
+                    queue is None
+                    and refusal.code == ResponseCode.INVALID_PARAMETER
+                    and await self._is_gone(prepared.topic, target)
+                )
                 if refusal.code in _LASTING_CODES:
                     refusing.add(target.broker_name)
                 nobody_left = queue is not None or all(

@@ -102,11 +102,11 @@ class SimpleConsumer:
     async def close(self) -> None:
         """Leave the group. Messages that were received and not acknowledged come again."""
         session = self._session
-        if session is not None:
-            session.check_loop()
-        self._session, self._is_closed = None, True
         if session is None:
+            self._is_closed = True
             return
+        session.check_loop()
+        self._session, self._is_closed = None, True
         tasks = [each.task for each in self._pops.values()]
         for task in tasks:
             task.cancel()

@@ -96,23 +96,21 @@ class AccessRequests:
 
     @handles(GetUser)
     def get_user(self, request: GetUser, caller: Caller) -> BodyAnswer[UserInfo | None]:
-        wanted = _user_name(request.username)
-        found = self._shown(caller, lambda name: name == wanted)
-        return BodyAnswer(body=found[0] if found else None)
+        shown = self._shown_to(caller)
+        user = self._access.users.users.get(_user_name(request.username))
+        return BodyAnswer(body=shown(user) if user is not None else None)
 
     @handles(ListUsers)
     def list_users(self, request: ListUsers, caller: Caller) -> BodyAnswer[list[UserInfo] | None]:
-        return BodyAnswer(body=self._shown(caller, lambda name: (request.filter or "") in name))
+        shown = self._shown_to(caller)
+        users = self._access.users.users
+        found = [shown(users[name]) for name in sorted(users) if (request.filter or "") in name]
+        return BodyAnswer(body=found)
 
-    def _shown(self, caller: Caller, is_wanted: Callable[[str], bool]) -> list[UserInfo]:
+    def _shown_to(self, caller: Caller) -> Callable[[User], UserInfo]:
         """Administrators see the passwords as well: tools copy users from one server to another."""
         is_administrator = self._require_on().rules.is_administrator(caller.user)
-        users = self._access.users.users
-        return [
-            user_info(users[name], users[name].password if is_administrator else None)
-            for name in sorted(users)
-            if is_wanted(name)
-        ]
+        return lambda user: user_info(user, user.password if is_administrator else None)
 
     # Policies
 
