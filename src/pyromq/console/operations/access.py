@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from pyromq.admin import access, access_overview
 from pyromq.admin.failures import PartlyFailed
 from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin_at
-from pyromq.console.operations.topics import chosen_masters, partly_done
+from pyromq.console.operations.topics import masters_at, partly_done
 from pyromq.console.security.roles import Role
 from pyromq.protocol.bodies.access import UserInfo
 from pyromq.security.users import SUBJECT_PREFIX
@@ -36,7 +36,7 @@ class _OnMasters(Operation, frozen=True, kw_only=True):
         return mqadmin_at(command, namesrv, self.in_cluster, self.at, flags)
 
     async def _addresses(self, around: Surroundings) -> list[str]:
-        return [member.address for member in await chosen_masters(around, self.in_cluster, self.at)]
+        return [member.address for member in await masters_at(around.cluster, self.in_cluster, self.at)]
 
     async def _done(self, work: Awaitable[Collection[str]]) -> Done:
         try:

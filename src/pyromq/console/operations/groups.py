@@ -9,7 +9,7 @@ from pyromq.admin import groups
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.failures import NotFound, PartlyFailed
 from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin, mqadmin_at
-from pyromq.console.operations.topics import chosen_masters, masters_at, partly_done
+from pyromq.console.operations.topics import masters_at, partly_done
 from pyromq.console.security.roles import Role
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 
@@ -62,7 +62,7 @@ class PutGroup(Operation, frozen=True, kw_only=True):
         }
 
     async def _addresses(self, around: Surroundings) -> list[str]:
-        return [member.address for member in await chosen_masters(around, self.in_cluster, self.at)]
+        return [member.address for member in await masters_at(around.cluster, self.in_cluster, self.at)]
 
     async def plan(self, around: Surroundings) -> Plan:
         rows: list[Row] = []

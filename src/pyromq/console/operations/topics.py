@@ -76,7 +76,7 @@ class PutTopic(Operation, frozen=True, kw_only=True):
     async def plan(self, around: Surroundings) -> Plan:
         rows: list[Row] = []
         before: dict[str, object] = {}
-        for member in await chosen_masters(around, self.in_cluster, self.at):
+        for member in await masters_at(around.cluster, self.in_cluster, self.at):
             now = await config_at(around.cluster, member.address, self.topic)
             if now is not None:
                 before[member.address] = msgspec.to_builtins(now)
@@ -103,7 +103,7 @@ class PutTopic(Operation, frozen=True, kw_only=True):
             order=self.ordered,
         )
         attributes = f"+message.type={self.message_type}" if self.message_type else None
-        addresses = [member.address for member in await chosen_masters(around, self.in_cluster, self.at)]
+        addresses = [member.address for member in await masters_at(around.cluster, self.in_cluster, self.at)]
         try:
             done = await topics.put(around.cluster, addresses, wanted, attributes)
         except PartlyFailed as partly:
@@ -202,12 +202,8 @@ async def config_at(cluster: Cluster, address: str, topic: str) -> TopicConfig |
         return None
 
 
-async def chosen_masters(around: Surroundings, in_cluster: str, at: str) -> list[BrokerMember]:
-    """The masters of one cluster, or of all; with `at`, those at these addresses alone."""
-    return await masters_at(around.cluster, in_cluster, at)
-
-
 async def masters_at(cluster: Cluster, in_cluster: str, at: str) -> list[BrokerMember]:
+    """The masters of one cluster, or of all; with `at`, those at these addresses alone."""
     found = await cluster.masters(in_cluster or None)
     wanted = {each.strip() for each in at.split(",") if each.strip()}
     chosen = [member for member in found if not wanted or member.address in wanted]
