@@ -8,7 +8,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pyromq"
 
 FLOORS = [
-    {"errors", "clock", "compiled", "version"},
+    {"errors", "clock", "compiled", "disk_steps", "version"},
+    {"filesystem"},
     {"config", "metrics"},
     {"protocol"},
     {"filtering", "http2", "security"},

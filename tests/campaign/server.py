@@ -23,8 +23,8 @@ from tests.support.name_servers import name_server
 
 from pyromq.broker.broker import Broker
 from pyromq.clock import SystemClock
+from pyromq.filesystem import Files
 from pyromq.remoting.lifetime import Lifetime
-from pyromq.store.filesystem import Files
 
 READY = "ready"
 

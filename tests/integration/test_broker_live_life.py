@@ -32,6 +32,7 @@ from pyromq.broker.broker import Broker
 from pyromq.broker.settings import vip_port
 from pyromq.clock import ManualClock
 from pyromq.errors import ConnectFailed, Refused, TransportError
+from pyromq.filesystem import FileLock, Files
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.protocol.bodies.routes import QueueData
 from pyromq.protocol.catalogue import Request, encode_request
@@ -44,7 +45,6 @@ from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker, GetTopicConfig
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.server import listening_socket
-from pyromq.store.filesystem import FileLock, Files
 
 NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""

@@ -15,13 +15,13 @@ from tests.support.wire_client import WireClient
 from pyromq.broker.broker import Broker
 from pyromq.clock import ManualClock
 from pyromq.errors import Refused, StoreError
+from pyromq.filesystem import Space
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.standalone import Standalone, StandaloneSettings
-from pyromq.store.filesystem import Space
 
 FULL = Space(1000, 5, False)
 ROOMY = Space(1000, 900, False)

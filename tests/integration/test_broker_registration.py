@@ -17,6 +17,7 @@ from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
+from pyromq.filesystem import Files
 from pyromq.protocol.bodies import registration
 from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.bodies.topics import TopicConfig
@@ -36,7 +37,6 @@ from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
-from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
 from pyromq.testing.held_ports import held_port
 

@@ -22,6 +22,7 @@ from pyromq.broker.replication.epoch_replica_link import EpochReplicaLink
 from pyromq.broker.replication.file_sending import FileSending
 from pyromq.controller.file_store import FileStore
 from pyromq.errors import Refused, TransportError
+from pyromq.filesystem import Files
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import GetReplicaInfo
@@ -29,7 +30,6 @@ from pyromq.protocol.requests.replication import GetEpochs
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
-from pyromq.store.filesystem import Files
 from pyromq.store.log.epochs import Epoch
 from pyromq.testing.held_ports import held_port
 

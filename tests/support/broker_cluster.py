@@ -13,6 +13,7 @@ from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
 from pyromq.clock import Clock
 from pyromq.cluster.signing import signer
 from pyromq.errors import Refused
+from pyromq.filesystem import Files
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -50,7 +51,6 @@ from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.tls import TlsOptions
 from pyromq.security.signature import Credentials
-from pyromq.store.filesystem import Files
 from pyromq.store.settings import StoreSettings
 from pyromq.testing.held_ports import held_port
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from pyromq.store.filesystem import Files, MappedFile, Space
+from pyromq.filesystem import Files, MappedFile, Space
 
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096

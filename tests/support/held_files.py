@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from pyromq.store.filesystem import Files
+from pyromq.filesystem import Files
 
 MAX_HELD_S = 60.0
 

@@ -15,6 +15,7 @@ from pyromq.broker.services.transactions import Transactions
 from pyromq.broker.tables.clients import Client
 from pyromq.clock import ManualClock
 from pyromq.errors import Refused
+from pyromq.filesystem import Files
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
@@ -26,7 +27,6 @@ from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessage
 from pyromq.protocol.requests.transactions import EndTransaction, ResumeTransactionCheck
 from pyromq.remoting.slices import Slices
-from pyromq.store.filesystem import Files
 
 TOPIC = "Orders"
 PRODUCERS = "tills"

@@ -16,13 +16,13 @@ from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock, SystemClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import StateError
+from pyromq.filesystem import Files
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.handshake import Http2Front
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
-from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore
 from pyromq.store.statistics import StoreStatistics
 

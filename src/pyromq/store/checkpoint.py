@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from pyromq.store.filesystem import Files
+from pyromq.filesystem import Files
 
 FILE_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">8qQ")

@@ -7,11 +7,11 @@ behind the cut. When it is done, the bytes are gone from the disk: they cannot r
 
 from functools import partial
 
+from pyromq.disk_steps import Steps, Wait
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.store.copying import Copying
 from pyromq.store.deletions import Deletions
-from pyromq.store.disk_steps import Steps, Wait
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.flushing import Flusher
 from pyromq.store.index.key_index import Index

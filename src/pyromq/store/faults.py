@@ -6,7 +6,7 @@ The next check of the disk clears a full disk. All other faults last until the s
 from enum import IntFlag
 from typing import TYPE_CHECKING, Final
 
-from pyromq.store.filesystem import Space
+from pyromq.filesystem import Space
 from pyromq.store.flushing import TEMPORARY_ERRORS
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
+from pyromq.filesystem import Files
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, write_checkpoint
-from pyromq.store.filesystem import Files
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.results import AppendStatus
 

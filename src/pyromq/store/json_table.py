@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from pyromq.errors import PyroError, StoreError
+from pyromq.filesystem import Files
 from pyromq.protocol import json_body
 from pyromq.store.filenames import BACKUP_SUFFIX, BROKEN_SUFFIX, UNFINISHED_SUFFIX
-from pyromq.store.filesystem import Files
 
 T = TypeVar("T")
 

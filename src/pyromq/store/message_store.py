@@ -13,7 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from pyromq.clock import Clock, SystemClock
+from pyromq.disk_steps import DiskSteps, Steps
 from pyromq.errors import RemoteProtocolError, StateError, StoreError
+from pyromq.filesystem import FileLock, Files, Reader
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.protocol.record import RecordOutline, SysFlag, scan_record
 from pyromq.store.appending import Appending, compiled_appender
@@ -21,11 +23,9 @@ from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.copying import Copying
 from pyromq.store.cutting import Cutting
 from pyromq.store.deletions import Deletion, Deletions
-from pyromq.store.disk_steps import DiskSteps, Steps
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.faults import Fault, StoreFaults
 from pyromq.store.filenames import StorePaths, can_be_directory
-from pyromq.store.filesystem import FileLock, Files, Reader
 from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index.key_index import Index
 from pyromq.store.json_table import JsonTable

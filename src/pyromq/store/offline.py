@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyromq.errors import PyroError, RemoteProtocolError, StoreError
+from pyromq.filesystem import Files, MappedFile
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.java_hash import java_string_hash
@@ -19,7 +20,6 @@ from pyromq.protocol.record import RecordOutline, StoredMessage, SysFlag, decode
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.filenames import StorePaths, is_index_name, offset_name, parse_offset_name
-from pyromq.store.filesystem import Files, MappedFile
 from pyromq.store.index.index_file import read_header
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import is_filler

@@ -38,13 +38,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.filesystem import Files
 from pyromq.protocol.names import LMQ_PREFIX
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, is_time, write_checkpoint
 from pyromq.store.deletions import Deletions
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.filenames import StorePaths
-from pyromq.store.filesystem import Files
 from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import Damage, DamagedBytes, is_filler

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import inf
 
 from pyromq.clock import Clock
+from pyromq.filesystem import Files, Space
 from pyromq.store.deletions import Deletions
 from pyromq.store.filenames import StorePaths
-from pyromq.store.filesystem import Files, Space
 from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.epoch_file import EpochFile

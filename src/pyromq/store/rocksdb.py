@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.store.filenames import StorePaths
-from pyromq.store.filesystem import Files
 
 _TABLES: Final = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
 _POPS: Final = "kvStore"

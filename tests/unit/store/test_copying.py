@@ -14,8 +14,8 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, interpre
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files, Writer
 from pyromq.store.deletions import Deletion
-from pyromq.store.filesystem import Files, Writer
 from pyromq.store.log import commit_log
 from pyromq.store.message_store import MessageStore
 

@@ -16,8 +16,8 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, interpre
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.protocol.names import TIMER_TOPIC
-from pyromq.store.filesystem import Files
 from pyromq.store.log.epochs import Epoch
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore

@@ -13,8 +13,8 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, interpre
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.protocol.record import decode_record
-from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
 

@@ -10,9 +10,9 @@ from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
 
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.store.deletions import HEADER, Deletion, Deletions, decode, decode_line, encode, encode_line
 from pyromq.store.filenames import can_be_directory
-from pyromq.store.filesystem import Files
 
 ROOT = Path(__file__).parents[3]
 TOPICS = st.text(st.characters(codec="utf-8"), max_size=20).filter(can_be_directory)

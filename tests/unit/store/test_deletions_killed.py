@@ -9,7 +9,7 @@ from tests.support.dying_files import DyingFiles, Killed
 from tests.support.small_stores import append, bodies_of, dispatch_all, small_settings
 
 from pyromq.clock import ManualClock
-from pyromq.store.filesystem import Files
+from pyromq.filesystem import Files
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
 

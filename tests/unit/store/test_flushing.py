@@ -15,9 +15,9 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, interpre
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files, Space
 from pyromq.store import dispatch, upkeep
 from pyromq.store.faults import Fault
-from pyromq.store.filesystem import Files, Space
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendStatus
 

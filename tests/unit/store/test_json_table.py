@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pyromq.errors import StoreError
-from pyromq.store.filesystem import Files
+from pyromq.filesystem import Files
 from pyromq.store.json_table import JsonTable
 
 NOTHING = [b"", b" \n\t", bytes(4096), b"\0\0 \0"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyromq.store.filesystem import Files
+from pyromq.filesystem import Files
 
 LARGE_BYTES = 1024 * 1024
 

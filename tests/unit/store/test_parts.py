@@ -15,11 +15,11 @@ from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, s
 
 from pyromq.clock import ManualClock
 from pyromq.errors import ConfigError, StoreError
+from pyromq.filesystem import Files, Space
 from pyromq.protocol.properties import get_property_bytes
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pyromq.store.faults import Fault
 from pyromq.store.filenames import index_name, is_index_name, offset_name, parse_offset_name
-from pyromq.store.filesystem import Files, Space
 from pyromq.store.index.key_hash import index_key_hash, index_key_hashes
 from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore

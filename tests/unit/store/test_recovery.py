@@ -24,9 +24,9 @@ from tests.support.small_stores import (
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.store import recovery
-from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
 from pyromq.store.queues.consume_queue import ConsumeQueue

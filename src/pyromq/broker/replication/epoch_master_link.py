@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pyromq.broker.replication.agreement import Disagreement
 from pyromq.broker.replication.master_link import MasterLink
 from pyromq.clock import Clock
+from pyromq.disk_steps import DiskSteps, Wait
 from pyromq.errors import PyroError, RemoteProtocolError, StoreError
 from pyromq.protocol.epoch_replication import (
     Frame,
@@ -20,7 +21,6 @@ from pyromq.protocol.epoch_replication import (
     ReplicaGreeting,
     encode_report,
 )
-from pyromq.store.disk_steps import DiskSteps, Wait
 from pyromq.store.log.epochs import Epoch, Epochs, agreed_end
 from pyromq.store.message_store import MessageStore
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from pyromq.store.filesystem import Reader
+from pyromq.filesystem import Reader
 
 _PATIENCE_MS: Final = 10
 _WAITS: Final = 8

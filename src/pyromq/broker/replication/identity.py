@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyromq.errors import ConfigError, StoreError
+from pyromq.filesystem import Files
 from pyromq.store.filenames import UNFINISHED_SUFFIX
-from pyromq.store.filesystem import Files
 
 _SEPARATOR = "#"
 

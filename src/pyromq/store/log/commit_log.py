@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pyromq.disk_steps import DiskSteps, Steps
 from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.filesystem import Files, Reader, Writer
 from pyromq.protocol.record import (
     BLANK_SIZE,
     MAGIC_V1,
@@ -24,9 +26,7 @@ from pyromq.protocol.record import (
     peek_store_timestamp,
     scan_record,
 )
-from pyromq.store.disk_steps import DiskSteps, Steps
 from pyromq.store.filenames import can_be_directory, offset_name
-from pyromq.store.filesystem import Files, Reader, Writer
 from pyromq.store.log.log_end import LogEnd
 from pyromq.store.log.segment import MissingSegment, Segment
 from pyromq.store.log.segments import Segments

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pyromq.filesystem import Files
 from pyromq.protocol.record import (
     BLANK_SIZE,
     MIN_RECORD_SIZE,
@@ -22,7 +23,6 @@ from pyromq.protocol.record import (
     pack_blank_into,
     peek_store_timestamp,
 )
-from pyromq.store.filesystem import Files
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.record_checks import MIN_GAP_BYTES, count_record_starts
 from pyromq.store.log.segment import Segment

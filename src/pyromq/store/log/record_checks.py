@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pyromq.errors import RemoteProtocolError
+from pyromq.filesystem import Files
 from pyromq.protocol.record import (
     MIN_RECORD_SIZE,
     RecordOutline,
@@ -16,7 +17,6 @@ from pyromq.protocol.record import (
     peek_size,
     verify_body_crc,
 )
-from pyromq.store.filesystem import Files
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.segment import MissingSegment, Segment
 

@@ -3,9 +3,9 @@
 import mmap
 from pathlib import Path
 
+from pyromq.filesystem import Files, MappedFile
 from pyromq.protocol.record import pack_blank_into
 from pyromq.store.filenames import offset_name
-from pyromq.store.filesystem import Files, MappedFile
 
 
 class Segment:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.protocol.record import BLANK_SIZE, pack_blank_into
 from pyromq.store.filenames import offset_name, parse_offset_name
-from pyromq.store.filesystem import Files
 from pyromq.store.log.segment import MissingSegment, Segment
 
 _MAX_MISSING: Final = 1024

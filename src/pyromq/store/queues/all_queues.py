@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files, Reader
 from pyromq.protocol.record import MIN_RECORD_SIZE
 from pyromq.store.filenames import StorePaths, is_text, parse_offset_name, parse_queue_name
-from pyromq.store.filesystem import Files, Reader
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from pyromq.store.queues.queue_files import QueueFiles
 from pyromq.store.rocksdb import is_rocksdb

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pyromq.errors import RemoteProtocolError
+from pyromq.filesystem import Files
 from pyromq.protocol.record import SysFlag
-from pyromq.store.filesystem import Files
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.record_checks import next_sound_record
 from pyromq.store.queues.all_queues import Queues

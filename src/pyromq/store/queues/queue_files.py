@@ -7,7 +7,7 @@ one, so that a full disk is an error here and not a crash in the middle of a wri
 import resource
 from collections import OrderedDict
 
-from pyromq.store.filesystem import Files, MappedFile
+from pyromq.filesystem import Files, MappedFile
 from pyromq.store.queues.consume_queue import UNIT_BYTES, ConsumeQueue
 
 _MIN_RESERVE_BYTES = 16 * 1024

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.store.filenames import StorePaths
-from pyromq.store.filesystem import Files
 from pyromq.store.flushing import TEMPORARY_ERRORS
 from pyromq.store.timers.slot_counts import SlotCounts
 from pyromq.store.timers.timer_checkpoint import (

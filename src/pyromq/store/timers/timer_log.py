@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.store.filenames import offset_name, parse_offset_name
-from pyromq.store.filesystem import Files
 from pyromq.store.log.segment import Segment
 
 NOWHERE: Final = -1

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyromq.errors import StoreError
-from pyromq.store.filesystem import Files, MappedFile
+from pyromq.filesystem import Files, MappedFile
 
 SLOTS: Final = 2 * 7 * 86_400
 """java: two weeks of seconds, whatever the precision."""

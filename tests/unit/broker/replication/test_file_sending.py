@@ -12,7 +12,7 @@ from tests.support.chance import examples
 
 from pyromq.broker.replication import file_sending
 from pyromq.broker.replication.file_sending import FileSending
-from pyromq.store.filesystem import Files
+from pyromq.filesystem import Files
 
 CONTENT = bytes(range(251)) * 40_000
 """Ten megabytes: more than a socket takes at once."""

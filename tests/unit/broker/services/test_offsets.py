@@ -25,6 +25,7 @@ from pyromq.broker.tables.clients import Client
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.clock import ManualClock
 from pyromq.errors import CallTimeout, Refused
+from pyromq.filesystem import Files
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from pyromq.protocol.bodies.offsets import (
@@ -52,7 +53,6 @@ from pyromq.protocol.requests.offsets import (
 )
 from pyromq.protocol.requests.pushes import GetConsumerStatusFromClient, ResetConsumerOffset
 from pyromq.remoting.slices import Slices
-from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
 
 MAX = 2**63 - 1

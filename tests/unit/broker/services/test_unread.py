@@ -13,8 +13,8 @@ from tests.support.small_stores import TOPIC, append, dispatch_all, small_settin
 from pyromq.broker.services.unread import Unread
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.clock import ManualClock
+from pyromq.filesystem import Space
 from pyromq.remoting.slices import Slices
-from pyromq.store.filesystem import Space
 from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore
 

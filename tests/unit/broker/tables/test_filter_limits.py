@@ -7,10 +7,10 @@ import pytest
 from pyromq.broker.tables import filters as filters_module
 from pyromq.broker.tables.filters import SQL92, FilterTable
 from pyromq.clock import ManualClock
+from pyromq.filesystem import Files
 from pyromq.filtering import sql_parser
 from pyromq.filtering.sql_parser import SqlFilter
 from pyromq.protocol.bodies.heartbeat import SubscriptionData
-from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
 
 ROOM = 3 * (1024 + 48 * len("a = 1"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.small_stores import append, dispatch_all, read_queue, small_settings
 
 from pyromq.clock import ManualClock, SystemClock
-from pyromq.store.filesystem import Files
+from pyromq.filesystem import Files
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.log_time import CONFIRMED_AFTER_S, LogTime
 from pyromq.store.message_store import MessageStore

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.support.places import GOLDEN
 
+from pyromq.filesystem import Files
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.config_tables import TimerMetricsTable
 from pyromq.store.filenames import StorePaths
-from pyromq.store.filesystem import Files
 from pyromq.store.timers.timer_checkpoint import UNKNOWN, read_timer_checkpoint
 from pyromq.store.timers.timer_files import TimerFiles
 from pyromq.store.timers.timer_log import RECALL, TimerLog, TimerUnit

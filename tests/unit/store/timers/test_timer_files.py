@@ -12,8 +12,8 @@ from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
 
 from pyromq.errors import StoreError
+from pyromq.filesystem import Files
 from pyromq.store.filenames import StorePaths
-from pyromq.store.filesystem import Files
 from pyromq.store.timers.slot_counts import SlotCounts
 from pyromq.store.timers.timer_checkpoint import (
     UNKNOWN,

@@ -1,4 +1,4 @@
-"""The store's interface to the file system: all reads and writes go through `Files`.
+"""The servers' interface to the file system: all reads and writes of what they keep go through `Files`.
 
 A written file is safe only after `sync`, a new or removed name only after `sync_directory`. Tests replace
 `Files` with a file system that loses everything that was not synced.
@@ -158,19 +158,17 @@ class Writer:
 class FileLock:
     """An exclusive lock on a file, held until `release`."""
 
-    __slots__ = ("_descriptor", "_identity")
+    __slots__ = ("_descriptor", "_held", "_identity")
 
-    held: ClassVar[set[tuple[int, int]]] = set()
-    """Device and number of every file that this process has locked: the system would give it the same lock
-    again, and take both away with the first file that is closed."""
-
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, held: set[tuple[int, int]]) -> None:
+        """`held`: the locks of this process, to which this one is added."""
         self._descriptor = descriptor
+        self._held = held
         self._identity = _identity(os.fstat(descriptor))
-        self.held.add(self._identity)
+        held.add(self._identity)
 
     def release(self) -> None:
-        self.held.discard(self._identity)
+        self._held.discard(self._identity)
         os.close(self._descriptor)
 
 
@@ -190,6 +188,10 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 class Files:
     """The real file system."""
+
+    _locked: ClassVar[set[tuple[int, int]]] = set()
+    """Device and number of every file that this process has locked: the system would give it the same lock
+    again, and take both away with the first file that is closed."""
 
     def __init__(self) -> None:
         self._unsynced_directories: set[Path] = set()
@@ -389,7 +391,7 @@ class Files:
     def lock(self, path: Path) -> FileLock:
         """Raises StoreError if it is held, by another process or by this one."""
         with contextlib.suppress(FileNotFoundError):
-            if _identity(path.stat()) in FileLock.held:
+            if _identity(path.stat()) in self._locked:
                 raise StoreError(f"{path.parent} is in use by this process")
         descriptor = os.open(path, _CREATE | os.O_CLOEXEC, 0o644)
         try:
@@ -401,7 +403,7 @@ class Files:
             if isinstance(error, BlockingIOError | PermissionError):
                 raise StoreError(f"{path.parent} is in use by another process") from error
             raise
-        return FileLock(descriptor)
+        return FileLock(descriptor, self._locked)
 
 
 def _allocate(descriptor: int, start: int, length: int) -> None:
