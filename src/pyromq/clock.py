@@ -22,6 +22,12 @@ def elapsed_ms(clock: Clock) -> int:
     return int(clock.monotonic() * 1000)
 
 
+def clock_of(loop: object) -> Clock:
+    """The clock of an event loop that has one, as simulated loops do; else the machine's."""
+    own: Clock | None = getattr(loop, "clock", None)
+    return own if own is not None else SystemClock()
+
+
 class SystemClock:
     """The machine's own clocks."""
 

@@ -11,6 +11,7 @@ import mmap
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ _BLOCK_BYTES = 65536
 _FILL_BYTES = 4 * 1024 * 1024
 _LARGE_BYTES = 1024 * 1024
 _CREATE = os.O_RDWR | os.O_CREAT
+_PAUSE_S = 0.0002
 
 
 @contextlib.contextmanager
@@ -194,7 +196,7 @@ class Files:
     again, and take both away with the first file that is closed."""
 
     def __init__(self) -> None:
-        self._unsynced_directories: set[Path] = set()
+        self._unsynced_directories: dict[Path, None] = {}
         self._syncing_directories = threading.Lock()
         self._releaser: ThreadPoolExecutor | None = None
 
@@ -210,7 +212,7 @@ class Files:
             except OSError:
                 path.unlink()
                 raise
-        self._unsynced_directories.add(path.parent)
+        self._unsynced_directories[path.parent] = None
 
     def allocate(self, path: Path, start: int, length: int) -> None:
         with _opened(path, os.O_RDWR) as descriptor:
@@ -263,7 +265,7 @@ class Files:
         with _opened(path, _CREATE | os.O_TRUNC) as descriptor:
             _write_fully(descriptor, content, 0)
             os.fsync(descriptor)
-        self._unsynced_directories.add(path.parent)
+        self._unsynced_directories[path.parent] = None
 
     def overwrite(self, path: Path, position: int, content: bytes) -> None:
         """Replace a few bytes in place and sync them."""
@@ -323,11 +325,11 @@ class Files:
         for each in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 each.mkdir()
-            self._unsynced_directories.add(each.parent)
+            self._unsynced_directories[each.parent] = None
 
     def rename(self, source: Path, target: Path) -> None:
         source.replace(target)
-        self._unsynced_directories.add(target.parent)
+        self._unsynced_directories[target.parent] = None
 
     def remove(self, path: Path) -> None:
         """Remove a file. A thread frees the blocks of a large file, which may take half a second."""
@@ -337,7 +339,7 @@ class Files:
         finally:
             if descriptor is not None:
                 self._releasing().submit(self._release, descriptor)
-        self._unsynced_directories.add(path.parent)
+        self._unsynced_directories[path.parent] = None
 
     def _releasing(self) -> ThreadPoolExecutor:
         if self._releaser is None:
@@ -351,19 +353,20 @@ class Files:
     def remove_tree(self, path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
-        gone = {each for each in tuple(self._unsynced_directories) if each == path or path in each.parents}
-        self._unsynced_directories.difference_update(gone)
-        self._unsynced_directories.add(path.parent)
+        for each in tuple(self._unsynced_directories):
+            if each == path or path in each.parents:
+                self._unsynced_directories.pop(each, None)
+        self._unsynced_directories[path.parent] = None
 
     def sync_directory(self, directory: Path) -> None:
         """Make the names in this directory safe, if any changed; wait if another thread is doing it."""
         with self._syncing_directories:
             if directory in self._unsynced_directories:
-                self._unsynced_directories.discard(directory)
+                self._unsynced_directories.pop(directory, None)
                 try:
                     self._sync_directory_now(directory)
                 except OSError:
-                    self._unsynced_directories.add(directory)
+                    self._unsynced_directories[directory] = None
                     raise
 
     def sync_all_directories(self) -> None:
@@ -376,6 +379,12 @@ class Files:
             _opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor,
         ):
             os.fsync(descriptor)
+
+    # Threads
+
+    def give_way(self) -> None:
+        """A thread that computes lets the event loop have the interpreter for a moment."""
+        time.sleep(_PAUSE_S)
 
     # The partition
 

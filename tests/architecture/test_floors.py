@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pyromq"
 
 FLOORS = [
-    {"errors", "clock", "compiled", "disk_steps", "version"},
+    {"errors", "chance", "clock", "compiled", "disk_steps", "version"},
     {"filesystem"},
     {"config", "metrics"},
     {"protocol"},

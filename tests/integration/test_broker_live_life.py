@@ -44,7 +44,7 @@ from pyromq.protocol.requests.routes import GetClusterInfo, GetRoute
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker, GetTopicConfig
 from pyromq.remoting.addresses import format_address
-from pyromq.remoting.server import listening_socket
+from pyromq.remoting.ports import Ports
 
 NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""
@@ -181,7 +181,7 @@ async def test_a_port_that_is_taken_stops_the_start_and_leaves_nothing_behind(
 ) -> None:
     async with running_broker(tmp_path / "first") as broker:
         port = broker.address[1]
-    with listening_socket("127.0.0.1", port - distance) as taken:
+    with Ports().listen("127.0.0.1", port - distance) as taken:
         taken.listen()
         with pytest.raises(OSError, match=str(port - distance)):
             await Broker(configuration(tmp_path / "store", listen_port=port)).start()
@@ -191,10 +191,10 @@ async def test_a_port_that_is_taken_stops_the_start_and_leaves_nothing_behind(
 
 
 def test_a_port_that_was_chosen_is_nobody_elses_before_anyone_is_let_in() -> None:
-    with listening_socket("127.0.0.1", 0) as chosen:
+    with Ports().listen("127.0.0.1", 0) as chosen:
         port = chosen.getsockname()[1]
         with pytest.raises(OSError, match=str(port)):
-            listening_socket("127.0.0.1", port).close()
+            Ports().listen("127.0.0.1", port).close()
 
 
 class SlowToOpen(Files):

@@ -12,7 +12,7 @@ from tests.conftest import ErrorLogs
 
 from pyromq.remoting import acceptor as acceptor_module
 from pyromq.remoting.acceptor import Acceptor
-from pyromq.remoting.server import listening_socket
+from pyromq.remoting.ports import Ports
 
 
 class Accepted:
@@ -52,7 +52,7 @@ class Short(socket.socket):
 
 async def test_all_waiting_connections_are_accepted_in_one_turn() -> None:
     accepted = Accepted()
-    listening = listening_socket("127.0.0.1", 0)
+    listening = Ports().listen("127.0.0.1", 0)
     acceptor = Acceptor(listening, 100, accepted.protocol)
     with ExitStack() as clients:
         for _ in range(50):
@@ -69,7 +69,7 @@ async def test_a_shortage_of_descriptors_passes(
 ) -> None:
     monkeypatch.setattr(acceptor_module, "_PAUSE_S", 0.01)
     accepted = Accepted()
-    taken = listening_socket("127.0.0.1", 0)
+    taken = Ports().listen("127.0.0.1", 0)
     short = Short(taken.family, taken.type, taken.proto, taken.detach())
     acceptor = Acceptor(short, 10, accepted.protocol)
     with socket.create_connection(short.getsockname()):
@@ -83,7 +83,7 @@ async def test_connections_do_not_get_the_last_descriptors(
 ) -> None:
     monkeypatch.setattr(acceptor_module, "_PAUSE_S", 0.01)
     accepted = Accepted()
-    listening = listening_socket("127.0.0.1", 0)
+    listening = Ports().listen("127.0.0.1", 0)
     with monkeypatch.context() as patch:
         # No more than those that every process has from the start.
         patch.setattr(resource, "getrlimit", lambda _: (4, 4))
@@ -112,7 +112,7 @@ def test_some_descriptors_are_kept_for_files(
 
 async def test_closing_in_the_middle_of_a_shortage_ends_the_pause(error_logs: ErrorLogs) -> None:
     accepted = Accepted()
-    taken = listening_socket("127.0.0.1", 0)
+    taken = Ports().listen("127.0.0.1", 0)
     short = Short(taken.family, taken.type, taken.proto, taken.detach())
     acceptor = Acceptor(short, 10, accepted.protocol)
     with socket.create_connection(short.getsockname()):

@@ -15,8 +15,9 @@ from pyromq.protocol.catalogue import CLIENT, encode_request
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.framing import encode_frame
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Caller, Routes, handles
-from pyromq.remoting.server import Server, ServerLimits, listening_socket
+from pyromq.remoting.server import Server, ServerLimits
 
 
 async def test_requests_are_answered_over_a_socket() -> None:
@@ -90,9 +91,7 @@ async def test_many_calls_share_a_connection() -> None:
 
 async def test_sockets_have_the_options_that_latency_needs() -> None:
     server = Server(EchoService().routes())
-    await server.listen(
-        listening_socket("127.0.0.1", 0, receive_buffer_bytes=65_536, send_buffer_bytes=65_536)
-    )
+    await server.listen(Ports().listen("127.0.0.1", 0, receive_buffer_bytes=65_536, send_buffer_bytes=65_536))
     async with await WireClient.connect(server.address) as client:
         await client.call(encode_request(Echo(), 1))
         (connection,) = server.connections

@@ -151,7 +151,7 @@ class FaultyFiles(Files):
         if is_new:
             self._live[path] = _File()
             self._disk.change("link", path, self._live[path])
-            self._unsynced_directories.add(path.parent)
+            self._unsynced_directories[path.parent] = None
         self._live[path].content = content
 
     def overwrite(self, path: Path, position: int, content: bytes) -> None:

@@ -1,16 +1,15 @@
 """Finds messages by id, key or offset, reads queues, and sends, without a consumer or producer."""
 
-import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from itertools import chain
-from zlib import crc32
 
 import msgspec
 
 from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
+from pyromq.chance import getrandbits, process_id
 from pyromq.cluster import routes
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import PyroError, RemoteProtocolError
@@ -343,12 +342,12 @@ async def _send_to(
 @cache
 def _unique_keys() -> UniqueKeys:
     ip = socket.inet_aton("127.0.0.1")
-    return UniqueKeys(ip, os.getpid(), crc32(os.urandom(8)))
+    return UniqueKeys(ip, process_id(), getrandbits(32))
 
 
 def _counter() -> int:
     """A number that differs from run to run, so that runs use different queues."""
-    return int.from_bytes(os.urandom(4))
+    return getrandbits(32)
 
 
 class Trial(msgspec.Struct, frozen=True, rename="camel"):

@@ -21,8 +21,9 @@ from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.handshake import Http2Front
 from pyromq.remoting.lifetime import Lifetime, end
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
-from pyromq.remoting.server import Server, ServerStatistics, listening_socket
+from pyromq.remoting.server import Server, ServerStatistics
 from pyromq.store.message_store import MessageStore
 from pyromq.store.statistics import StoreStatistics
 
@@ -52,10 +53,12 @@ class Broker(Lifetime):
         *,
         clock: Clock | None = None,
         files: Files | None = None,
+        ports: Ports | None = None,
         admission: Admission | None = None,
         http2: Http2Front | None = None,
     ) -> None:
-        """`files`: the file system for the store. `http2` serves HTTP/2 on the broker's ports.
+        """`files`: the file system for the store. `ports`: the network it listens on. `http2` serves HTTP/2
+        on the broker's ports.
 
         `admission` decides instead of the settings of access control.
         """
@@ -63,6 +66,7 @@ class Broker(Lifetime):
         self._configuration = configuration
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._files = files
+        self._ports = ports if ports is not None else Ports()
         self._admission = admission
         self._http2 = http2
         self._live = LiveSettings(configuration.broker)
@@ -168,19 +172,26 @@ class Broker(Lifetime):
     async def _open(self) -> Parts:
         store = await self._open_store()
         log_recovery(store.recovery)
-        ports: list[socket.socket] = []
+        taken: list[socket.socket] = []
         try:
-            ports += _take_ports(self.settings)
-            main, fast, ha = ports
+            taken += _take_ports(self._ports, self.settings)
+            main, fast, ha = taken
             parts = Parts(
-                self._live, store, self._clock, _port_of(main), _port_of(ha), self._admission, self._http2
+                self._live,
+                store,
+                self._clock,
+                self._ports,
+                _port_of(main),
+                _port_of(ha),
+                self._admission,
+                self._http2,
             )
-            for server, taken in zip(parts.servers, (main, fast), strict=True):
-                await server.listen(taken, self.settings.socket_backlog)
+            for server, port in zip(parts.servers, (main, fast), strict=True):
+                await server.listen(port, self.settings.socket_backlog)
             await parts.replication.master.listen(ha)
         except BaseException:
-            for taken in ports:
-                taken.close()
+            for port in taken:
+                port.close()
             store.close()
             raise
         return parts
@@ -243,13 +254,13 @@ class Broker(Lifetime):
         self._stopped.set()
 
 
-def _take_ports(settings: BrokerSettings) -> list[socket.socket]:
+def _take_ports(ports: Ports, settings: BrokerSettings) -> list[socket.socket]:
     """The main port, the fast port two below it and the HA port; free ones if the system chooses."""
     for attempt in range(_PORT_TRIES):
-        taken = [_take(settings, settings.listen_port)]
+        taken = [_take(ports, settings, settings.listen_port)]
         try:
-            taken.append(_take(settings, vip_port(_port_of(taken[0]))))
-            taken.append(_take_ha_port(settings, _port_of(taken[0]) + 1))
+            taken.append(_take(ports, settings, vip_port(_port_of(taken[0]))))
+            taken.append(_take_ha_port(ports, settings, _port_of(taken[0]) + 1))
             return taken
         except OSError:
             for each in taken:
@@ -259,14 +270,14 @@ def _take_ports(settings: BrokerSettings) -> list[socket.socket]:
     raise StateError("no attempt was made")
 
 
-def _take_ha_port(settings: BrokerSettings, usual: int) -> socket.socket:
+def _take_ha_port(ports: Ports, settings: BrokerSettings, usual: int) -> socket.socket:
     """The usual port may be taken by anyone; replicas learn another one from the name server."""
     if settings.ha_listen_port:
-        return _take(settings, settings.ha_listen_port)
+        return _take(ports, settings, settings.ha_listen_port)
     try:
-        return _take(settings, usual)
+        return _take(ports, settings, usual)
     except OSError as problem:
-        chosen = _take(settings, 0)
+        chosen = _take(ports, settings, 0)
         _log.info("replicas connect to port %d, set haListenPort to choose it: %s", _port_of(chosen), problem)
         return chosen
 
@@ -276,8 +287,8 @@ def _port_of(taken: socket.socket) -> int:
     return port
 
 
-def _take(settings: BrokerSettings, port: int) -> socket.socket:
-    return listening_socket(
+def _take(ports: Ports, settings: BrokerSettings, port: int) -> socket.socket:
+    return ports.listen(
         settings.bind_address,
         port,
         send_buffer_bytes=settings.socket_send_buffer_bytes,

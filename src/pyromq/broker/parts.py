@@ -6,7 +6,6 @@ its background work (`run`), and what it saves at the end (`save_now`).
 
 import asyncio
 import logging
-import socket
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -81,6 +80,7 @@ from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection_group import FastPath as AnyFastPath
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.handshake import Http2Front
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
@@ -116,6 +116,7 @@ class Parts:
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
         clock: Clock,
+        ports: Ports,
         port: int,
         ha_port: int,
         admission: Admission | None = None,
@@ -135,7 +136,7 @@ class Parts:
             for remark in set_back_offsets(store, self.tables.topics, self.tables.offsets):
                 _log.warning("offsets of the store: %s", remark)
         self.advertised = format_address(settings.broker_ip1, port)
-        store_host = Host.of(_looked_up(settings.broker_ip1), port)
+        store_host = Host.of(_looked_up(ports, settings.broker_ip1), port)
 
         # The two paths of a message
         self.durability = Durability(store, clock, replica_timeout_ms=settings.replica_timeout_ms)
@@ -408,12 +409,12 @@ class Parts:
         self.store.close()
 
 
-def _looked_up(host: str) -> str:
+def _looked_up(ports: Ports, host: str) -> str:
     """The IP address of `host`: messages contain an address even if clients use a name."""
     if ":" in host:  # an IPv6 address
         return host
     try:
-        return socket.gethostbyname(host)
+        return ports.address_of(host)
     except OSError as problem:
         raise ConfigError(
             "brokerIP1", host, f"an IP address or a host name that resolves ({problem.strerror})"

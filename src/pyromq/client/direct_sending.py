@@ -6,13 +6,12 @@ traces, signs or retries unsafe stores. A send that fails here continues there, 
 there.
 """
 
-import os
-import random
 import threading
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from pyromq.chance import getrandbits, process_id
 from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer import ProducerParts
 from pyromq.client.quick_sends import QuickSends
@@ -71,7 +70,7 @@ class DirectSending:
         self._parts = parts
         self._continue = continue_sending
         self._clock = session.clock
-        self._keys = UniqueKeys(session.packed_ip, os.getpid(), random.getrandbits(32))
+        self._keys = UniqueKeys(session.packed_ip, process_id(), getrandbits(32))
         self._options = LinkOptions(
             timeout_ms=round(settings.connect_timeout_s * 1000),
             tls=TlsClient(settings.tls, session.clock) if settings.tls is not None else None,

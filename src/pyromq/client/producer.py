@@ -1,13 +1,13 @@
 """The asyncio producer. The blocking producer runs this one on a background thread."""
 
 import asyncio
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
+from pyromq.chance import uuid
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
 from pyromq.client.gathering import gathering
 from pyromq.client.in_flight_limit import InFlightLimit
@@ -347,7 +347,7 @@ class Producer:
         """Send a message and wait for a consumer's reply; raises NoReply if none comes in time."""
         parts = self._started()
         session = parts.session
-        correlation_id = str(uuid.uuid4())
+        correlation_id = str(uuid())
         system = request_properties(correlation_id, session.client_id, timeout_s)
         prepared = parts.prepare(message, system | (_sharding(sharding_key) or {}))
         replied = session.replies.expect(correlation_id)

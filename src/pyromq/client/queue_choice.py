@@ -1,9 +1,9 @@
 """Which queue a message goes to: the next one, that of its sharding key, or one the application chose."""
 
-import random
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from pyromq.chance import randrange
 from pyromq.client.fault_avoidance import BrokerFaults
 from pyromq.client.values import Message
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -25,9 +25,7 @@ class RoundRobin:
     Without `faults` it avoids only the broker that has just failed.
     """
 
-    def __init__(
-        self, faults: BrokerFaults | None, random_below: Callable[[int], int] = random.randrange
-    ) -> None:
+    def __init__(self, faults: BrokerFaults | None, random_below: Callable[[int], int] = randrange) -> None:
         self._faults = faults
         self._random_below = random_below
         self.turns: dict[str, int] = {}

@@ -7,22 +7,20 @@ producer or consumer they are for. The last producer or consumer that leaves clo
 import asyncio
 import contextlib
 import logging
-import os
-import random
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
+from pyromq.chance import getrandbits, process_id
 from pyromq.client.callbacks import Callbacks
 from pyromq.client.members import ConsumerMember, ProducerMember
 from pyromq.client.namespaces import unwrap, wrap
 from pyromq.client.requesting import PendingReplies
 from pyromq.client.settings import ClientSettings
 from pyromq.client.troubles import Troubles
-from pyromq.clock import Clock, SystemClock
+from pyromq.clock import Clock, clock_of
 from pyromq.cluster.aio import ask
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import NameServers, name_server_addresses
@@ -78,14 +76,14 @@ class Session:
     ) -> None:
         self.settings = settings
         self.in_process = in_process
-        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.clock: Clock = clock if clock is not None else clock_of(asyncio.get_running_loop())
         self.is_stable = stable_id
         # java: unique among the clients of a machine
-        own_instance = None if stable_id else f"{os.getpid()}#{time.monotonic_ns()}"
+        own_instance = None if stable_id else f"{process_id()}#{getrandbits(63)}"
         self.client_id = settings.client_id(own_instance)
         self.replies = PendingReplies()
         self.packed_ip = _packed_ip(settings)
-        self.unique_keys = UniqueKeys(self.packed_ip, os.getpid(), random.getrandbits(32))
+        self.unique_keys = UniqueKeys(self.packed_ip, process_id(), getrandbits(32))
         self._loop = asyncio.get_running_loop()
         self._producers: dict[str, list[ProducerMember]] = {}
         self._consumers: dict[str, ConsumerMember] = {}

@@ -1,11 +1,11 @@
 """Which name server to ask: always the same until it fails, then the next; each one once per question."""
 
 import logging
-import random
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
+from pyromq import chance
 from pyromq.errors import ConnectFailed, PyroError, Refused, RemoteProtocolError, TransportError
 from pyromq.protocol.codes import ResponseCode
 
@@ -33,7 +33,7 @@ def _is_its_own(problem: PyroError) -> bool:
 
 class NameServers:
     def __init__(
-        self, addresses: Iterable[str], shuffle: Callable[[list[str]], Any] = random.shuffle
+        self, addresses: Iterable[str], shuffle: Callable[[list[str]], Any] = chance.shuffle
     ) -> None:
         self._shuffle = shuffle
         self._addresses = list(addresses)

@@ -15,7 +15,7 @@ from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
 from pyromq.errors import ConfigError
 from pyromq.remoting.addresses import format_address
-from pyromq.remoting.server import listening_socket
+from pyromq.remoting.ports import Ports
 
 _STOPPING_S = 2
 _MAX_CONNECTIONS = 2000
@@ -66,7 +66,7 @@ class Console:
         async with anyio.create_task_group():
             pass  # the first stream would have to load what this needs
         settings = self.settings
-        listener = listening_socket(settings.bind_address, settings.listen_port)
+        listener = Ports().listen(settings.bind_address, settings.listen_port)
         self._port = listener.getsockname()[1]
         config = uvicorn.Config(
             make_app(self.state),

@@ -33,8 +33,9 @@ from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus, in_turns
 from pyromq.remoting.lifetime import Lifetime, end
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
-from pyromq.remoting.server import Server, listening_socket
+from pyromq.remoting.server import Server
 
 _log = logging.getLogger(__name__)
 
@@ -70,9 +71,11 @@ class Controller(Lifetime):
         clock: Clock | None = None,
         admission: Admission | None = None,
         store: ControllerStore | None = None,
+        ports: Ports | None = None,
     ) -> None:
         """`admission` decides instead of the settings of access control."""
         super().__init__()
+        self._ports = ports if ports is not None else Ports()
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._settings = LiveSettings(settings)
         self._store = store if store is not None else _chosen_store(settings, self._clock)
@@ -154,7 +157,7 @@ class Controller(Lifetime):
         if self._background:
             raise StateError("the controller has been started already")
         settings = self._settings.now
-        taken = listening_socket(
+        taken = self._ports.listen(
             settings.bind_address,
             settings.port,
             send_buffer_bytes=settings.socket_send_buffer_bytes,

@@ -39,8 +39,9 @@ from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus, in_turns
 from pyromq.remoting.lifetime import Lifetime, end
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
-from pyromq.remoting.server import Server, ServerStatistics, listening_socket
+from pyromq.remoting.server import Server, ServerStatistics
 from pyromq.remoting.slices import Slices
 
 _log = logging.getLogger(__name__)
@@ -70,9 +71,11 @@ class NameServer(Lifetime):
         *,
         clock: Clock | None = None,
         admission: Admission | None = None,
+        ports: Ports | None = None,
     ) -> None:
         """`admission` decides instead of the settings of access control."""
         super().__init__()
+        self._ports = ports if ports is not None else Ports()
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._live_settings = settings_now = LiveSettings(settings)
         form = settings.header_form
@@ -178,7 +181,7 @@ class NameServer(Lifetime):
             if settings.metrics_port is not None:
                 content_type()  # Import the metrics library before clients connect.
                 await self._http.start(settings.metrics_address, settings.metrics_port)
-            taken = listening_socket(
+            taken = self._ports.listen(
                 settings.bind_address,
                 settings.listen_port,
                 send_buffer_bytes=settings.socket_send_buffer_bytes,

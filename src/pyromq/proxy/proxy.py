@@ -36,8 +36,9 @@ from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.in_process import Find
 from pyromq.remoting.lifetime import Lifetime, end
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
-from pyromq.remoting.server import Server, listening_socket
+from pyromq.remoting.server import Server
 from pyromq.remoting.tls import TlsServer
 
 _log = logging.getLogger(__name__)
@@ -64,10 +65,12 @@ class Proxy(Lifetime):
         clock: Clock | None = None,
         access: AccessRules | None = None,
         in_process: Find | None = None,
+        ports: Ports | None = None,
     ) -> None:
         """`access`: the rules of the broker in the same process; else those of the settings hold.
         `in_process` finds brokers in the same process."""
         super().__init__()
+        self._ports = ports if ports is not None else Ports()
         self.settings = settings
         self.access = access
         self.in_process = in_process
@@ -169,7 +172,7 @@ class Proxy(Lifetime):
             for port in (settings.listen_port, settings.second_port):
                 if port is not None:
                     taken.append(
-                        listening_socket(
+                        self._ports.listen(
                             settings.bind_address,
                             port,
                             send_buffer_bytes=settings.socket_send_buffer_bytes,

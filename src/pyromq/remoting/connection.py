@@ -453,11 +453,11 @@ class Connection(asyncio.Protocol):
         self.is_open = True
         self._last_active = self._group.clock.monotonic()
         self._group.opened += 1
-        self._group.connections.add(self)
+        self._group.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        self._group.connections.discard(self)
+        self._group.connections.pop(self, None)
         self._forget_partial()
         self._answering.backlog.clear()
         self._outbox.close()

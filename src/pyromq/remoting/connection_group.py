@@ -94,7 +94,8 @@ class ConnectionGroup:
         self.pauses_reading = pauses_reading
         self.is_draining = False
         self.overload: str | None = None
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """In the order of their arrival, which a set would not keep."""
         self.tasks: set[asyncio.Future[Any]] = set()
         self.in_flight = 0
         self.in_flight_bytes = 0

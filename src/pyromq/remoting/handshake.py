@@ -57,7 +57,7 @@ class Handshake:
         self.on_accept = on_accept
         self._trusted_proxies = trusted_proxies
         self._has_warned = False
-        self.pending: set[PendingConnection] = set()
+        self.pending: dict[PendingConnection, None] = {}
         self.rejected = 0
         self.is_closed = False
 
@@ -134,10 +134,10 @@ class PendingConnection(asyncio.Protocol):
         if not self._handshake.has_room:
             self.reject("the server has too many connections, or is stopping")
         else:
-            self._handshake.pending.add(self)
+            self._handshake.pending[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._handshake.pending.discard(self)
+        self._handshake.pending.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
         if not self._has_spoken:
@@ -194,13 +194,13 @@ class PendingConnection(asyncio.Protocol):
     def _end_handshake(self, agreed: str | None, problem: Exception | None) -> asyncio.Protocol | None:
         if problem is None:
             return self._new_protocol(self._handshake.http2 is not None and agreed == HTTP2_IN_TLS)
-        self._handshake.pending.discard(self)
+        self._handshake.pending.pop(self, None)
         if not self._is_rejected:
             self._note_rejection(f"the TLS handshake failed: {problem}")
         return None
 
     def _new_protocol(self, speaks_http2: bool) -> asyncio.Protocol:
-        self._handshake.pending.discard(self)
+        self._handshake.pending.pop(self, None)
         if speaks_http2 and self._handshake.http2 is not None:
             return self._handshake.http2.new_connection(self._source)
         connection = Connection(self._handshake.group, self._source)

@@ -18,7 +18,7 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.errors import StateError
 from pyromq.remoting.acceptor import RESERVED_DESCRIPTORS, Acceptor
 from pyromq.remoting.http_connections import HttpConnection, HttpConnections
-from pyromq.remoting.server import listening_socket
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.sweep import Sweep
 
 _log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class HttpStatus:
         return self._address
 
     async def start(self, host: str, port: int) -> None:
-        taken = listening_socket(host, port, send_buffer_bytes=_SEND_BUFFER_BYTES)
+        taken = Ports().listen(host, port, send_buffer_bytes=_SEND_BUFFER_BYTES)
         try:
             self._acceptor = Acceptor(
                 taken,

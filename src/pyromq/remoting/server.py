@@ -15,11 +15,12 @@ from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatisti
 from pyromq.remoting.handshake import Handshake, Http2Front
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsServer
 
-__all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics", "listening_socket"]
+__all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,10 @@ class Server:
         self._lost_callbacks.append(callback)
 
     async def start(self, host: str, port: int) -> None:
-        await self.listen(listening_socket(host, port))
+        await self.listen(Ports().listen(host, port))
 
     async def listen(self, taken: socket.socket, backlog: int = 1024) -> None:
-        """Accept connections on a socket from `listening_socket`."""
+        """Accept connections on a socket from `Ports.listen`."""
         try:
             self._acceptor = Acceptor(taken, backlog, self._handshake.new_connection)
         except OSError:
@@ -144,36 +145,3 @@ class Server:
         self._handshake.close()
         await self._group.close(grace_s)
         self._sweep.stop()
-
-
-def listening_socket(
-    host: str, port: int, *, send_buffer_bytes: int = 0, receive_buffer_bytes: int = 0
-) -> socket.socket:
-    """Bind a port without accepting connections yet; 0 lets the system choose. An OSError names the port."""
-    try:
-        return _bound_socket(host or "0.0.0.0", port, send_buffer_bytes, receive_buffer_bytes)
-    except OSError as problem:
-        raise OSError(problem.errno, f"could not listen on {host}:{port}: {problem.strerror}") from problem
-
-
-def _bound_socket(host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit these.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if send_buffer_bytes:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-        if receive_buffer_bytes:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        listening.bind(address)
-        # Several sockets may bind the same port until one of them listens.
-        listening.listen()
-        listening.setblocking(False)
-    except OSError:
-        listening.close()
-        raise
-    return listening

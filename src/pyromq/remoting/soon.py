@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
+from pyromq.chance import process_id
+
 _MAX_AT_ONCE = 1000
 """Then others have a turn."""
 
@@ -50,12 +52,14 @@ class Soon:
                 self._loop.call_soon(self._run)
 
 
-_of_loops: "WeakValueDictionary[int, Soon]" = WeakValueDictionary()
-"""By the loop's id: a loop that was a key would be kept by its own value."""
+_of_loops: "WeakValueDictionary[tuple[int, int], Soon]" = WeakValueDictionary()
+"""By the loop's id, because a loop that was a key would be kept by its own value, and by the process: a
+simulation has many on one loop, and none may run the callbacks of another."""
 
 
 def soon_of(loop: asyncio.AbstractEventLoop) -> Soon:
-    found = _of_loops.get(id(loop))
+    key = id(loop), process_id()
+    found = _of_loops.get(key)
     if found is None:
-        found = _of_loops[id(loop)] = Soon(loop)
+        found = _of_loops[key] = Soon(loop)
     return found

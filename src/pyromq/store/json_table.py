@@ -4,7 +4,6 @@ At any moment the file or its backup is complete. An empty file is damage, becau
 as an empty file. A table starts empty only if there is neither a file nor a backup.
 """
 
-import time
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,8 +18,6 @@ T = TypeVar("T")
 
 _NOTHING = b" \t\r\n\0"
 """What is left of a file whose content never reached the disk."""
-
-_PAUSE_S = 0.0002
 
 
 class JsonTable:
@@ -89,7 +86,7 @@ class JsonTable:
         for piece in json_body.encode_in_pieces(value):
             pieces.append(piece)
             # Gives up the interpreter's lock, which the loop would otherwise get after five milliseconds.
-            time.sleep(_PAUSE_S)
+            self._files.give_way()
         self._replace(b"".join(pieces))
 
     def _replace(self, content: bytes) -> None:

@@ -5,13 +5,13 @@ One thread owns it and makes every call; the flusher is the only other thread, a
 `upkeep`.
 """
 
-import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pyromq.chance import process_id
 from pyromq.clock import Clock, SystemClock
 from pyromq.disk_steps import DiskSteps, Steps
 from pyromq.errors import RemoteProtocolError, StateError, StoreError
@@ -135,7 +135,7 @@ class MessageStore:
         self._lock = files.lock(paths.lock)
         was_clean = files.size(paths.abort) is None
         # java: the process id, as text
-        files.write(paths.abort, str(os.getpid()).encode())
+        files.write(paths.abort, str(process_id()).encode())
         files.sync_all_directories()
         checkpoint = read_checkpoint(files, paths.checkpoint)
         self._deletions = Deletions(files, paths.deletions)

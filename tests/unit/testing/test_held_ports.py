@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyromq.remoting.server import listening_socket
+from pyromq.remoting.ports import Ports
 from pyromq.testing import cluster
 from pyromq.testing.held_ports import held_port
 
@@ -35,7 +35,7 @@ def test_a_held_port_is_refused_to_others() -> None:
 def test_servers_come_and_go_at_a_held_port() -> None:
     with held_port() as port:
         for _ in range(3):
-            with listening_socket("127.0.0.1", port), socket.create_connection(("127.0.0.1", port)):
+            with Ports().listen("127.0.0.1", port), socket.create_connection(("127.0.0.1", port)):
                 pass
             assert not is_free(port)
 

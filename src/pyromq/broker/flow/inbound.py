@@ -1,7 +1,5 @@
 """Everything that the services need to accept a message, as one value."""
 
-import os
-import random
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,6 +10,7 @@ from pyromq.broker.flow.send_throttle import SendThrottle
 from pyromq.broker.flow.writable_queues import WritableQueues
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.chance import getrandbits, process_id
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.protocol.message_id import UniqueKeys
@@ -41,6 +40,6 @@ class Inbound:
             send_throttle=SendThrottle(live, clock, appending.at_turn_end),
             broker_properties=BrokerProperties(live),
             born_hosts=BornHosts(),
-            unique_keys=UniqueKeys(store_host.ip, os.getpid(), random.getrandbits(32)),
+            unique_keys=UniqueKeys(store_host.ip, process_id(), getrandbits(32)),
             appending=appending,
         )

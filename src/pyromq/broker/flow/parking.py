@@ -4,13 +4,13 @@ A parked message carries the names of its real topic and queue as properties.
 """
 
 from collections.abc import Callable
-from random import random
 
 from msgspec.structs import replace
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.message_properties import with_property
 from pyromq.broker.flow.timing import ASKING, asked_ms, is_timed, slot_of
+from pyromq.chance import random
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property, without_property

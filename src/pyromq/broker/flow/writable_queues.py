@@ -6,13 +6,13 @@ a `WritableQueue` until its topic, the settings or the broker's role change.
 
 from asyncio import Future, get_running_loop, wait
 from collections.abc import Callable
-from random import randrange
 from typing import TypeVar
 
 import msgspec
 
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.chance import randrange
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused

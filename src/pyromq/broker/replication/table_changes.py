@@ -8,13 +8,13 @@ second. Replicas of Apache do not ask; they read whole tables with Apache's requ
 
 import asyncio
 from contextlib import suppress
-from secrets import token_hex
 from typing import Final
 
 from pyromq.broker.replication.master import Master
 from pyromq.broker.replication.table_copies import TableCopies
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.chance import token
 from pyromq.config.live import LiveSettings
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.bodies.replicated_tables import DeletedTopic, ReplicatedTables
@@ -51,13 +51,13 @@ class TableChanges:
         self._tables = tables
         self._slices = slices
         self._access = access
-        self._boot = token_hex(4)
+        self._boot = token(4)
         """Tells the counts of this process from those of an earlier one."""
         self._changed_topics: dict[str, int] = {}
         self._topics = self._groups = self._deletions = self._rules = 0
         self._topics_deleted = 0
         """The count of topics after the last deletion: replicas that are behind it need all of them."""
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: dict[asyncio.Event, None] = {}
         self._is_stopping = False
         tables.topics.on_change(self._topics_changed)
         tables.groups.on_change(self._groups_changed)
@@ -159,7 +159,7 @@ class TableChanges:
         if seen[0] < 0:
             return
         woken = asyncio.Event()
-        self._waiting.add(woken)
+        self._waiting[woken] = None
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         may_send_offsets = loop.time() + max(_OFFSETS_S, len(self._tables.offsets) / _PAIRS_PER_S)
@@ -175,7 +175,7 @@ class TableChanges:
                     async with asyncio.timeout(min(_OFFSETS_S, until - now)):
                         await woken.wait()
         finally:
-            self._waiting.discard(woken)
+            del self._waiting[woken]
 
     def _topics_since(self, count: int) -> TopicConfigSerializeWrapper:
         topics = self._tables.topics

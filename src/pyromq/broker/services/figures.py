@@ -7,11 +7,11 @@ counted while messages are sent and read.
 
 import asyncio
 from collections.abc import Iterator
-from secrets import token_hex
 from typing import Final
 
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.topics import TopicTable
+from pyromq.chance import token
 from pyromq.clock import Clock
 from pyromq.protocol.bodies.figures import Figures, StoreFigures
 from pyromq.protocol.bodies.topics import TopicConfig
@@ -78,7 +78,7 @@ class FiguresInBulk:
         self._tables = tables
         self._clock = clock
         self._slices = slices
-        self._boot = token_hex(4)
+        self._boot = token(4)
         """Tells the versions of this process from those of an earlier one."""
         self._version = 0
         self._complete_since = 0

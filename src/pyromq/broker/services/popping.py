@@ -6,7 +6,6 @@ wake it.
 
 import asyncio
 from collections.abc import Callable
-from random import randrange
 
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_requests import MAX_HOLD_S, Outcome
@@ -15,6 +14,7 @@ from pyromq.broker.flow.popping.popper import Pop, Popper
 from pyromq.broker.flow.reading import Reading, Wanted
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.chance import randrange
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused

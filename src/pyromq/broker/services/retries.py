@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from random import randrange
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
@@ -13,6 +12,7 @@ from pyromq.broker.flow.writable_queues import NotWrittenYet
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_BACK, SENT_TO_DEAD_LETTERS
+from pyromq.chance import randrange
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol import names

@@ -6,10 +6,10 @@ asks for its queues. If it could not take all of them, it tries again soon.
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
+from pyromq.chance import choice, shuffle
 from pyromq.client.application_log import application_log
 from pyromq.client.consumer.reading.brokers import Network
 from pyromq.client.consumer.reading.popping import ANY_QUEUE
@@ -199,11 +199,11 @@ class Rebalancing:
     async def _ask(self, route: Route, request: Request[A]) -> A:
         """Ask a broker of the topic; each broker knows all members."""
         addresses = [
-            addresses.get(MASTER_ID) or random.choice(list(addresses.values()))
+            addresses.get(MASTER_ID) or choice(list(addresses.values()))
             for addresses in route.brokers.values()
             if addresses
         ]
-        random.shuffle(addresses)
+        shuffle(addresses)
         problem: PyroError = TransportError(f"no broker has the topic {route.topic}")
         for address in addresses:
             try:

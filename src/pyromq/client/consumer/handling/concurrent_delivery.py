@@ -42,7 +42,7 @@ class ConcurrentDelivery(Delivery):
         self._concurrency = parts.concurrency
         self._waiting: deque[Lot] = deque()
         self._workers: set[asyncio.Task[None]] = set()
-        self._running: set[Work] = set()
+        self._running: dict[Work, None] = {}
         self._run: Lot | None = None
         """Whose handlers are called right now, without a piece of work for each."""
         self._yielding = 0
@@ -217,7 +217,7 @@ class ConcurrentDelivery(Delivery):
 
     async def _finish(self, work: Work, handling: Awaitable[object]) -> None:
         """Wait for an async handler."""
-        self._running.add(work)
+        self._running[work] = None
         problem: BaseException | None = None
         try:
             await handling
@@ -227,7 +227,7 @@ class ConcurrentDelivery(Delivery):
             pass_on(failure, self._loop)
             problem = failure
         finally:
-            self._running.discard(work)
+            self._running.pop(work, None)
         self._settle(work, problem)
 
     def _run_through(self, handler: Handler, lot: Lot, turn_ends: float) -> Awaitable[None] | None:

@@ -5,8 +5,8 @@ the group, through any broker that has it.
 """
 
 import logging
-import random
 
+from pyromq.chance import shuffle
 from pyromq.client.consumer.handling.outcomes import TO_DEAD_LETTERS
 from pyromq.client.consumer.reading.brokers import Brokers, Network
 from pyromq.client.values import ReceivedMessage
@@ -82,7 +82,7 @@ class Retries:
         queues = list((await self._network.routes.get(topic)).publish_queues)
         if not queues:
             raise NoRoute(topic, "brokers that take messages")
-        random.shuffle(queues)
+        shuffle(queues)
         problem: PyroError | None = None
         for queue in queues[:_SEND_TRIES]:
             try:

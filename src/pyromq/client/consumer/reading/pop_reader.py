@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from uuid import uuid4
 
+from pyromq.chance import token
 from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
 from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
@@ -102,7 +102,7 @@ class PopReader(QueueReader):
         started = self._clock.monotonic()
         queue = self.queue
         if self._in_order and self._attempt_id is None:
-            self._attempt_id = uuid4().hex
+            self._attempt_id = token(16)
         messages = await self._popping.pop(
             queue.broker_name,
             self.subscription,

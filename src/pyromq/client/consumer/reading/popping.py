@@ -1,6 +1,5 @@
 """Popping from a broker: what a pop asks for, what its answer says, and how a message is acknowledged."""
 
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -72,7 +71,7 @@ class Popping:
             max_msg_nums=limit,
             invisible_time=round(invisible_s * 1000),
             poll_time=round(wait_s * 1000),
-            born_time=time.time_ns() // 1_000_000,
+            born_time=self._session.clock.now_ms(),
             init_mode=self._init_mode,
             exp_type=subscription.expression_type,
             exp=subscription.expression,
