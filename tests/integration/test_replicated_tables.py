@@ -174,12 +174,13 @@ async def test_a_master_that_cannot_push_is_polled(tmp_path: Path) -> None:
             sync = replica.replication.table_sync
             await until(lambda: sync.copies >= 1)
             assert tables(replica).topics.all().keys() == tables(master).topics.all().keys()
-            assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 5
+            await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 5)
             await caught_up(replica, master)
             await client.call(DeleteTopicFromBroker(topic="Doomed"))
             sync._woken.set()
             await until(lambda: "Doomed" not in tables(replica).topics)
-            assert "Doomed" not in replica.store.topics()
+            # It may be missing by mistake, as after the loss of the master's topics.json: its messages stay.
+            assert replica.store.max_offset("Doomed", 0) == 1
 
 
 async def test_topics_and_groups_are_changed_on_the_master_only(tmp_path: Path) -> None:

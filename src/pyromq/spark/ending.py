@@ -23,6 +23,10 @@ A = TypeVar("A", bound=Answer)
 
 _AT_ONCE: Final = 256
 _LAST_MS: Final = 1 << 62
+_NOT_SAFE_YET: Final = frozenset(
+    {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT}
+)
+"""Only brokers of ours say so: the commit is stored, and counts when it is safe. It may be repeated."""
 
 
 class Ending:
@@ -48,12 +52,12 @@ class Ending:
             failed = []
             for half, answer in zip(left, answers, strict=True):
                 if isinstance(answer, Refused):
-                    if not is_passing(answer):
+                    if not is_passing(answer) and answer.code not in _NOT_SAFE_YET:
                         raise answer
                     failed.append((half, answer))
             left = [half for half, _ in failed]
             if failed:
-                doubtful = False  # every one was answered: it was not stored
+                doubtful = False  # every one was answered: it was not stored, or may be repeated
                 raise failed[0][1]
 
         self._cluster.persist(f"broker {broker.broker}", attempt)

@@ -74,6 +74,12 @@ class Copying:
         record = self._log.record(place) if place >= 0 else None
         return None if record is None else (place, record)
 
+    def lacks(self, deletion: Deletion) -> bool:
+        """Whether neither this nor a later deletion of the topic is known."""
+        return can_be_directory(deletion.topic) and deletion.log_offset > self._deletions.offset_of(
+            deletion.topic
+        )
+
     def delete_topic(self, deletion: Deletion) -> bool:
         """Delete a topic up to the log offset up to which the master deleted it.
 
@@ -82,7 +88,7 @@ class Copying:
         it.
         """
         topic, before = deletion.topic, deletion.log_offset
-        if not can_be_directory(topic) or before <= self._deletions.offset_of(topic):
+        if not self.lacks(deletion):
             return False
         try:
             self._deletions.mark(topic, before, deletion.time_ms)

@@ -48,7 +48,6 @@ class EpochMasterLink(MasterLink):
         self._told_confirmed = -1
         self._cutting: asyncio.Task[None] | None = None
         self.is_aligned = False
-        """Whether the log is a prefix of the master's."""
 
     def _greet(self) -> None:
         assert self._transport is not None
@@ -123,6 +122,7 @@ class EpochMasterLink(MasterLink):
 
     def _aligned(self) -> None:
         self.is_aligned = True
+        self._appended()
         self.report(even_if_known=True)
 
     def _take_frame(self, frame: Frame, piece: memoryview) -> None:

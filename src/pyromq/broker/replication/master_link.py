@@ -32,6 +32,8 @@ class MasterLink(asyncio.BufferedProtocol):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the error that ended the connection."""
         self.reported = -1
+        self.is_aligned = True
+        """Whether the log is a prefix of the master's."""
         self.speed = Speed()
         self.last_read = self.last_write = clock.monotonic()
 

@@ -84,6 +84,11 @@ class Replica:
         return self.link is not None
 
     @property
+    def agreed_end(self) -> int:
+        """Up to here the log is known to be the master's; -1 while nothing is known."""
+        return self._store.log_end if self.link is not None and self.link.is_aligned else -1
+
+    @property
     def ha_address(self) -> str | None:
         return (
             self._ha_address if self._is_controlled else self._live.now.ha_master_address or self._ha_address

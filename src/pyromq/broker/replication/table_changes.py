@@ -3,7 +3,8 @@
 Each table counts its changes. A replica repeats the counts of the last answer; the tables that have other
 counts now are sent. Changed topics, groups, deletions and users are sent at once, and promised to nobody
 before the replicas in sync have them (`table_copies`); offsets of consumers and delays are sent once a
-second. Replicas of Apache do not ask; they read whole tables with Apache's requests.
+second. All are stamped with the end of the log (`stamped_tables`). Replicas of Apache do not ask; they read
+whole tables with Apache's requests.
 """
 
 import asyncio
@@ -151,8 +152,9 @@ class TableChanges:
         if offsets:
             tables.consumer_offsets = await self._offsets()
             rows += len(tables.consumer_offsets.offset_table)
+        log_end = self._store.log_end  # what the tables say depends on nothing behind this
         answer = await written(tables, rows)
-        answer.ext = {"seen": token}
+        answer.ext = {"seen": token, "logEnd": str(log_end)}
         return answer
 
     async def _wait_for_change(self, seen: tuple[int, ...], wait_s: float) -> None:

@@ -2,9 +2,10 @@
 
 A master of ours is asked for changes and answers when there are some (`table_changes`). A master of Apache
 is asked for whole tables every ten seconds. Either way a table is replaced as one value: readers see the old
-one or the new one. What was copied from a master of ours is on this replica's disk before it asks again: the
-master may have promised it (`table_copies`). Offsets that consumers committed here while the master was away
-are newer than the master's: they are kept, and handed back to it.
+one or the new one. What depends on the log waits for it (`stamped_tables`). What was copied from a master of
+ours is on this replica's disk before it asks again: the master may have promised it (`table_copies`). Offsets
+that consumers committed here while the master was away are newer than the master's: they are kept, and handed
+back to it.
 """
 
 import asyncio
@@ -13,19 +14,21 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from pyromq.broker.flow.appending import Appending
 from pyromq.broker.replication.replica import Replica
+from pyromq.broker.replication.stamped_tables import StampedTables, WaitingTables
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import Role
 from pyromq.broker.topic_attributes import topics_of_batches
 from pyromq.clock import Clock
-from pyromq.errors import PyroError, Refused
+from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.groups import SubscriptionGroupWrapper
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
 from pyromq.protocol.bodies.replicated_tables import ReplicatedTables
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import GetAllGroupConfigs
+from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.offsets import GetAllConsumerOffsets, GetAllDelayOffsets, UpdateConsumerOffset
 from pyromq.protocol.requests.popping import GetMessageRequestModes
 from pyromq.protocol.requests.replication import WatchTables
@@ -55,6 +58,7 @@ class TableSync:
         store: MessageStore,
         tables: Tables,
         access: AccessRules,
+        appending: Appending,
         replica: Replica,
         dialer: Dialer,
         clock: Clock,
@@ -73,7 +77,10 @@ class TableSync:
         self._has_copy = asyncio.Event()
         self._masters = 0
         """How many there were: what was copied from a former one says nothing about the present one."""
-        self._copied_topics: frozenset[str] = frozenset()
+        self._waiting = WaitingTables(lambda: replica.agreed_end, self._use)
+        self._ahead: list[tuple[str, str, int, int]] = []
+        """Offsets to be handed back: topic, group, queue id, offset."""
+        self._log_grew = asyncio.Event()
         self._told = ""
         self._told_batches: set[str] = set()
         self._modes_due = 0.0
@@ -81,6 +88,7 @@ class TableSync:
         """How many times all tables were up to date."""
         replica.on_master(self._master_connected)
         replica.before_log(self._first_copy)
+        appending.at_turn_end(self._look_at_log)
         tables.role.on_change(self._role_changed)
 
     def __repr__(self) -> str:
@@ -91,11 +99,18 @@ class TableSync:
             self._master_changed()
         else:
             self._is_polling = False  # it may be a broker of ours now
+        self._look_at_log()
+
+    def _look_at_log(self) -> None:
+        self._waiting.use()
+        self._log_grew.set()
 
     def _master_changed(self) -> None:
         self._master = self._replica.master
         self._seen, self._is_polling, self._modes_due = "", False, 0.0
         self._masters += 1
+        self._waiting.drop()
+        self._ahead.clear()
         self._has_copy.clear()
         self._woken.set()
 
@@ -144,7 +159,9 @@ class TableSync:
             else:
                 if answer is None:
                     return pause_s
-                await self._take(master, answer.body)
+                log_end = answer.log_end if answer.log_end is not None else await self._log_end_of(master)
+                if self._masters == masters:
+                    await self._take(master, answer.body, log_end)
                 seen = answer.seen
         if self._is_polling:
             await self._poll(master)
@@ -177,34 +194,52 @@ class TableSync:
             if not self._role.is_master:
                 self._tables.request_modes.copy(answer.body)
 
-    async def _take(self, master: str, tables: ReplicatedTables) -> None:
-        for each in tables.deleted_topics or ():
-            await self._delete(Deletion(each.topic, each.log_offset, each.time_ms))
-        if tables.topics is not None:
-            self._take_topics(tables.topics, is_complete=tables.has_all_topics)
+    async def _take(self, master: str, tables: ReplicatedTables, log_end: int) -> None:
         if tables.groups is not None:
             self._take_groups(tables.groups)
-        if tables.consumer_offsets is not None:
-            await self._take_offsets(master, tables.consumer_offsets)
         if tables.access is not None and not self._role.is_master:
             await self._access.copy(tables.access)
-        if tables.delay_offsets is not None:
-            self._take_delays(tables.delay_offsets)
+        told = [Deletion(each.topic, each.log_offset, each.time_ms) for each in tables.deleted_topics or ()]
+        deletions = [each for each in told if self._store.copying.lacks(each)]
+        if deletions:
+            self._has_copy.set()  # or the log would not come
+            if not await self._log_reaches(max(each.log_offset for each in deletions)):
+                return
+        for each in deletions:
+            await self._delete(each)
+        self._waiting.add(StampedTables(log_end, tables.consumer_offsets, tables.delay_offsets))
+        if tables.topics is not None:
+            self._take_topics(tables.topics, is_complete=tables.has_all_topics)
         await self._tables.topics.saved()
         await self._tables.groups.saved()
+        await self._hand_back(master)
+
+    async def _log_reaches(self, offset: int) -> bool:
+        """Wait until this replica has its master's log up to an offset; False if there is another master."""
+        while self._replica.agreed_end < offset:
+            self._log_grew.clear()
+            if await self._unless_woken(self._log_grew.wait()) is None:
+                return False
+        return True
 
     async def _poll(self, master: str) -> None:
-        end = self._store.log_end  # before the question: later records may be of topics made since
-        topics = await self._all_topics(master)
-        missing = self._copied_topics - topics.topic_config_table.keys()
-        for topic in missing:
-            await self._delete(Deletion(topic, end, self._clock.now_ms()))
-        self._take_topics(topics, is_complete=True)
-        self._copied_topics = frozenset(topics.topic_config_table)
+        # A topic that is missing may be missing by mistake: its queues stay.
+        self._take_topics(await self._all_topics(master), is_complete=True)
         self._take_groups(await self._all_groups(master))
         offsets = await self._dialer.call(master, GetAllConsumerOffsets(), _TIMEOUT_S)
-        await self._take_offsets(master, offsets.body)
-        self._take_delays((await self._dialer.call(master, GetAllDelayOffsets(), _TIMEOUT_S)).body)
+        delays = await self._dialer.call(master, GetAllDelayOffsets(), _TIMEOUT_S)
+        log_end = await self._log_end_of(master)
+        if self._replica.master == master:
+            self._waiting.add(StampedTables(log_end, offsets.body, delays.body, is_complete=False))
+            await self._hand_back(master)
+
+    async def _log_end_of(self, master: str) -> int:
+        """Asked after its tables, of a master that does not stamp them."""
+        info = await self._dialer.call(master, GetBrokerRuntimeInfo(), _TIMEOUT_S)
+        try:
+            return int(info.body.table["commitLogMaxOffset"])
+        except (KeyError, ValueError):
+            raise RemoteProtocolError(f"the master {master} does not say where its log ends") from None
 
     # java: releases that know pages send at most 2,000 topics at once; earlier ones send all
 
@@ -262,20 +297,26 @@ class TableSync:
             for group in self._tables.groups.copy(groups):
                 self._tables.offsets.remove_group(group)
 
-    async def _take_offsets(self, master: str, offsets: ConsumerOffsetSerializeWrapper) -> None:
+    def _use(self, tables: StampedTables) -> None:
+        """The log has what these tables say."""
         if self._role.is_master:
             return
-        for topic, group, queue_id, offset in self._tables.offsets.copy(offsets):
+        if tables.offsets is not None:
+            self._ahead = self._tables.offsets.copy(tables.offsets, is_complete=tables.is_complete)
+        if tables.delays is not None:
+            self._tables.delay_offsets.copy(tables.delays)
+
+    async def _hand_back(self, master: str) -> None:
+        while self._ahead:
+            topic, group, queue_id, offset = self._ahead[-1]
             commit = UpdateConsumerOffset(
                 consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
             )
             with suppress(Refused):  # the group or the topic is gone
                 await self._dialer.call(master, commit, _TIMEOUT_S)
-            self._tables.offsets.forget_own(group, topic, queue_id)
-
-    def _take_delays(self, delays: DelayOffsetSerializeWrapper) -> None:
-        if not self._role.is_master:
-            self._tables.delay_offsets.copy(delays)
+            if (topic, group, queue_id, offset) in self._ahead:
+                self._ahead.remove((topic, group, queue_id, offset))
+                self._tables.offsets.forget_own(group, topic, queue_id)
 
 
 async def _all_pages(

@@ -62,8 +62,6 @@ class Delays:
         self._woken = asyncio.Event()
         self._complaints: dict[int, str] = {}
         self._trouble = ""
-        self._delivered_end = 0
-        """The log offset behind the last delivered message."""
         self._taken: tuple[DelayOffsetSerializeWrapper, int] | None = None
         """Offsets to save, and the log offset that must be flushed first."""
         self._save_interval_s = save_interval_ms / 1000
@@ -96,9 +94,7 @@ class Delays:
             if wait_s == 0:
                 await asyncio.sleep(0)
                 continue
-            if wait_s is None and (
-                self._offsets.is_dirty or self._offsets.is_unsaved or self._taken is not None
-            ):
+            if wait_s is None and (self._has_unsaved or not self._role.now.is_master):
                 wait_s = _MAX_SLEEP_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -223,7 +219,6 @@ class Delays:
             self._complain(queue_id, f"{result.status.value}: {result.reason}")
             return False
         self._complaints.pop(queue_id, None)
-        self._delivered_end = result.end_offset
         self._statistics.got(_GROUP, names.SCHEDULE_TOPIC, queue_id, 1, result.size_bytes)
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
         return True
@@ -249,11 +244,15 @@ class Delays:
 
     # Saving
 
+    @property
+    def _has_unsaved(self) -> bool:
+        return self._offsets.is_dirty or self._offsets.is_unsaved or self._taken is not None
+
     def save_if_due(self) -> None:
-        """Save the offsets when the interval has passed and their messages are flushed."""
+        """Save the offsets when the interval has passed and the log is flushed as far as they need it."""
         now = self._clock.monotonic()
         if self._taken is None and self._offsets.is_dirty and now >= self._next_save:
-            self._taken = (self._offsets.take(), self._delivered_end)
+            self._taken = (self._offsets.take(), self._store.log_end)
             self._next_save = now + self._save_interval_s
         if self._taken is not None and self._store.flushed_offset >= self._taken[1]:
             self._offsets.save(self._taken[0])
@@ -264,6 +263,7 @@ class Delays:
 
     def save_now(self) -> None:
         """Flush the delivered messages, then save the offsets."""
-        if self._store.flush_log() >= self._delivered_end:
+        log_end = self._store.log_end
+        if self._store.flush_log() >= log_end:
             self._offsets.save_now(self._offsets.take())
             self._taken = None

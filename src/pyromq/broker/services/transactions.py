@@ -105,7 +105,7 @@ class Transactions:
         is_commit = request.commit_or_rollback == SysFlag.TRANSACTION_COMMIT
         offset = self._open.current(half)
         if offset is None and not self._is_given_up(half, is_commit=is_commit):
-            return Answer()
+            return self._answer(self._all_so_far(), half, caller)
         result = self._commit(half) if is_commit else None
         self._open.ended(
             offset,
@@ -115,11 +115,9 @@ class Transactions:
             0 if result is None else result.end_offset,
             half.queue_offset,
         )
-        if caller.frame.flag & ONEWAY_FLAG:
-            return Answer()
-        if result is None:
+        if result is None and not caller.frame.flag & ONEWAY_FLAG:
             result = self._open.ops.write()  # who is told of a rollback can rely on it
-        return self._answer(result, half)
+        return self._answer(result or self._all_so_far(), half, caller)
 
     def _is_too_late(self, half: StoredMessage) -> bool:
         timeout_ms = self._live.now.transaction_timeout_ms
@@ -142,16 +140,27 @@ class Transactions:
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
         return result
 
-    def _answer(self, result: AppendResult | None, half: StoredMessage) -> Reply:
+    def _all_so_far(self) -> AppendResult:
+        """An earlier request has ended the transaction: its record is somewhere before the log's end."""
+        return AppendResult(AppendStatus.PUT_OK, self._store.log_end)
+
+    def _answer(self, result: AppendResult, half: StoredMessage, caller: Caller) -> Reply:
+        """The end counts when its record is as safe as a message would be."""
+        if not result.is_ok:
+            raise Refused(SEND_CODES[result.status], result.reason)
         durability = self._appending.durability
-        if result is None or durability.is_safe_enough(result, half.properties):
+        if caller.frame.flag & ONEWAY_FLAG or durability.is_safe_enough(result, half.properties):
             return Answer()
         answered: asyncio.Future[Answer] = self._loop.create_future()
 
         def settle(status: AppendStatus) -> None:
-            # java: it is stored, so a time-out is no failure
-            if not answered.done():
+            if answered.done():
+                return
+            if status is AppendStatus.PUT_OK:
                 answered.set_result(Answer())
+            else:  # java: Apache's broker says SUCCESS, though the next master may not have it
+                reason = f"the end of the transaction is not safe yet ({status.value}): repeat it"
+                answered.set_exception(Refused(SEND_CODES[status], reason))
 
         durability.when_safe(result, settle)
         return answered

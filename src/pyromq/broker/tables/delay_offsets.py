@@ -48,12 +48,12 @@ class DelayOffsetTable(FiledTable):
         return self._deliveries
 
     def copy(self, table: DelayOffsetSerializeWrapper) -> None:
-        """Take over a master's progress, and save it."""
+        """Take over a master's progress."""
         if table.offset_table != self._offsets:
             self._offsets = dict(table.offset_table)
             self.data_version = table.data_version or self.data_version
             self._deliveries += 1
-            self.save(self.take())
+            self.is_dirty = True
 
     def hand_over(self) -> None:
         """Give the table a newer version than the master's, so that it takes this progress over; save it."""

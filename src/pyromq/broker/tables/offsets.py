@@ -6,7 +6,7 @@ none.
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from pyromq.clock import Clock
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
@@ -146,12 +146,16 @@ class OffsetTable:
         if is_replica != (self._own is not None):
             self._own = set() if is_replica else None
 
-    def copy(self, table: ConsumerOffsetSerializeWrapper) -> list[tuple[str, str, int, int]]:
+    def copy(
+        self, table: ConsumerOffsetSerializeWrapper, *, is_complete: bool = True
+    ) -> list[tuple[str, str, int, int]]:
         """Take over a master's offsets, except where those committed here are ahead of them.
 
-        Returns the latter: topic, group, queue id and offset.
+        Returns the latter: topic, group, queue id and offset. If the table is complete, what it lacks goes.
         """
         ahead: list[tuple[str, str, int, int]] = []
+        if is_complete:
+            self._remove_missing(table)
         for key, theirs in table.offset_table.items():
             topic, _, group = key.partition(_SEPARATOR)
             queues = self._committed.setdefault((topic, group), {})
@@ -174,6 +178,17 @@ class OffsetTable:
         if table.data_version is not None:
             self.data_version = table.data_version
         return ahead
+
+    def _remove_missing(self, table: ConsumerOffsetSerializeWrapper) -> None:
+        own: Set[tuple[str, str, int]] = self._own or frozenset()
+        for (topic, group), queues in list(self._committed.items()):
+            theirs = table.offset_table.get(f"{topic}{_SEPARATOR}{group}", {})
+            for queue_id in [each for each in queues if each not in theirs]:
+                if (topic, group, queue_id) not in own:
+                    del queues[queue_id]
+                    self._changed()
+            if not queues:
+                del self._committed[topic, group]
 
     def take_over(self, table: ConsumerOffsetSerializeWrapper) -> None:
         """Take over the offsets of a replica that acted as master: all of them if its table is newer, else

@@ -51,6 +51,8 @@ class ResetMasterFlushOffset(Request[Answer]):
 
 class WatchTablesAnswer(Answer):
     seen: str
+    # Where the master's log ended when it had read the tables: they are for replicas that have it.
+    log_end: Int64 | None = None
     body: ReplicatedTables
 
 

@@ -1,0 +1,138 @@
+"""What a table says depends on the log: a replica uses it only when its own log has reached that place."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.broker_cluster import TOPIC, BrokerClient
+from tests.support.controlled_group import ControlledGroup, controlled_group
+from tests.support.popped_messages import bodies, pop_over
+from tests.support.replicas import caught_up, until
+
+from pyromq.broker.broker import Broker
+from pyromq.broker.flow.half_messages import GROUP as HALVES
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.message_id import decode_offset_message_id
+from pyromq.protocol.record import SysFlag
+from pyromq.protocol.requests.transactions import EndTransaction
+
+
+def tables(broker: Broker) -> Tables:
+    return broker._started.tables
+
+
+@contextmanager
+def held_log(replica: Broker) -> Iterator[None]:
+    """Nothing of the master's log reaches the replica; everything else does."""
+    link = replica.replication.replica.link
+    assert link is not None
+    assert link._transport is not None
+    link._transport.pause_reading()
+    try:
+        yield
+    finally:
+        if link._transport is not None:
+            link._transport.resume_reading()
+
+
+@asynccontextmanager
+async def pair(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[ControlledGroup, Broker, Broker]]:
+    """A master and the replica that is in sync with it."""
+    async with controlled_group(tmp_path) as group:
+        master, replica = await group.start("a", **settings), await group.start("b", **settings)
+        assert await group.settled(2) is master
+        yield group, master, replica
+
+
+async def tables_heard(replica: Broker, master: Broker) -> None:
+    """The replica was told everything that the master's tables say now."""
+    now = master.replication.table_changes._counts()
+
+    def has_heard() -> bool:
+        _, *seen = replica.replication.table_sync._seen.split(":")
+        return all(int(theirs) >= ours for theirs, ours in zip(seen, now, strict=True))
+
+    await until(has_heard)
+
+
+async def fail_over(group: ControlledGroup, master: Broker, replica: Broker) -> None:
+    await group.crash(master)
+    await until(lambda: replica.role.now.is_master)
+
+
+async def test_a_delayed_message_whose_delivery_was_not_copied_is_delivered_by_the_next_master(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path, store={"message_delay_levels": "1s"}) as (group, master, replica):
+        async with BrokerClient(master.address) as client:
+            await client.create_topic(queues=1)
+            await client.send(b"later", properties={props.DELAY: "1"})
+        await caught_up(replica, master)
+        with held_log(replica):
+            await until(lambda: tables(master).delay_offsets.get(1) == 1)
+            await tables_heard(replica, master)
+            await fail_over(group, master, replica)
+        await until(lambda: replica.store.max_offset(TOPIC, 0) == 1)
+
+
+async def test_messages_whose_pop_was_not_copied_are_popped_again_from_the_next_master(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path, replica_timeout_ms=100) as (group, master, replica):
+        async with BrokerClient(master.address) as client:
+            await client.create_topic(queues=1)
+            await client.send(b"one")
+            await caught_up(replica, master)
+            with held_log(replica):
+                assert bodies(await pop_over(client, 32, 60_000, poll_ms=0)) == [b"one"]
+                await tables_heard(replica, master)
+                await fail_over(group, master, replica)
+        async with BrokerClient(replica.address) as client:
+            assert bodies(await pop_over(client, 32, 60_000, poll_ms=20_000)) == [b"one"]
+
+
+async def half_message(client: BrokerClient) -> EndTransaction:
+    """Send one; returns the commit of it."""
+    sent = await client.send(
+        b"paid",
+        properties={
+            props.TRANSACTION_PREPARED: "true",
+            props.PRODUCER_GROUP: "payers",
+            props.UNIQ_KEY: "0A000001000000000000000000000001",
+        },
+        sys_flag=SysFlag.TRANSACTION_PREPARED,
+        producer_group="payers",
+    )
+    return EndTransaction(
+        topic=TOPIC,
+        producer_group="payers",
+        tran_state_table_offset=sent.queue_offset,
+        commit_log_offset=decode_offset_message_id(sent.msg_id or "").log_offset,
+        commit_or_rollback=SysFlag.TRANSACTION_COMMIT,
+        msg_id="0A000001000000000000000000000001",
+    )
+
+
+async def test_a_commit_that_was_not_copied_is_not_confirmed_and_its_transaction_stays_open(
+    tmp_path: Path,
+) -> None:
+    settings = {"replica_timeout_ms": 100, "transaction_check_interval_ms": 50}
+    async with pair(tmp_path, **settings) as (group, master, replica):
+        async with BrokerClient(master.address) as client:
+            await client.create_topic(queues=1)
+            commit = await half_message(client)
+            await caught_up(replica, master)
+            with held_log(replica):
+                assert (await client.refusal(commit)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+                # Nor is the same commit when it comes again.
+                assert (await client.refusal(commit)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+                await until(lambda: tables(master).offsets.query(HALVES, names.HALF_TOPIC, 0) == 1)
+                await tables_heard(replica, master)
+                await fail_over(group, master, replica)
+        async with BrokerClient(replica.address) as client:
+            await client.call(commit)
+            await until(lambda: replica.store.max_offset(TOPIC, 0) == 1)
