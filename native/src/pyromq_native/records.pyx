@@ -6,7 +6,7 @@ Whoever writes asks first whether the record `is_writable`; for what is not, the
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from pyromq_native.big_endian cimport get_int16, get_int32, get_int64, put_int16, put_int32, put_int64
@@ -17,7 +17,6 @@ cdef int32_t MAGIC_V2 = -626843477
 cdef Py_ssize_t MAX_V1_TOPIC_BYTES = 127
 cdef Py_ssize_t MAX_SHORT = 32767
 cdef int32_t HOSTS_MASK = 0x30
-cdef int32_t MIN_RECORD_SIZE = 91
 
 
 cdef bint is_whole(object number, int64_t low, int64_t high, int64_t *value) noexcept:
@@ -152,29 +151,41 @@ cdef bint outline_record(const uint8_t *at, int64_t room, Outline *outline) noex
     return outline.properties_bytes >= 0 and place + 2 + outline.properties_bytes == outline.size
 
 
+cdef bint is_sound(const uint8_t *at, int64_t room, int64_t log_offset, int32_t *size) noexcept nogil:
+    """Whether a record is what it says: its parts, its place, its topic of plain letters, and its body."""
+    cdef Outline outline
+    cdef Py_ssize_t position, body_start
+    cdef int32_t body_bytes
+    if (
+        not outline_record(at, room, &outline)
+        or outline.log_offset != log_offset
+        or outline.queue_id < 0
+        or outline.queue_offset < 0
+        or not outline.topic_bytes
+    ):
+        return False
+    for position in range(outline.topic_start, outline.topic_start + outline.topic_bytes):
+        if not (c"0" <= at[position] <= c"z" or at[position] == c"%" or at[position] == c"-"):
+            return False
+    body_start = 88 + (12 if outline.sys_flag & 0x10 else 0) + (12 if outline.sys_flag & 0x20 else 0)
+    body_bytes = get_int32(at + body_start - 4)
+    size[0] = outline.size
+    # java: the CRC of an empty body is not looked at
+    return not body_bytes or crc32_of(at + body_start, body_bytes) & 0x7FFFFFFF == <uint32_t>get_int32(at + 8)
+
+
 def whole_records(buffer, Py_ssize_t position, Py_ssize_t end, Py_ssize_t limit, int64_t log_offset):
-    """Pass over the whole records in [position, end) that are where they say they are, the first of them at
-    `log_offset`; none may end behind `limit`. Returns where it stopped, where the last one begins (-1 if there
-    was none), and how many there were."""
+    """Pass over the whole and sound records in [position, end), the first of them at `log_offset`; none may end
+    behind `limit`. Returns where it stopped, where the last one begins (-1 if there was none), and how many
+    there were. It also stops before a sound record that is unusual."""
     cdef Py_buffer view
     cdef Py_ssize_t last = -1, count = 0
-    cdef int32_t size, magic
-    cdef const uint8_t *at
+    cdef int32_t size = 0
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        end, limit = min(end, view.len), min(limit, view.len)
+        end = min(end, limit, view.len)
         if position >= 0:
-            while end - position >= MIN_RECORD_SIZE:
-                at = <const uint8_t *>view.buf + position
-                size, magic = get_int32(at), get_int32(at + 4)
-                if (
-                    (magic != MAGIC_V1 and magic != MAGIC_V2)
-                    or size < MIN_RECORD_SIZE
-                    or size > end - position
-                    or size > limit - position
-                    or get_int64(at + 28) != log_offset
-                ):
-                    break
+            while is_sound(<const uint8_t *>view.buf + position, end - position, log_offset, &size):
                 last = position
                 position += size
                 log_offset += size

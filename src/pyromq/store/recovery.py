@@ -48,7 +48,7 @@ from pyromq.store.filenames import StorePaths
 from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import Damage, DamagedBytes, is_filler
-from pyromq.store.log.record_checks import MIN_GAP_BYTES, next_sound_record, sound_outline
+from pyromq.store.log.record_checks import MIN_GAP_BYTES, complete_outline, next_sound_record
 from pyromq.store.log.segment import Segment
 from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
@@ -412,7 +412,7 @@ class Recovery:
         last_timestamp = 0
         while True:
             try:
-                found = sound_outline(log, offset)
+                found = complete_outline(log, offset)
             except RemoteProtocolError as error:
                 following = next_sound_record(self._files, log, offset, log.segments.end)
                 if following is None:

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -231,6 +232,49 @@ def test_damaged_bytes_are_refused_or_copied_but_never_break_the_store(
             replica.copying.drop_part()
         assert whole_log(replica) == bytes(log[: replica.log_end])
         dispatch_all(replica)
+
+
+def copy_flipped(root: Path, log: bytes, at: int, bits: int) -> int:
+    """Copy a log in which one byte is changed; where the replica's log ends then."""
+    sent = bytearray(log)
+    sent[at] ^= bits
+    with open_replica(root) as replica, suppress(StoreError):
+        replica.copying.append(0, memoryview(sent))
+    return replica.log_end
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_bit_that_was_flipped_on_the_way_does_not_count_and_the_bytes_are_taken_again(
+    tmp_path: Path, bit: int
+) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        bodies = send(master, 3)
+        log = bytearray(whole_log(master))
+        log[log.index(bodies[1]) + 100] ^= 1 << bit
+        with pytest.raises(StoreError, match="CRC of the body"):
+            replica.copying.append(0, memoryview(log))
+        replica.copying.drop_part()
+        assert replica.log_end == master.log_end // 3
+        copy(master, replica)
+        assert whole_log(replica) == whole_log(master)
+        assert bodies_of(replica, TOPIC, 0) == bodies
+
+
+@settings(max_examples=examples(40))
+@given(data=st.data())
+def test_compiled_and_interpreted_code_refuse_the_same_records(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("flipped")
+    with open_store(root / "m") as master:
+        send(master, 2, topic="%RETRY%g-1", size=5)
+        send(master, 1, topic="Größe.1", size=5)
+        send(master, 1, size=0)
+        log = whole_log(master)
+    at, bits = data.draw(st.integers(0, len(log) - 1)), data.draw(st.integers(1, 255))
+    compiled_end = copy_flipped(root / "c", log, at, bits)
+    with interpreted():
+        assert copy_flipped(root / "i", log, at, bits) == compiled_end
 
 
 def test_a_topic_deleted_and_made_again_by_the_master_starts_over(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Record checks: whether a record of the log is sound, and where the next sound record is.
 
 A record is sound if its sizes agree, its log offset is its own, its topic, queue id and queue offset are
-possible, its body matches the checksum and no part of it is missing. The search behind damage accepts only a
-sound record: log offset and checksum tell it from bytes that merely look like one.
+possible and its body matches the checksum. A replica counts for no other record. After a crash no part of it
+may be missing, either. The search behind damage accepts only a sound record: log offset and checksum tell it
+from bytes that merely look like one.
 """
 
 from collections.abc import Iterator
@@ -52,7 +53,14 @@ def sound_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline |
             f" {outline.queue_id}, {outline.queue_offset}"
         )
     verify_body_crc(buffer, outline)
-    _verify_complete(segment, outline)
+    return found
+
+
+def complete_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline | None] | None:
+    """The same after a crash: no part of the record may be missing."""
+    found = sound_outline(log, offset)
+    if found is not None and found[1] is not None:
+        _verify_complete(found[0], found[1])
     return found
 
 
@@ -107,7 +115,7 @@ def _is_sound_record(log: CommitLog, segment: Segment, position: int) -> bool:
     if peek_log_offset(segment.mapped.buffer, position) != place:  # most that look like one end here
         return False
     try:
-        found = sound_outline(log, place)
+        found = complete_outline(log, place)
     except RemoteProtocolError:
         return False
     return found is not None and found[1] is not None

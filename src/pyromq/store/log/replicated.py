@@ -2,13 +2,14 @@
 
 Bytes arrive in pieces that may begin and end inside a record. They go to their place in the log at once, but
 the log ends with its last whole record: dispatch, flushes and reports to the master see nothing of a part.
-Sizes and log offsets of the records must be as in a log, so bytes from the wrong place are noticed at once.
+Every record is checked before that, as recovery would check it: bytes from the wrong place and bytes that
+changed on their way are refused, and the master is asked for them again.
 """
 
 from typing import Final
 
 from pyromq.compiled import twin
-from pyromq.errors import StoreError
+from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.record import (
     BLANK_MAGIC,
     BLANK_SIZE,
@@ -20,6 +21,7 @@ from pyromq.protocol.record import (
     peek_store_timestamp,
 )
 from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.record_checks import sound_outline
 
 _native = twin("records")
 
@@ -83,37 +85,48 @@ class ReplicatedLog:
                 buffer, here - start, there - start, file_end - BLANK_SIZE - start, here
             )
             here = start + passed
-        while there - here >= BLANK_SIZE:
-            position = here - start
-            size_bytes, magic = peek_size_and_magic(buffer, position)
-            if magic in _RECORD_MAGICS:
-                if size_bytes < MIN_RECORD_SIZE or here + size_bytes > file_end - BLANK_SIZE:
-                    raise StoreError(
-                        f"the master's record at {here} has {size_bytes} bytes, expected {MIN_RECORD_SIZE}"
-                        f" to {file_end - BLANK_SIZE - here}: {_HINT}"
-                    )
-                if there - here < MIN_RECORD_SIZE:
-                    break
-                if peek_log_offset(buffer, position) != here:
-                    raise StoreError(
-                        f"the master's record at {here} gives {peek_log_offset(buffer, position)} as its"
-                        f" log offset: {_HINT}"
-                    )
-                if there - here < size_bytes:
-                    break
-                last = position
-                count += 1
-            elif magic != BLANK_MAGIC or size_bytes != file_end - here:
+        try:
+            while there - here >= BLANK_SIZE and (size_bytes := self._whole_size(here, there)):
+                if peek_size_and_magic(buffer, here - start)[1] != BLANK_MAGIC:
+                    last = here - start
+                    count += 1
+                here += size_bytes
+        finally:
+            if last >= 0:
+                log.last_store_timestamp = max(log.last_store_timestamp, peek_store_timestamp(buffer, last))
+                log.appended_messages += count
+            # The end comes last: the flusher's thread reads the time before the offset that covers it.
+            self._part_bytes = there - here
+            log.end_offset = here
+
+    def _whole_size(self, here: int, there: int) -> int:
+        """The size of the sound record or blank at an offset; 0 if its rest is still to come.
+
+        Raises StoreError for anything else.
+        """
+        log = self._log
+        buffer, position, file_end = log.buffer, here - log.buffer_start, log.buffer_end
+        size_bytes, magic = peek_size_and_magic(buffer, position)
+        if magic in _RECORD_MAGICS:
+            if size_bytes < MIN_RECORD_SIZE or here + size_bytes > file_end - BLANK_SIZE:
                 raise StoreError(
-                    f"the master's bytes at {here} are no record: size {size_bytes}, magic"
-                    f" {magic & 0xFFFFFFFF:#010x}: {_HINT}"
+                    f"the master's record at {here} has {size_bytes} bytes, expected {MIN_RECORD_SIZE}"
+                    f" to {file_end - BLANK_SIZE - here}: {_HINT}"
                 )
-            elif there - here < size_bytes:
-                break
-            here += size_bytes
-        if last >= 0:
-            log.last_store_timestamp = max(log.last_store_timestamp, peek_store_timestamp(buffer, last))
-            log.appended_messages += count
-        # The end comes last: the flusher's thread reads the time before the offset that covers it.
-        self._part_bytes = there - here
-        log.end_offset = here
+            if there - here >= MIN_RECORD_SIZE and peek_log_offset(buffer, position) != here:
+                raise StoreError(
+                    f"the master's record at {here} gives {peek_log_offset(buffer, position)} as its"
+                    f" log offset: {_HINT}"
+                )
+            if there - here < size_bytes:
+                return 0
+            try:
+                sound_outline(log, here)
+            except RemoteProtocolError as damage:
+                raise StoreError(f"the master's bytes at {here} are damaged: {damage}") from damage
+        elif magic != BLANK_MAGIC or size_bytes != file_end - here:
+            raise StoreError(
+                f"the master's bytes at {here} are no record: size {size_bytes}, magic"
+                f" {magic & 0xFFFFFFFF:#010x}: {_HINT}"
+            )
+        return size_bytes if there - here >= size_bytes else 0
