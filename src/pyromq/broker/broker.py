@@ -200,7 +200,11 @@ class Broker(Lifetime):
         # Recovery may take long; a signal must be able to stop it.
         opening = asyncio.create_task(
             asyncio.to_thread(
-                MessageStore.open, self._configuration.store, clock=self._clock, files=self._files
+                MessageStore.open,
+                self._configuration.store,
+                clock=self._clock,
+                files=self._files,
+                has_group=self.settings.controller_mode or self.settings.broker_role == "SLAVE",
             )
         )
         try:

@@ -48,6 +48,8 @@ from pyromq.store.timers.timer_files import TimerFiles
 from pyromq.store.timers.timer_log import TimerUnit
 from pyromq.store.upkeep import Upkeep
 
+_SYNC_MARK = b"\nSYNC_FLUSH"
+"""Behind the process id in `abort`: all that producers and masters were told to be there was synced."""
 _LATEST_INTAKE_MS = 60_000
 """A timed message is in the wheel long before."""
 
@@ -110,14 +112,18 @@ class MessageStore:
         files: Files | None = None,
         clock: Clock | None = None,
         start_flusher: bool = True,
+        has_group: bool = False,
     ) -> Self:
         """Recover what is on disk and get ready; `recovery` says what was found.
+
+        `has_group`: other brokers have this log, too. Then nothing is kept that follows damage behind what was
+        synced: it is copied from them again.
 
         Raises StoreError if the directory is in use or its files cannot be recovered.
         """
         store = cls(settings, files or Files(), clock or SystemClock())
         try:
-            store._recover()
+            store._recover(has_group)
         except OSError as error:
             store._release()
             raise StoreError(f"cannot open the store in {settings.root}: {error}") from error
@@ -128,14 +134,16 @@ class MessageStore:
             store._flusher.start()
         return store
 
-    def _recover(self) -> None:
+    def _recover(self, has_group: bool) -> None:
         files, paths = self._files, self.paths
         files.make_directories(paths.root)
         files.make_directories(paths.commit_log)
         self._lock = files.lock(paths.lock)
         was_clean = files.size(paths.abort) is None
+        was_synced = was_clean or files.read(paths.abort).endswith(_SYNC_MARK)
         # java: the process id, as text
-        files.write(paths.abort, str(process_id()).encode())
+        mark = _SYNC_MARK if self._is_sync_flush and was_synced else b""
+        files.write(paths.abort, str(process_id()).encode() + mark)
         files.sync_all_directories()
         checkpoint = read_checkpoint(files, paths.checkpoint)
         self._deletions = Deletions(files, paths.deletions)
@@ -149,6 +157,7 @@ class MessageStore:
             checkpoint,
             self._deletions,
             was_clean=was_clean,
+            has_group=has_group,
         )
         try:
             recovery.load_log()
@@ -158,6 +167,9 @@ class MessageStore:
                 files.sync_all_directories()
             raise
         self.recovery: RecoveryReport = recovery.run()
+        self.lost_nothing = self.recovery.is_whole and was_synced
+        """Whether the log has everything that this broker ever told others to have. After a crash only a log
+        that was flushed synchronously can know that."""
         checkpoint = write_first_checkpoint(
             files, paths, self._log, self._queues, self._index, checkpoint, self.recovery.began_at
         )

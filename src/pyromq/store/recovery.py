@@ -24,9 +24,9 @@ stop cleanly) and the checkpoint say how much of the files recovery can trust. T
     its offsets start again at 0.
  8. Walk the log from the begin offset and dispatch each sound record. A record is sound if its sizes agree,
     its log offset is its own, its topic and queue are possible, its body matches the checksum and no part of
-    it is missing. Behind damage, continue with the next sound record. If there is none, the log ends before
-    the damage. A record whose queue offset jumps ahead gets its unit when the records behind it confirm the
-    jump.
+    it is missing. Behind damage, continue with the next sound record. If there is none, or if other brokers
+    have this log, it ends before the damage: what follows is copied again. A record whose queue offset jumps
+    ahead gets its unit when the records behind it confirm the jump.
  9. Set the damaged bytes aside under `damaged/`, and replace them with records that readers skip. Behind the
     end of the log, overwrite the rest with zeros and remove later files. Cut queues and index that point
     beyond the end. A queue whose last message is damaged keeps its end.
@@ -69,6 +69,8 @@ class RecoveryReport:
     bytes_checked: int = 0
     stopped_because: str = ""
     """Why the walk over the log ended where it did; empty if the log ended there cleanly."""
+    is_whole: bool = False
+    """Whether the log has everything that was synced: no damage was found but a torn end."""
     segments_removed: int = 0
     tail_wiped: bool = False
     damage: list[Damage] = field(default_factory=list)
@@ -98,9 +100,12 @@ class Recovery:
         deletions: Deletions,
         *,
         was_clean: bool,
+        has_group: bool,
     ) -> None:
+        """`has_group`: other brokers have this log, too."""
         self._files = files
         self._paths = paths
+        self._has_group = has_group
         self._log = log
         self._queues = queues
         self._index = index
@@ -114,6 +119,8 @@ class Recovery:
         self._generations = Generations(queues, self._start_over, dispatcher.put_unit)
         self._former_last_units: list[tuple[ConsumeQueue, int, int, int]] = []
         self._former_numbers: dict[int, int] = {}
+        self._was_cut_short = False
+        """Whether there were sound records behind the end of the log."""
         self.report = RecoveryReport(was_clean)
 
     def load_log(self) -> None:
@@ -159,6 +166,11 @@ class Recovery:
         self._drop_what_points_beyond(end)
         self._deletions.fit_to_log(self._log.start_offset, end)
         report.log_start, report.log_end = self._log.start_offset, end
+        report.is_whole = (
+            0 <= self._checkpoint.safe_offset <= self._checkpoint.confirm_offset <= end
+            and not self._was_cut_short
+            and all(each.is_tail for each in report.damage)
+        )
         for queue in self._queues:
             queue.next_offset = queue.end_offset
         report.queues = self._queues.count
@@ -415,8 +427,9 @@ class Recovery:
                 found = complete_outline(log, offset)
             except RemoteProtocolError as error:
                 following = next_sound_record(self._files, log, offset, log.segments.end)
-                if following is None:
-                    if not _is_untouched(log, offset):
+                self._was_cut_short = following is not None and self._has_group
+                if following is None or self._has_group:
+                    if following is not None or not _is_untouched(log, offset):
                         report.stopped_because = str(error)
                     break
                 report.damage.append(Damage(offset, following, str(error)))

@@ -163,6 +163,52 @@ def test_a_replica_that_crashed_inside_a_record_continues_at_the_last_whole_one(
             assert bodies_of(replica, TOPIC, 0) == bodies
 
 
+@pytest.mark.parametrize("is_behind_checkpoint", [False, True])
+def test_a_replica_keeps_nothing_behind_a_hole_in_what_was_not_synced(
+    tmp_path: Path, is_behind_checkpoint: bool
+) -> None:
+    with open_store(tmp_path / "m") as master:
+        bodies = send(master, 30)
+        replica = open_replica(tmp_path / "r")
+        copy(master, replica)
+        if is_behind_checkpoint:
+            replica.flush()
+        bodies += send(master, 5, size=301)
+        copy(master, replica)
+        replica.abandon()
+        hole = bodies[31 if is_behind_checkpoint else 3]
+        for path in (tmp_path / "r" / "commitlog").iterdir():
+            path.write_bytes(path.read_bytes().replace(hole, bytes(len(hole))))
+        settings = small_settings(tmp_path / "r")
+        with MessageStore.open(settings, start_flusher=False, has_group=True) as replica:
+            replica.copying.begin()
+            assert replica.recovery.stopped_because
+            assert not replica.lost_nothing
+            assert whole_log(master).startswith(whole_log(replica))
+            copy(master, replica)
+            assert whole_log(replica) == whole_log(master)
+            assert bodies_of(replica, TOPIC, 0) == bodies
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_only_a_store_that_synced_what_it_reported_knows_after_a_crash_that_it_lost_nothing(
+    tmp_path: Path, flush: str
+) -> None:
+    with open_store(tmp_path / "m") as master:
+        send(master, 3)
+        replica = open_replica(tmp_path / "r", flush_disk_type=flush)
+        assert not replica.lost_nothing  # it may have had another disk before
+        copy(master, replica)
+        replica.close()
+        replica = open_replica(tmp_path / "r", flush_disk_type=flush)
+        assert replica.lost_nothing
+        send(master, 1)
+        replica.copying.append(replica.log_end, master.log_bytes(replica.log_end, 100))
+        replica.abandon()
+        with open_replica(tmp_path / "r", flush_disk_type="SYNC_FLUSH") as replica:
+            assert replica.lost_nothing is (flush == "SYNC_FLUSH")
+
+
 def test_an_empty_replica_begins_where_the_master_begins(tmp_path: Path) -> None:
     with open_store(tmp_path / "m") as master:
         bodies = send(master, 60)

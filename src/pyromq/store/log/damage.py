@@ -40,7 +40,7 @@ class Damage:
     end: int
     reason: str
     is_tail: bool = False
-    """Whether no sound record follows: then the log ends at `start`."""
+    """Whether the log ends at `start`: no sound record follows, or other brokers have what does."""
     is_left_in_place: bool = False
     """Whether it is in the trusted part of the log: it was only skipped."""
     records: int = 0
@@ -52,7 +52,7 @@ class Damage:
         text = f"damage in the log from offset {self.start} to {self.end}, {self.end - self.start} bytes"
         if self.is_left_in_place:
             return f"{text} ({self.reason}): skipped and left in place"
-        outcome = "no sound record follows, so the log ends before it" if self.is_tail else "skipped"
+        outcome = "the log ends before it" if self.is_tail else "skipped"
         if not self.kept_as:
             return f"{text} ({self.reason}): {outcome}; all bytes are zero"
         begun = f"{self.records} record{'s' if self.records != 1 else ''} began there"
