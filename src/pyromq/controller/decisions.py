@@ -111,12 +111,12 @@ def _register(
     if group.cluster != request.cluster_name:
         remark = f"broker group {group.name} belongs to cluster {group.cluster}, not {request.cluster_name}"
         return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
-    after = _restarted(group, broker_id)
-    if group.replicas[broker_id].address != address:
-        moved = replace(group.replicas[broker_id], address=address)
-        after = replace(after, replicas={**group.replicas, broker_id: moved})
+    after = _restarted(group, broker_id, address, request.kept_since)
     answer = RegisterBrokerAtControllerAnswer(
-        cluster_name=request.cluster_name, broker_name=request.broker_name, body=_set_of(after)
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        registration=after.sync_set_epoch,
+        body=_set_of(after),
     )
     if after.master_id is not None and not situation.heard.is_gone(after.master_id):
         answer.master_broker_id = after.master_id
@@ -126,18 +126,28 @@ def _register(
     return Decision(after, answer)
 
 
-def _restarted(group: BrokerGroup, broker_id: int) -> BrokerGroup:
+def _restarted(group: BrokerGroup, broker_id: int, address: str, kept_since: int | None) -> BrokerGroup:
     """The group after one of its brokers has started anew, and may have lost messages not yet on disk.
 
-    Apache lets it stay in sync, and even master. Here it is not in sync any more, unless it is the last one;
-    a master writes on only in a new epoch, so that replicas find out what it has lost.
+    Apache lets it stay in sync, and even master. Here it is not in sync any more, unless it is the last one
+    or says that it has kept everything since the last registration known of it; a copy of its files from
+    before that names an older one. A master writes on only in a new epoch, so that replicas find out what it
+    has lost. The version rises each time: a proposal from before the restart is never accepted after it.
     """
-    if broker_id in group.sync_set and len(group.sync_set) > 1:
-        others = group.sync_set - {broker_id}
-        group = replace(group, sync_set=others, sync_set_epoch=group.sync_set_epoch + 1)
+    version, before = group.sync_set_epoch + 1, group.replicas[broker_id]
+    in_sync = group.sync_set
+    if not kept_since or kept_since != before.registration:
+        in_sync = (in_sync - {broker_id}) or in_sync
+    here = replace(before, address=address, registration=version)
+    after = replace(
+        group,
+        replicas={**group.replicas, broker_id: here},
+        sync_set=in_sync,
+        sync_set_epoch=version,
+    )
     if broker_id == group.master_id:
-        group = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
-    return group
+        after = replace(after, master_id=None, master_epoch=group.master_epoch + 1)
+    return after
 
 
 # Masters
@@ -213,12 +223,14 @@ def _alter_set(group: BrokerGroup | None, request: AlterSyncStateSet, situation:
 
 
 def _objection(group: BrokerGroup | None, request: AlterSyncStateSet, heard: Heard) -> tuple[int, str]:
-    """Why a set cannot replace the present one; the order of the checks is Apache's."""
+    """Why a set cannot replace the present one; the order of the checks is Apache's.
+
+    Apache refuses the present set. Here it is accepted: its new version ends older proposals, and a master
+    whose proposal was not answered can decide anew.
+    """
     wanted, failed = request.body.sync_state_set, ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
     if group is None or not group.replicas:
         return failed, f"broker group {request.broker_name} is not known to this controller"
-    if wanted == group.sync_set:
-        return failed, f"the replicas in sync of group {group.name} are {sorted(wanted)} already"
     if group.master_id is None or request.master_broker_id != group.master_id:
         return (
             ResponseCode.CONTROLLER_INVALID_MASTER,

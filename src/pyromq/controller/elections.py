@@ -19,7 +19,7 @@ from pyromq.controller.store import ControllerStore, NotLeading
 from pyromq.errors import StoreError
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.controller import ElectMaster
+from pyromq.protocol.requests.controller import ElectMaster, RegisterBrokerAtController
 from pyromq.remoting.channel import Channel
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class Elections:
         """Carry out a request about a group; raises NotLeading or StoreError."""
         outcome = await self._commands.execute(name, request)
         self._act_on(outcome, is_election=isinstance(request, ElectMaster))
+        if isinstance(request, RegisterBrokerAtController) and outcome.after is not outcome.before:
+            self._tell_master(outcome.after)
         return outcome
 
     async def elect_where_masters_are_gone(self) -> None:
@@ -90,6 +92,11 @@ class Elections:
             _log.warning("group has no master group=%s epoch=%d", after.name, after.master_epoch)
         if outcome.new_master is not None:
             self._announce(after)
+
+    def _tell_master(self, group: BrokerGroup | None) -> None:
+        """A broker has registered: the in-sync set has another version, without which proposals are refused."""
+        if group is not None and group.master_id is not None and self._settings.now.notifies_brokers:
+            self._notices.send(group, [group.master_id])
 
     def _announce(self, group: BrokerGroup) -> None:
         _log.info(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pyromq.broker.replication.controllers import Controllers
-from pyromq.broker.replication.identity import Claim, IdentityFiles
+from pyromq.broker.replication.identity import Claim, IdentityFiles, Registration
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.broker.replication.replica import Replica
@@ -95,6 +95,7 @@ class ControllerSession:
             store.paths.broker_identity, settings.broker_cluster_name, settings.broker_name
         )
         self._own_id = self._identity.read()
+        self._kept_since = self._last_registration()
         self._is_registered = False
         self._working: asyncio.Task[None] | None = None
         self._beat_due = asyncio.Event()
@@ -178,6 +179,13 @@ class ControllerSession:
         self._own_id = claim.broker_id
         _log.info("the controller gave this broker its id name=%s id=%d", self._name, claim.broker_id)
 
+    def _last_registration(self) -> int | None:
+        """The number of the last registration, if everything that this broker has reported since is there."""
+        found, recovery = self._identity.read_registration(), self._store.recovery
+        if found is None or not recovery.is_sound or not (recovery.was_clean or found.is_sync):
+            return None
+        return found.number
+
     async def _register(self) -> None:
         """Once in the life of this process: to the controller it means that the broker has restarted."""
         if self._is_registered:
@@ -189,8 +197,13 @@ class ControllerSession:
                 broker_id=self._own_id,
                 broker_address=self._address,
                 invoke_time=self._clock.now_ms(),
+                kept_since=self._kept_since,
             )
         )
+        if (number := answer.registration) is not None:
+            is_sync = self._store.settings.flush_policy.is_sync
+            self._identity.write_registration(Registration(number, is_sync))
+            self._kept_since = number
         self._is_registered = True
         body = answer.body
         if body is not None and answer.sync_state_set_epoch is not None:
@@ -397,13 +410,17 @@ class ControllerSession:
                 in_sync.unanswered()
             self._poll_due.set()
             return False
+        except ConnectFailed as problem:
+            _log.info("in-sync set not changed wanted=%s: %s", sorted(wanted), problem)
+            in_sync.refused()  # no controller has got it
+            return False
         except TransportError as problem:
-            _log.warning("nobody knows whether the in-sync set was changed: %s", problem)
+            _log.warning("it is not known whether the in-sync set was changed: %s", problem)
             in_sync.unanswered()
             self._poll_due.set()
             return False
         if answer.body is not None and self._master.in_sync is in_sync:
             members = answer.body
             version = max(members.sync_state_set_epoch, answer.new_sync_state_set_epoch)
-            self._master.controller_says(frozenset(members.sync_state_set), version)
+            self._master.controller_says(frozenset(members.sync_state_set), version, is_answer=True)
         return True

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pyromq.broker.settings import BrokerSettings
 from pyromq.config.live import LiveSettings
-from pyromq.errors import PyroError, Refused, TransportError
+from pyromq.errors import ConnectFailed, PyroError, Refused, TransportError
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import GetControllerMetadata
@@ -32,7 +32,7 @@ class Controllers:
         return f"<Controllers {';'.join(self.addresses)} led by {self.leader}>"
 
     async def find_leader(self) -> str:
-        """Ask all of them who leads; raises TransportError if nobody knows."""
+        """Ask all of them who leads; raises ConnectFailed if none of them knows."""
         settings = self._live.now
         self.addresses = settings.controllers
         if settings.controllers_by_dns:
@@ -54,7 +54,7 @@ class Controllers:
                 task.cancel()
         if hearsay:
             return self._found(hearsay)
-        raise TransportError(f"no controller leads {'; '.join(problems)}")
+        raise ConnectFailed(f"no controller leads {'; '.join(problems)}")
 
     def _found(self, leader: str) -> str:
         if leader != self.leader:
@@ -69,7 +69,8 @@ class Controllers:
         return answer.controller_leader_address or ""
 
     async def call(self, request: Request[A]) -> A:
-        """Ask the leader; raises Refused, or TransportError if it is not known what has happened."""
+        """Ask the leader; raises Refused, ConnectFailed if it was not asked, or another TransportError if it is
+        not known what has happened."""
         leader = self.leader or await self.find_leader()
         try:
             return await self._dialer.call(leader, request, _TIMEOUT_S)

@@ -62,14 +62,20 @@ class InSyncMaster(Master):
         self._patient_until = self._clock.monotonic() + _PATIENCE_S
         self.lease.doubt()
 
-    def controller_says(self, members: frozenset[int], version: int) -> None:
-        """The set of this epoch that counts."""
-        if self.in_sync is not None:
-            before = self.in_sync.members
-            self.in_sync.confirmed_by_controller(members, version)
-            if self.in_sync.members != before:
-                _log.info("in sync: %s version=%d", sorted(self.in_sync.members), version)
-            self.look()
+    def controller_says(self, members: frozenset[int], version: int, *, is_answer: bool = False) -> None:
+        """The set of this epoch that counts. `is_answer`: it is the one that this broker has proposed."""
+        in_sync = self.in_sync
+        if in_sync is None or version <= in_sync.version:
+            return
+        if in_sync.members != members:
+            _log.info("in sync: %s version=%d", sorted(members), version)
+        in_sync.confirmed_by_controller(members, version, is_answer=is_answer)
+        if not is_answer:
+            for link in list(self._links):
+                replica = cast(EpochReplicaLink, link)
+                if replica.greeting is not None and replica.broker_id not in members:
+                    link.close("a broker has registered, perhaps this one after a restart", logging.INFO)
+        self.look()
 
     def wanted_set(self) -> frozenset[int] | None:
         """What the controller should confirm; None if its set is right."""
@@ -130,7 +136,7 @@ class InSyncMaster(Master):
         in_sync, end = self.in_sync, self._store.log_end
         if in_sync is None or not self._is_master:
             return
-        if len(in_sync.awaited) < self._min_in_sync:
+        if len(in_sync.members) < self._min_in_sync:
             end = min(end, max(self.confirmed, in_sync.epoch_start))
         confirmed = in_sync.confirm(end)
         if self._waits:
@@ -171,9 +177,9 @@ class InSyncMaster(Master):
         reason = ""
         if self._is_alone(in_sync) and not self.lease.is_held:
             reason = "this master accepts no messages: it has lost its controller and may have been replaced"
-        elif len(in_sync.awaited) < self._min_in_sync:
+        elif len(in_sync.members) < self._min_in_sync:
             reason = (
-                f"in-sync replicas not enough: {len(in_sync.awaited)} brokers are in sync,"
+                f"in-sync replicas not enough: {len(in_sync.members)} brokers are in sync,"
                 f" minInSyncReplicas is {self._min_in_sync}"
             )
         if not reason:

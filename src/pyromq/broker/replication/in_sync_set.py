@@ -1,8 +1,8 @@
 """Which replicas a master waits for, in one epoch under a controller. Pure: reports, answers, times come in.
 
 Every replica that the controller may make master must have what the master acknowledges. So the master waits
-for the members that the controller has confirmed and for those it has proposed, until it is certain which of
-the two sets counts.
+for the members that the controller has confirmed and for all that it has proposed since, until it is certain
+which of these sets counts. A new version of the set makes that certain: it ends every older proposal.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,11 @@ class InSyncSet:
         self.members = members
         self.version = version
         self.proposed: frozenset[int] | None = None
+        """The set that the controller is asked for now."""
+        self._doubtful: frozenset[int] = frozenset()
+        """The brokers in proposals of this version that were not answered and may still be accepted."""
         self.joining: frozenset[int] = frozenset()
         """Replicas that are nearly there: the master waits for them, so that they can catch up."""
-        self._is_uncertain = False
         self.epoch_start = epoch_start
         self._confirmed = 0
         self._reports: dict[int, Report] = {}
@@ -45,7 +47,7 @@ class InSyncSet:
     @property
     def awaited(self) -> frozenset[int]:
         """The brokers that must have a record before it is acknowledged."""
-        return self.members | (self.proposed or frozenset()) | self.joining
+        return self.members | (self.proposed or frozenset()) | self._doubtful | self.joining
 
     @property
     def reports(self) -> Mapping[int, Report]:
@@ -82,44 +84,54 @@ class InSyncSet:
     def propose(self, log_end: int, now: float, max_behind_s: float) -> frozenset[int] | None:
         """The set that the controller should confirm; None if the present one is right.
 
-        A proposal whose fate is not known is repeated: only the next version makes an end of it.
+        It is the present one if an unanswered proposal names another broker: the next version ends that
+        proposal, and with it the waiting for that broker.
         """
+        self.unanswered()
         self.joining = frozenset(each for each in self.joining if self._is_near(each, now, _PATIENCE_S))
-        if self.proposed is not None:
-            return self.proposed
+        waited_for = self.joining | self._doubtful
         wanted, joining = {self._own_id}, set()
         for each, report in self._reports.items():
             if each in self.members:
                 if now - report.caught_up_at <= max_behind_s:
                     wanted.add(each)
             elif report.offset >= max(self._confirmed, self.epoch_start) and (
-                each in self.joining or report.offset >= log_end
+                each in waited_for or report.offset >= log_end
             ):
                 wanted.add(each)
             elif self._is_near(each, now, _NEARLY_S):
                 joining.add(each)
         self.joining = frozenset(joining)
-        if wanted == self.members:
+        if wanted == self.members and self._doubtful <= self.members:
             return None
         self.proposed = frozenset(wanted)
-        self._is_uncertain = False
         return self.proposed
 
     def _is_near(self, broker_id: int, now: float, max_behind_s: float) -> bool:
         report = self._reports.get(broker_id)
         return report is not None and now - report.caught_up_at <= max_behind_s
 
-    def confirmed_by_controller(self, members: frozenset[int], version: int) -> None:
-        """The controller has said which set counts; older proposals can never come true any more."""
-        if version > self.version:
-            self.members, self.version = members, version
-            self.proposed = None
+    def confirmed_by_controller(
+        self, members: frozenset[int], version: int, *, is_answer: bool = False
+    ) -> None:
+        """The controller has said which set counts; older proposals can never come true any more.
+
+        Unless it answers our own proposal, a broker may have registered: one that is not a member may have
+        less than it has reported, so what it reported does not count.
+        """
+        if version <= self.version:
+            return
+        self.members, self.version = members, version
+        self.proposed, self._doubtful = None, frozenset()
+        if not is_answer:
+            for each in self._reports.keys() - members:
+                self.lost(each)
 
     def refused(self) -> None:
-        """The controller has refused the proposal: it never comes true, unless it was sent more than once."""
-        if not self._is_uncertain:
-            self.proposed = None
+        """The proposal never comes true: the controller has refused it, or it was never sent."""
+        self.proposed = None
 
     def unanswered(self) -> None:
-        """Nobody knows whether the controller has the proposal, or will get it."""
-        self._is_uncertain = True
+        """The controller may have the proposal that is under way, or may still get it."""
+        self._doubtful |= self.proposed or frozenset()
+        self.proposed = None

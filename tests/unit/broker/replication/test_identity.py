@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pyromq.broker.replication.identity import Claim, IdentityFiles
+from pyromq.broker.replication.identity import Claim, IdentityFiles, Registration
 from pyromq.errors import ConfigError, StoreError
 
 
@@ -31,6 +31,13 @@ def test_a_claim_is_kept_until_it_has_succeeded(tmp_path: Path) -> None:
     files(tmp_path).write(3)
     assert files(tmp_path).read() == 3
     assert files(tmp_path).read_claim() is None
+
+
+def test_the_last_registration_is_kept(tmp_path: Path) -> None:
+    assert files(tmp_path).read_registration() is None
+    for last in (Registration(7, is_sync=True), Registration(9, is_sync=False)):
+        files(tmp_path).write_registration(last)
+        assert files(tmp_path).read_registration() == last
 
 
 @pytest.mark.parametrize(

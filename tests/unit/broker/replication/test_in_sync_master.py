@@ -64,9 +64,11 @@ class Group:
         return link, transport
 
     def report(self, link: EpochReplicaLink) -> None:
-        """The replica has everything, and the master proposes the set that follows from it."""
+        """The replica has everything, and the controller confirms the set that follows from it."""
         link.data_received(encode_report(self.store.log_end))
-        self.master.wanted_set()
+        wanted, in_sync = self.master.wanted_set(), self.master.in_sync
+        if wanted is not None and in_sync is not None:
+            self.master.controller_says(wanted, in_sync.version + 1, is_answer=True)
 
 
 @pytest.fixture
@@ -111,11 +113,45 @@ async def test_a_replica_that_comes_in_sync_lets_senders_in_at_once(group: Group
     assert not group.role.barrier  # without a tick
 
 
+async def test_a_replica_counts_as_in_sync_only_when_the_controller_says_so(group: Group) -> None:
+    """It may refuse, and then a single broker has what was acknowledged."""
+    group.elect()
+    link, _ = group.connect()
+    link.data_received(encode_report(group.store.log_end))
+    assert group.master.wanted_set() == frozenset({1, REPLICA})
+    group.send()
+    link.data_received(encode_report(group.store.log_end))
+    assert group.answers == []
+    group.clock.advance(1.5)
+    group.hold_lease()
+    assert group.role.barrier.startswith("in-sync replicas not enough: 1 brokers are in sync")
+    group.master.controller_says(frozenset({1, REPLICA}), 2, is_answer=True)
+    assert not group.role.barrier
+    assert group.answers == [AppendStatus.PUT_OK]
+
+
+async def test_a_replica_connects_anew_when_it_may_have_restarted(group: Group) -> None:
+    """It has registered, but its old connection is open as far as the master knows."""
+    group.elect()
+    link, transport = group.connect()
+    link.data_received(encode_report(group.store.log_end))
+    group.master.controller_says(frozenset({1}), 2)
+    assert transport.is_aborted
+    assert group.master.wanted_set() is None
+
+
+async def test_members_of_the_set_stay_connected_when_a_broker_registers(group: Group) -> None:
+    group.elect()
+    link, transport = group.connect()
+    group.report(link)
+    group.master.controller_says(frozenset({1, REPLICA}), 9)
+    assert not transport.is_aborted
+
+
 async def test_a_master_that_loses_its_last_replica_later_refuses_at_once(group: Group) -> None:
     group.elect()
     link, _ = group.connect()
     group.report(link)
-    group.master.controller_says(frozenset({1, REPLICA}), 2)
     group.send()
     link.connection_lost(None)
     assert group.master.wanted_set() == frozenset({1})

@@ -88,6 +88,7 @@ def test_a_proposal_whose_fate_is_not_known_counts_until_the_next_version(pair: 
     pair.reported(3, 100, 100, now=1.0)
     pair.propose(100, 1.0, MAX_BEHIND_S)
     pair.unanswered()
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 2, 3})
     pair.refused()  # the second attempt; the first may still be on its way
     pair.confirmed_by_controller(frozenset({1, 2}), 7)
     assert pair.awaited == {1, 2, 3}
@@ -96,6 +97,53 @@ def test_a_proposal_whose_fate_is_not_known_counts_until_the_next_version(pair: 
     assert pair.members == frozenset({1, 2, 3})
     assert not is_proposing(pair)
     assert pair.propose(100, 2.0, MAX_BEHIND_S) is None
+
+
+def test_what_became_of_the_brokers_since_decides_what_is_proposed_next(pair: InSyncSet) -> None:
+    """The controller was away while one link blipped and then another broker died."""
+    pair.confirmed_by_controller(frozenset({1, 2, 3}), 8, is_answer=True)
+    pair.reported(3, 100, 100, now=1.0)
+    pair.lost(2)
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 3})
+    pair.unanswered()
+    pair.reported(2, 100, 100, now=2.0)
+    pair.lost(3)
+    assert pair.propose(100, 2.0, MAX_BEHIND_S) == frozenset({1, 2})
+    assert pair.awaited == {1, 2, 3}  # until the controller says so
+    pair.confirmed_by_controller(frozenset({1, 2}), 9, is_answer=True)
+    assert pair.confirm(100) == 100
+
+
+def test_a_broker_that_died_while_it_was_proposed_is_not_waited_for_after_the_next_version(
+    pair: InSyncSet,
+) -> None:
+    pair.reported(3, 100, 100, now=1.0)
+    pair.propose(100, 1.0, MAX_BEHIND_S)
+    pair.unanswered()
+    pair.lost(3)
+    pair.reported(2, 150, 150, now=2.0)
+    assert pair.confirm(150) == 0
+    assert pair.propose(150, 2.0, MAX_BEHIND_S) == frozenset({1, 2})  # a new version, and nothing else
+    pair.confirmed_by_controller(frozenset({1, 2}), 8, is_answer=True)
+    assert pair.confirm(150) == 150
+    assert pair.propose(150, 2.0, MAX_BEHIND_S) is None
+
+
+def test_a_proposal_that_was_never_sent_is_waited_for_no_longer(pair: InSyncSet) -> None:
+    pair.reported(3, 100, 100, now=1.0)
+    pair.propose(100, 1.0, MAX_BEHIND_S)
+    pair.refused()
+    pair.lost(3)
+    assert pair.awaited == {1, 2}
+    assert pair.propose(100, 2.0, MAX_BEHIND_S) is None
+
+
+def test_what_a_broker_reported_before_another_registered_counts_only_for_members(pair: InSyncSet) -> None:
+    """It may be the one that registered: it has restarted, and its old connection has not been missed yet."""
+    pair.reported(3, 100, 100, now=1.0)
+    pair.confirmed_by_controller(frozenset({1, 2}), 8)
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) is None
+    assert pair.confirm(100) == 100
 
 
 def test_an_older_answer_of_the_controller_is_passed_over(pair: InSyncSet) -> None:
