@@ -218,6 +218,9 @@ class Broker:
     flushed: int = 0
     is_weak: bool = False
     """Whether it tells others that it has records which are not on its disk."""
+    starts: int = 0
+    kept_since: str | None = None
+    """The last start that the controller knows: a file that no crash takes away."""
     is_cut_off: bool = False
     """Whether nothing comes from or to controllers and other brokers; clients still reach it."""
 
@@ -225,6 +228,7 @@ class Broker:
         self.start()
 
     def start(self) -> None:
+        self.starts += 1
         self.incarnation = object()
         self.channel = object()
         self.is_up = True
@@ -236,10 +240,27 @@ class Broker:
         self._follow_anew()
 
     def _follow_anew(self) -> None:
+        self._connect_anew()
+        self.unanswered: list[int] = []
+        self.links: dict[int, object] = {}
+        """As master: the connections of its replicas."""
+        self.proposal: object | None = None
+        self.in_sync = InSyncSet(self.id, frozenset(), 0, len(self.log))
+
+    def _connect_anew(self) -> None:
+        self.link = object()
         self.is_aligned = False
         self.fetch_number: object | None = None
-        self.unanswered: list[int] = []
-        self.in_sync = InSyncSet(self.id, frozenset(), 0, len(self.log))
+
+    def hung_up(self, link: object) -> None:
+        if self.link is link:
+            self._connect_anew()
+
+    def lost(self, broker_id: int, link: object) -> None:
+        """As master: the end of a connection was noticed."""
+        if self.links.get(broker_id) is link:
+            del self.links[broker_id]
+            self.in_sync.lost(broker_id)
 
     def crash(self) -> None:
         """Records that were not flushed may be lost. Nobody was told of them, unless the broker is weak."""
@@ -252,8 +273,8 @@ class Broker:
                 noticed()
             else:
                 self.world.post(None, noticed)
-        for broker in self.world.brokers:
-            broker.in_sync.lost(self.id)
+        for broker in self.world.brokers:  # which may take a while, or not happen at all
+            self.world.post(None, partial(broker.lost, self.id, self.link))
         self.start()
 
     def _cut(self, end: int) -> None:
@@ -290,7 +311,12 @@ class Broker:
 
     def register(self) -> None:
         request = RegisterBrokerAtController(
-            cluster_name="c", broker_name=NAME, broker_id=self.id, broker_address=str(self.id)
+            cluster_name="c",
+            broker_name=NAME,
+            broker_id=self.id,
+            broker_address=str(self.id),
+            incarnation=str(self.starts),
+            kept_since=None if self.is_weak else self.kept_since,
         )
         self._ask(request, self._registered, once=True)
 
@@ -298,6 +324,7 @@ class Broker:
         if not isinstance(answer, RegisterBrokerAtControllerAnswer) or self.is_registered:
             return
         self.is_registered = True
+        self.kept_since = str(self.starts)
         if answer.master_broker_id is not None and answer.body is not None:
             self._learn(answer.master_broker_id, answer.master_epoch, answer.body)
 
@@ -327,7 +354,15 @@ class Broker:
     def _learn(self, master: int | None, epoch: int | None, members: SyncStateSet) -> None:
         self.learn(master, epoch or 0, frozenset(members.sync_state_set), members.sync_state_set_epoch)
 
-    def learn(self, master: int | None, epoch: int, members: frozenset[int], version: int) -> None:
+    def learn(
+        self,
+        master: int | None,
+        epoch: int,
+        members: frozenset[int],
+        version: int,
+        *,
+        is_answer: bool = False,
+    ) -> None:
         """Take over what a controller says, unless something newer is known."""
         if not self.is_registered:
             return
@@ -340,8 +375,11 @@ class Broker:
                 self.epochs = begin_epoch(self.epochs, epoch, len(self.log))
                 self.in_sync = InSyncSet(self.id, members, version, len(self.log))
                 self.world.took_over(self)
-        elif epoch == self.epoch and self.is_master:
-            self.in_sync.confirmed_by_controller(members, version)
+        elif epoch == self.epoch and self.is_master and version > self.in_sync.version:
+            self.in_sync.confirmed_by_controller(members, version, is_answer=is_answer)
+            if not is_answer:
+                for each in self.links.keys() - members:
+                    self.lost(each, self.links[each])
 
     # As master
 
@@ -370,24 +408,24 @@ class Broker:
     def change_set(self) -> None:
         if not self.is_master:
             return
-        was_proposed = self.in_sync.proposed is not None
         wanted = self.in_sync.propose(len(self.log), self.world.now, MAX_BEHIND_S)
         if wanted is None:
             return
-        if was_proposed:  # Nobody has answered for so long that it is sent again.
-            self.in_sync.unanswered()
+        proposal = self.proposal = object()
         body = SyncStateSet(sync_state_set=set(wanted), sync_state_set_epoch=self.in_sync.version)
         request = AlterSyncStateSet(
             broker_name=NAME, master_broker_id=self.id, master_epoch=self.epoch, body=body
         )
-        self._ask(request, partial(self._set_changed, self.in_sync, wanted), once=True)
+        self._ask(request, partial(self._set_changed, proposal), once=True)
 
-    def _set_changed(self, asked_for: InSyncSet, wanted: frozenset[int], answer: Answer) -> None:
-        if self.in_sync is not asked_for:
-            return
+    def _set_changed(self, proposal: object, answer: Answer) -> None:
+        if self.proposal is not proposal:
+            return  # Nobody has answered for so long that it was given up.
         if isinstance(answer, AlterSyncStateSetAnswer) and answer.body is not None:
-            self._learn(self.id, self.epoch, answer.body)
-        elif self.in_sync.proposed == wanted:
+            members = frozenset(answer.body.sync_state_set)
+            version = answer.body.sync_state_set_epoch
+            self.learn(self.id, self.epoch, members, version, is_answer=True)
+        else:
             self.in_sync.refused()
 
     # As replica
@@ -398,21 +436,29 @@ class Broker:
         self.flushed = len(self.log)
         number = self.fetch_number = object()
         master = self.world.brokers[self.master - 1]
-        epoch, end, epochs, is_aligned = self.epoch, len(self.log), self.epochs, self.is_aligned
-        incarnation = self.incarnation
-
-        def ask() -> None:
-            if self.incarnation is incarnation:
-                master.serve(self, number, epoch, end, epochs, is_aligned)
-
-        self.world.post(master, ask)
+        said = self.link, self.epoch, len(self.log), self.epochs, self.is_aligned
+        self.world.post(master, lambda: master.serve(self, number, *said))
 
     def serve(
-        self, replica: Broker, number: object, epoch: int, end: int, epochs: Epochs, is_aligned: bool
+        self,
+        replica: Broker,
+        number: object,
+        link: object,
+        epoch: int,
+        end: int,
+        epochs: Epochs,
+        is_aligned: bool,
     ) -> None:
         if not self.is_master or self.epoch != epoch:
             return
-        if is_aligned:
+        if not is_aligned:
+            if self.links.get(replica.id) is not link:
+                self.in_sync.lost(replica.id)
+            self.links[replica.id] = link
+        elif self.links.get(replica.id) is not link:
+            self.world.post(replica, partial(replica.hung_up, link))
+            return
+        else:
             self.in_sync.reported(replica.id, end, len(self.log), self.world.now)
         start = end if is_aligned else agreed_end(epochs, end, self.epochs, len(self.log)) or 0
         upto = self.world.random.randint(start, len(self.log))
@@ -582,8 +628,8 @@ class World:
             broker.lease.suspend()
         elif kind == 6:  # A replica loses its connection to the master.
             broker, other = self.random.sample(self.brokers, 2)
-            broker.in_sync.lost(other.id)
-            other.is_aligned, other.fetch_number = False, None
+            broker.lost(other.id, other.link)
+            other.hung_up(other.link)
         elif kind == 4:
             self.now += self.random.choice((3.0, 11.0, 60.0))
         else:
@@ -604,14 +650,21 @@ class World:
 
     # Calm: without faults the group works again
 
-    def calm_down(self, rounds: int = 80) -> None:
-        """Raises AssertionError unless a record is acknowledged by all three after a while without faults."""
+    def calm_down(self, rounds: int = 80, *, without: Broker | None = None) -> None:
+        """Raises AssertionError unless a record is acknowledged by all three after a while without faults.
+
+        `without`: this one does not come back; the other two must go on.
+        """
         self.in_flight.clear()
+        there = [each for each in self.brokers if each is not without]
+        if without is not None:
+            without.crash()
+            without.is_cut_off = True
         for _ in range(rounds):
             self.now += 1.0
             for controller in self.controllers:
                 controller.tick()
-            for broker in self.brokers:
+            for broker in there:
                 if broker.is_registered:
                     broker.heartbeat()
                     broker.poll()
@@ -621,12 +674,12 @@ class World:
                     broker.register()
             self._settle()
             current = self.truth.group
-            if current.sync_set == {1, 2, 3} and current.master_id is not None:
+            if current.sync_set == {each.id for each in there} and current.master_id is not None:
                 master = self.brokers[current.master_id - 1]
                 before = len(self.acknowledged)
                 master.append()
                 for _ in range(3):
-                    for broker in self.brokers:
+                    for broker in there:
                         broker.fetch()
                     self._settle()
                 master.acknowledge()

@@ -111,12 +111,9 @@ def _register(
     if group.cluster != request.cluster_name:
         remark = f"broker group {group.name} belongs to cluster {group.cluster}, not {request.cluster_name}"
         return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
-    after = _restarted(group, broker_id, address, request.kept_since)
+    after = _started(group, broker_id, address, request.incarnation or "", request.kept_since)
     answer = RegisterBrokerAtControllerAnswer(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        registration=after.sync_set_epoch,
-        body=_set_of(after),
+        cluster_name=request.cluster_name, broker_name=request.broker_name, body=_set_of(after)
     )
     if after.master_id is not None and not situation.heard.is_gone(after.master_id):
         answer.master_broker_id = after.master_id
@@ -126,19 +123,23 @@ def _register(
     return Decision(after, answer)
 
 
-def _restarted(group: BrokerGroup, broker_id: int, address: str, kept_since: int | None) -> BrokerGroup:
+def _started(
+    group: BrokerGroup, broker_id: int, address: str, incarnation: str, kept_since: str | None
+) -> BrokerGroup:
     """The group after one of its brokers has started anew, and may have lost messages not yet on disk.
 
     Apache lets it stay in sync, and even master. Here it is not in sync any more, unless it is the last one
-    or says that it has kept everything since the last registration known of it; a copy of its files from
-    before that names an older one. A master writes on only in a new epoch, so that replicas find out what it
-    has lost. The version rises each time: a proposal from before the restart is never accepted after it.
+    or says that it has kept everything since the last start known of it; a copy of its files from before that
+    names an earlier one. A master writes on only in a new epoch, so that replicas find out what it has lost.
+    The version rises each time: a proposal from before the start is never accepted after it.
     """
-    version, before = group.sync_set_epoch + 1, group.replicas[broker_id]
+    before, version = group.replicas[broker_id], group.sync_set_epoch + 1
+    if incarnation and incarnation == before.incarnation and address == before.address:
+        return group  # The broker did not get the first answer.
     in_sync = group.sync_set
-    if not kept_since or kept_since != before.registration:
+    if not kept_since or kept_since != before.incarnation:
         in_sync = (in_sync - {broker_id}) or in_sync
-    here = replace(before, address=address, registration=version)
+    here = replace(before, address=address, incarnation=incarnation)
     after = replace(
         group,
         replicas={**group.replicas, broker_id: here},

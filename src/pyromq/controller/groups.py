@@ -13,8 +13,8 @@ class Replica(msgspec.Struct, frozen=True):
 
     address: str
     check_code: str
-    registration: int = 0
-    """The version of the in-sync set that its last registration made; it names this life of the broker."""
+    incarnation: str = ""
+    """A name for the time from its last start on, which the broker has chosen; empty if it has not."""
 
 
 class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
     sync_set: frozenset[int] = frozenset()
     """The replicas that hold everything that was acknowledged; the master is one of them."""
     sync_set_epoch: int = 0
-    """The version of the in-sync set: every change of it and every registration raises it."""
+    """The version of the in-sync set: every change of it and every start of a broker raises it."""
     first_epoch: int = 0
     """The master epoch at which the group was empty. While it is this one, no message can be lost."""
 

@@ -8,9 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from random import getrandbits
 
 from pyromq.broker.replication.controllers import Controllers
-from pyromq.broker.replication.identity import Claim, IdentityFiles, Registration
+from pyromq.broker.replication.identity import Claim, IdentityFiles, Incarnation
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.broker.replication.replica import Replica
@@ -95,7 +96,8 @@ class ControllerSession:
             store.paths.broker_identity, settings.broker_cluster_name, settings.broker_name
         )
         self._own_id = self._identity.read()
-        self._kept_since = self._last_registration()
+        self._incarnation = Incarnation(str(getrandbits(63)), store.settings.flush_policy.is_sync)
+        self._kept_since = self._last_incarnation()
         self._is_registered = False
         self._working: asyncio.Task[None] | None = None
         self._beat_due = asyncio.Event()
@@ -179,12 +181,12 @@ class ControllerSession:
         self._own_id = claim.broker_id
         _log.info("the controller gave this broker its id name=%s id=%d", self._name, claim.broker_id)
 
-    def _last_registration(self) -> int | None:
-        """The number of the last registration, if everything that this broker has reported since is there."""
-        found, recovery = self._identity.read_registration(), self._store.recovery
+    def _last_incarnation(self) -> str | None:
+        """The name of the last start, if everything that this broker has reported since is in its log."""
+        found, recovery = self._identity.read_incarnation(), self._store.recovery
         if found is None or not recovery.is_sound or not (recovery.was_clean or found.is_sync):
             return None
-        return found.number
+        return found.name
 
     async def _register(self) -> None:
         """Once in the life of this process: to the controller it means that the broker has restarted."""
@@ -197,13 +199,11 @@ class ControllerSession:
                 broker_id=self._own_id,
                 broker_address=self._address,
                 invoke_time=self._clock.now_ms(),
+                incarnation=self._incarnation.name,
                 kept_since=self._kept_since,
             )
         )
-        if (number := answer.registration) is not None:
-            is_sync = self._store.settings.flush_policy.is_sync
-            self._identity.write_registration(Registration(number, is_sync))
-            self._kept_since = number
+        self._identity.write_incarnation(self._incarnation)
         self._is_registered = True
         body = answer.body
         if body is not None and answer.sync_state_set_epoch is not None:

@@ -1,10 +1,10 @@
-"""The files `brokerIdentity…`: which id the controller gave this broker, and its last registration.
+"""The files `brokerIdentity…`: which id the controller gave this broker, and the name of its last start.
 
 The id is asked for in two steps. First the broker notes the id that it wants and a text that nobody else has;
 then it claims the id with that text. After a crash in between it claims the same id again with the same text.
 
-The number of a registration is on disk before the broker takes part in its group. So files with that number
-are those of the life that it names, and no older copy of them.
+A name for each start is on disk before the broker takes part in its group. So a store with that name is the
+one that took part since, and no older copy of it.
 """
 
 from pathlib import Path
@@ -23,8 +23,8 @@ class Claim(NamedTuple):
     check_code: str
 
 
-class Registration(NamedTuple):
-    number: int
+class Incarnation(NamedTuple):
+    name: str
     is_sync: bool
     """Whether this broker said that it has something only after it was on disk."""
 
@@ -35,7 +35,7 @@ class IdentityFiles:
         self._files = Files()
         self._path = path
         self._claim_path = path.with_name(path.name + "-temp")
-        self._registration_path = path.with_name(path.name + "-registration")
+        self._incarnation_path = path.with_name(path.name + "-incarnation")
         self._cluster = cluster
         self._name = name
 
@@ -65,15 +65,15 @@ class IdentityFiles:
     def drop_claim(self) -> None:
         self._files.remove(self._claim_path)
 
-    def read_registration(self) -> Registration | None:
-        """The last registration of this broker."""
-        fields = self._read(self._registration_path, 4)
-        return None if fields is None else Registration(int(fields[2]), fields[3] == _SYNC)
+    def read_incarnation(self) -> Incarnation | None:
+        """The last start after which this broker took part in its group."""
+        fields = self._read(self._incarnation_path, 4)
+        return None if fields is None else Incarnation(fields[2], fields[3] == _SYNC)
 
-    def write_registration(self, registration: Registration) -> None:
+    def write_incarnation(self, incarnation: Incarnation) -> None:
         """Raises OSError."""
-        kind = _SYNC if registration.is_sync else _ASYNC
-        self._write(self._registration_path, self._cluster, self._name, str(registration.number), kind)
+        kind = _SYNC if incarnation.is_sync else _ASYNC
+        self._write(self._incarnation_path, self._cluster, self._name, incarnation.name, kind)
 
     def _read(self, path: Path, count: int) -> list[str] | None:
         if not self._files.size(path):

@@ -201,6 +201,8 @@ class InSyncMaster(Master):
         for each in list(self._links):
             if each is not link and cast(EpochReplicaLink, each).broker_id == link.broker_id:
                 each.close("it has connected again", logging.INFO)
+                if self.in_sync is not None:
+                    self.in_sync.lost(link.broker_id)  # it may have restarted with less
         return self._is_master
 
     def acknowledged(self, link: ReplicaLink) -> None:

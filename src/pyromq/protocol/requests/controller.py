@@ -55,8 +55,6 @@ class RegisterBrokerAtControllerAnswer(Answer):
     master_address: str | None = None
     master_epoch: Int32 | None = None
     sync_state_set_epoch: Int32 | None = None
-    # Ours alone: the number of this registration.
-    registration: Int32 | None = None
     body: SyncStateSet | None = None
 
 
@@ -69,8 +67,10 @@ class RegisterBrokerAtController(Request[RegisterBrokerAtControllerAnswer]):
     broker_id: Int64 | None = None
     broker_address: str | None = None
     invoke_time: Int64 | None = None
-    # Ours alone: the registration since which the broker has lost nothing of its log.
-    kept_since: Int32 | None = None
+    # Ours alone: names for the time since the broker has started, and for an earlier start since which it has
+    # lost nothing of its log.
+    incarnation: str | None = None
+    kept_since: str | None = None
 
 
 class GetReplicaInfoAnswer(Answer):

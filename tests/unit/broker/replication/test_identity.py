@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pyromq.broker.replication.identity import Claim, IdentityFiles, Registration
+from pyromq.broker.replication.identity import Claim, IdentityFiles, Incarnation
 from pyromq.errors import ConfigError, StoreError
 
 
@@ -33,11 +33,11 @@ def test_a_claim_is_kept_until_it_has_succeeded(tmp_path: Path) -> None:
     assert files(tmp_path).read_claim() is None
 
 
-def test_the_last_registration_is_kept(tmp_path: Path) -> None:
-    assert files(tmp_path).read_registration() is None
-    for last in (Registration(7, is_sync=True), Registration(9, is_sync=False)):
-        files(tmp_path).write_registration(last)
-        assert files(tmp_path).read_registration() == last
+def test_the_last_start_is_kept(tmp_path: Path) -> None:
+    assert files(tmp_path).read_incarnation() is None
+    for last in (Incarnation("7", is_sync=True), Incarnation("9", is_sync=False)):
+        files(tmp_path).write_incarnation(last)
+        assert files(tmp_path).read_incarnation() == last
 
 
 @pytest.mark.parametrize(

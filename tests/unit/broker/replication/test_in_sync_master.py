@@ -140,6 +140,19 @@ async def test_a_replica_connects_anew_when_it_may_have_restarted(group: Group) 
     assert group.master.wanted_set() is None
 
 
+async def test_a_replica_that_connects_again_counts_with_what_it_reports_then(group: Group) -> None:
+    """It may have restarted with less, before its old connection was missed."""
+    group.elect()
+    group.send()
+    first, _ = group.connect()
+    first.data_received(encode_report(group.store.log_end))
+    second, _ = group.connect()
+    second.data_received(encode_report(0))
+    assert group.master.in_sync is not None
+    assert [each.offset for each in group.master.in_sync.reports.values()] == [0]
+    assert group.master.wanted_set() is None
+
+
 async def test_members_of_the_set_stay_connected_when_a_broker_registers(group: Group) -> None:
     group.elect()
     link, transport = group.connect()
