@@ -94,7 +94,7 @@ class Elections:
             self._announce(after)
 
     def _tell_master(self, group: BrokerGroup | None) -> None:
-        """A broker has registered: the in-sync set has another version, without which proposals are refused."""
+        """A broker has registered: the in-sync set has another version, which proposals must name."""
         if group is not None and group.master_id is not None and self._settings.now.notifies_brokers:
             self._notices.send(group, [group.master_id])
 

@@ -69,8 +69,8 @@ class Controllers:
         return answer.controller_leader_address or ""
 
     async def call(self, request: Request[A]) -> A:
-        """Ask the leader; raises Refused, ConnectFailed if it was not asked, or another TransportError if it is
-        not known what has happened."""
+        """Ask the leader; raises Refused, ConnectFailed if it was not asked, and another TransportError if it
+        is not known what has happened."""
         leader = self.leader or await self.find_leader()
         try:
             return await self._dialer.call(leader, request, _TIMEOUT_S)
