@@ -45,8 +45,8 @@ def unanswered_proposals() -> Iterator[list[set[int]]]:
 
 async def three_that_stop(group: ControlledGroup, *, is_clean: bool) -> list[str]:
     """Before the controller hears of any of them; returns their directories, the last is the master's."""
-    for each in "abc":
-        await group.start(each, **SYNC)
+    for name in "abc":
+        await group.start(name, **SYNC)
     master = await group.settled(3)
     assert await send(master) is ResponseCode.SUCCESS
     for each in group.brokers:

@@ -86,11 +86,6 @@ class RecoveryReport:
     index_files_dropped: int = 0
     remarks: list[str] = field(default_factory=list)
 
-    @property
-    def is_sound(self) -> bool:
-        """Whether the log was whole to its last record, with nothing behind it."""
-        return not self.damage and not self.stopped_because
-
 
 class Recovery:
     def __init__(

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from random import getrandbits
 
 from pyromq.broker.replication.controllers import Controllers
 from pyromq.broker.replication.identity import Claim, IdentityFiles, Incarnation
@@ -17,6 +16,7 @@ from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.chance import getrandbits
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConnectFailed, PyroError, Refused, StoreError, TransportError
@@ -184,7 +184,7 @@ class ControllerSession:
     def _last_incarnation(self) -> str | None:
         """The name of the last start, if everything that this broker has reported since is in its log."""
         found, recovery = self._identity.read_incarnation(), self._store.recovery
-        if found is None or not recovery.is_sound or not (recovery.was_clean or found.is_sync):
+        if found is None or not recovery.is_whole or not (recovery.was_clean or found.is_sync):
             return None
         return found.name
 
