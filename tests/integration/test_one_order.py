@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker_cluster import TOPIC, BrokerClient
+from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, configuration, running_broker
 from tests.support.controlled_group import ControlledGroup, controlled_group
 from tests.support.popped_messages import bodies, pop_over
 from tests.support.replicas import caught_up, until
@@ -18,7 +18,9 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import SysFlag
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.protocol.requests.transactions import EndTransaction
+from pyromq.store.message_store import MessageStore
 
 
 def tables(broker: Broker) -> Tables:
@@ -136,3 +138,79 @@ async def test_a_commit_that_was_not_copied_is_not_confirmed_and_its_transaction
         async with BrokerClient(replica.address) as client:
             await client.call(commit)
             await until(lambda: replica.store.max_offset(TOPIC, 0) == 1)
+
+
+async def test_a_consumer_beyond_the_next_masters_end_is_told_where_to_go_on(tmp_path: Path) -> None:
+    """The master acknowledged alone: what it had alone is gone, and new messages get its offsets."""
+    async with pair(tmp_path, all_in_sync=False) as (group, master, replica):
+        async with BrokerClient(master.address) as client:
+            await client.create_topic(queues=1)
+            for number in range(15):
+                await client.send(b"%d" % number)
+            await client.pull(0)
+            await client.pull(12, commit=12)
+            await caught_up(replica, master)
+            await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 12)
+            with held_log(replica):
+                for number in range(15, 20):
+                    await client.send(b"lost %d" % number)
+                assert len((await client.pull(15)).messages) == 5
+                await fail_over(group, master, replica)
+        async with BrokerClient(replica.address) as client:
+            for number in range(15, 25):
+                await client.send(b"new %d" % number)
+            await until(lambda: replica.store.max_offset(TOPIC, 0) == 25)
+            told = (await client.pull(20, commit=20)).answer
+            assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 15)
+            assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 12
+            assert (await client.pull(15)).bodies == [b"new %d" % number for number in range(15, 25)]
+            assert (await client.pull(20)).messages[0].queue_offset == 20
+
+
+async def test_a_topic_that_is_deleted_while_the_log_is_held_up_can_be_made_again(tmp_path: Path) -> None:
+    async with pair(tmp_path, replica_timeout_ms=100) as (group, master, replica):
+        async with BrokerClient(master.address) as client:
+            await client.create_topic(queues=1)
+            await client.send(b"old")
+            await caught_up(replica, master)
+            with held_log(replica):
+                for _ in range(20):
+                    await client.send(b"x" * 1000)
+                assert (await client.refusal(DeleteTopicFromBroker(topic=TOPIC))).code
+                # The replica has heard of it.
+                watching = master.replication.table_changes._waiting
+                await until(lambda: not watching or replica.store.deletions())
+                await fail_over(group, master, replica)
+        async with BrokerClient(replica.address) as client:
+            # Nobody was promised the deletion, and this master does not know of it.
+            assert replica.store.deletions() == []
+            await client.call(DeleteTopicFromBroker(topic=TOPIC))
+            await client.create_topic(queues=1)
+            for number in range(5):
+                assert (await client.send(b"%d" % number)).queue_offset == number
+            assert (await client.pull()).bodies == [b"%d" % number for number in range(5)]
+
+
+async def test_a_consumer_beyond_the_end_that_a_loss_of_power_left_is_told_where_to_go_on(
+    tmp_path: Path,
+) -> None:
+    async with running_broker(tmp_path) as broker, BrokerClient(broker.address) as client:
+        await client.create_topic(queues=1)
+        for number in range(20):
+            await client.send(b"%d" % number)
+        await client.pull(0)
+        await client.pull(12, commit=12)
+        await until(lambda: broker.store.max_offset(TOPIC, 0) == 20)
+        place = broker.store.log_offset(TOPIC, 0, 15)
+        assert place is not None
+        tables(broker).offsets.persist()
+        await broker.abandon()
+    store = MessageStore.open(configuration(tmp_path).store)
+    store.cut_log(place)
+    store.abandon()
+    async with running_broker(tmp_path) as broker, BrokerClient(broker.address) as client:
+        for number in range(15, 25):
+            await client.send(b"new %d" % number)
+        told = (await client.pull(20)).answer
+        assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 15)
+        assert (await client.pull(15)).bodies == [b"new %d" % number for number in range(15, 25)]

@@ -25,7 +25,6 @@ from pyromq.broker.flow.popping.revive_log import ReviveLog
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.metering.metering import Metering
-from pyromq.broker.offsets_ahead import set_back_offsets
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.services.acknowledging import Acknowledging
 from pyromq.broker.services.assignments import Assignments
@@ -55,6 +54,7 @@ from pyromq.broker.services.transactions import Transactions
 from pyromq.broker.services.unread import Unread
 from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.table_fitting import fit_to_log
 from pyromq.broker.table_remarks import table_remarks
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED, WITHOUT_CONTROLLER
@@ -132,9 +132,9 @@ class Parts:
         self.tables = Tables.open(live, store, clock)
         for remark in table_remarks(store, self.tables.topics, self.tables.groups, self.tables.files):
             _log.warning("tables of the store: %s", remark)
-        if self.tables.role.now.is_master:
-            for remark in set_back_offsets(store, self.tables.topics, self.tables.offsets):
-                _log.warning("offsets of the store: %s", remark)
+        may_lack = not store.recovery.was_clean or store.recovery.queues_rebuilt
+        if may_lack and self.tables.role.now.is_master:
+            fit_to_log(store, self.tables)
         self.advertised = format_address(settings.broker_ip1, port)
         store_host = Host.of(_looked_up(ports, settings.broker_ip1), port)
 

@@ -41,10 +41,17 @@ class Copying:
 
     def end(self) -> None:
         """From now on the store's own messages follow; raises OSError if the copy cannot be dispatched."""
+        self.dispatch_all()
+        self.is_on = self._dispatcher.starts_over = False
+
+    def dispatch_all(self) -> None:
+        """Complete the queues of a copy, confirmed or not: it is about to be the master's log. Raises
+        OSError."""
+        if not self.is_on:
+            return
         self.drop_part()
         while self._dispatcher.offset < self._log.end_offset:
             self._dispatcher.step(self._log.end_offset, 1 << 20)
-        self.is_on = self._dispatcher.starts_over = False
         for queue in self._queues:
             queue.next_offset = queue.end_offset
 

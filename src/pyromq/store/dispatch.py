@@ -105,6 +105,10 @@ class Dispatcher:
         self._forgotten[topic] = self._log.end_offset if before is None else before
         self.pending = deque(each for each in self.pending if each[0].topic != topic)
 
+    def fit_to_log(self, end: int) -> None:
+        """What is appended next is newer than all deletions."""
+        self._forgotten = {topic: min(before, end) for topic, before in self._forgotten.items()}
+
     def cut(self, end: int) -> None:
         """The log was cut: what was derived from behind its end is gone."""
         self._keys.clear()
@@ -112,7 +116,7 @@ class Dispatcher:
         self._key_times.clear()
         self._entries = [each for each in self._entries if each[1] < end]
         self._touched.clear()
-        self._forgotten = {topic: min(before, end) for topic, before in self._forgotten.items()}
+        self.fit_to_log(end)
         self.index_from = min(self.index_from, end)
         self.start_at(min(self.offset, end))
 

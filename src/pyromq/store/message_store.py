@@ -359,6 +359,9 @@ class MessageStore:
             self.finish_cut()
             if self._cutting.is_unfinished:
                 raise StoreError("the log was not cut completely: it cannot go on before that is done")
+            # What this master appends is newer than any deletion, also of another log.
+            self._deletions.fit_to_log(self._log.start_offset, self._log.end_offset)
+            self._dispatcher.fit_to_log(self._log.end_offset)
             # A log from before the controller belongs to its first master as a whole.
             is_first = not self.epochs.epochs
             self.epochs.begin(number, self._log.start_offset if is_first else self._log.end_offset)

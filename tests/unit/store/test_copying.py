@@ -375,3 +375,15 @@ def test_the_last_record_is_found(tmp_path: Path) -> None:
         send(master, 5)
         place, record = master.copying.last_record() or (0, memoryview(b""))
         assert place + len(record) == master.log_end
+
+
+def test_a_deletion_of_a_longer_log_hides_nothing_that_a_new_master_appends(tmp_path: Path) -> None:
+    with open_replica(tmp_path) as store:
+        assert store.copying.delete_topic(Deletion(TOPIC, 50_000, 1))
+        store.begin_epoch(1)
+        store.copying.end()
+        assert bodies_of(store, TOPIC) == []
+        bodies = send(store, 5)
+        assert bodies_of(store, TOPIC) == bodies
+    with open_store(tmp_path) as store:
+        assert bodies_of(store, TOPIC) == bodies

@@ -15,10 +15,10 @@ from pyromq.broker.replication.table_sync import TableSync
 from pyromq.broker.replication.timer_sync import TimerSync
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.table_fitting import fit_to_cut, fit_to_log
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.slices import Slices
@@ -57,10 +57,19 @@ class Replication:
         if live.now.controller_mode:
             master = in_sync = InSyncMaster(live, store, appending.durability, tables.role, clock)
             session = ControllerSession(
-                *(live, store, tables.role, in_sync, replica, dialer, clock),
+                *(
+                    live,
+                    store,
+                    tables.role,
+                    lambda: fit_to_log(store, tables),
+                    in_sync,
+                    replica,
+                    dialer,
+                    clock,
+                ),
                 *(registration.broker_address, registration.release),
             )
-            replica.on_confirmed(in_sync.master_confirms, lambda: _fit_tables(store, tables))
+            replica.on_confirmed(in_sync.master_confirms, lambda: fit_to_cut(store, tables))
         else:
             master = Master(live, store, appending.durability, tables.role, clock)
         appending.at_turn_end(master.pump)
@@ -108,11 +117,3 @@ class Replication:
     def problem(self) -> str:
         """What an operator should know before anyone relies on this broker; empty if all is well."""
         return self.replica.disagreement or (self.session.problem if self.session is not None else "")
-
-
-def _fit_tables(store: MessageStore, tables: Tables) -> None:
-    """The log was cut: no group has read, and no delayed message left, what is not there any more."""
-    if store.can_dispatch_to(store.log_end):
-        return  # The queues end before the cut: everything that was read is still there.
-    tables.offsets.fit(store.max_offset)
-    tables.delay_offsets.fit(lambda level: store.max_offset(SCHEDULE_TOPIC, level - 1))

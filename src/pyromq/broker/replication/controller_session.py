@@ -69,6 +69,7 @@ class ControllerSession:
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
         role: RoleTable,
+        before_leading: Callable[[], None],
         master: InSyncMaster,
         replica: Replica,
         dialer: Dialer,
@@ -76,7 +77,8 @@ class ControllerSession:
         address: str,
         role_known: Callable[[], None],
     ) -> None:
-        """`address` is where this broker serves requests; `role_known` is called with every new role.
+        """`address` is where this broker serves requests; `role_known` is called with every new role,
+        `before_leading` before this broker is the master.
 
         Raises ConfigError if the store belongs to another broker.
         """
@@ -84,6 +86,7 @@ class ControllerSession:
         self._live = live
         self._store = store
         self._role = role
+        self._before_leading = before_leading
         self._master = master
         self._replica = replica
         self._dialer = dialer
@@ -363,6 +366,7 @@ class ControllerSession:
     def _lead(self, epoch: int, members: frozenset[int], version: int) -> None:
         assert self._own_id is not None
         self._store.copying.drop_part()
+        self._before_leading()
         self._store.begin_epoch(epoch)
         _log.warning("this broker is the master now epoch=%d log_end=%d", epoch, self._store.log_end)
         self._master.lead(self._own_id, members, version)

@@ -128,8 +128,7 @@ class Pulling:
             self._offsets.commit(
                 request.consumer_group, request.topic, request.queue_id, request.commit_offset
             )
-        reset = self._offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
-        if reset is not None and self._live.now.server_side_reset:
+        if (reset := self._reset_of(request)) is not None:
             return self._reset_answer(request, group, reset)
         result = self._read(request, wanted, request.queue_offset)
         code = self._code_of(result, request.queue_offset)
@@ -255,6 +254,14 @@ class Pulling:
             result.status.value,
         )
 
+    def _reset_of(self, request: PullMessage) -> int | None:
+        """Where the group has to read instead."""
+        if not self._offsets.resets:
+            return None
+        return self._offsets.take_reset(
+            request.consumer_group, request.topic, request.queue_id, request.queue_offset
+        )
+
     def _reset_answer(self, request: PullMessage, group: SubscriptionGroupConfig, offset: int) -> RawAnswer:
         result = ReadResult(
             ReadStatus.OFFSET_TOO_SMALL,
@@ -290,6 +297,8 @@ class Pulling:
                 checked, offset = self._changes, request.queue_offset
                 group = self._check(request, caller)
                 wanted = self._wanted(request, group, caller)
+                if (reset := self._reset_of(request)) is not None:  # this broker is the master now
+                    return self._reset_answer(request, group, reset)
             result, code = self._read_on(request, wanted, offset)
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 offset = result.next_offset

@@ -37,7 +37,9 @@ class OffsetTable:
             self._committed[topic, group] = queues
         self._pulled: dict[tuple[str, str], Queues] = {}
         self.resets: dict[tuple[str, str], Queues] = {}
-        """Pending resets by topic and group."""
+        """Pending resets by topic and group, and the ends that groups are held to."""
+        self._held: set[tuple[str, str, int]] = set()
+        """The latter: topic, group, queue id."""
         self._commits = self._other_changes = 0
         self._is_dirty = False
         self._own: set[tuple[str, str, int]] | None = None
@@ -60,12 +62,11 @@ class OffsetTable:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Commit an offset; True if it moved back.
 
-        While a reset is pending, commits of the group are ignored. So are negative offsets, which a pull may
-        carry. java: they are kept, and the group starts again
+        While a reset is pending, commits of the group are ignored, and so are those beyond the end that it is
+        held to. So are negative offsets, which a pull may carry. java: they are kept, and the group starts
+        again
         """
-        if offset < 0:
-            return False
-        if self.resets and self._server_side_reset and self.pending_reset(group, topic, queue_id) is not None:
+        if offset < 0 or (self.resets and self._is_ignored(group, topic, queue_id, offset)):
             return False
         queues = self._committed.setdefault((topic, group), {})
         before = queues.get(queue_id, -1)
@@ -83,7 +84,7 @@ class OffsetTable:
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, or -1."""
-        if self.resets and self._server_side_reset:
+        if self.resets:
             reset = self.pending_reset(group, topic, queue_id)
             if reset is not None:
                 return reset
@@ -122,22 +123,51 @@ class OffsetTable:
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Reset the group to an offset, at its next pull."""
         self.resets.setdefault((topic, group), {})[queue_id] = offset
+        self._held.discard((topic, group, queue_id))
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self._changed()
 
     def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         queues = self.resets.get((topic, group))
-        return None if queues is None else queues.get(queue_id)
-
-    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Take the pending reset, if any."""
-        queues = self.resets.get((topic, group))
-        if queues is None:
+        if queues is None or not self._server_side_reset or (topic, group, queue_id) in self._held:
             return None
-        offset = queues.pop(queue_id, None)
+        return queues.get(queue_id)
+
+    def take_reset(self, group: str, topic: str, queue_id: int, reads_at: int = 0) -> int | None:
+        """Take the pending reset, if any, of a group that is about to read a queue: where to read instead.
+
+        It also says where to go on if the group is beyond the end that it is held to. That is so until it
+        reads from before that end: an answer may get lost.
+        """
+        queues = self.resets.get((topic, group))
+        if queues is None or (offset := queues.get(queue_id)) is None:
+            return None
+        is_held = (topic, group, queue_id) in self._held
+        if is_held and reads_at > offset:
+            return offset
+        self._held.discard((topic, group, queue_id))
+        del queues[queue_id]
         if not queues:
             del self.resets[topic, group]
-        return offset
+        return None if is_held or not self._server_side_reset else offset
+
+    def _is_ignored(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        if (topic, group, queue_id) in self._held:
+            return offset > self.resets[topic, group][queue_id]
+        return self.pending_reset(group, topic, queue_id) is not None
+
+    # After the log has lost its end
+
+    def set_back(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._committed[topic, group][queue_id] = offset
+        self._changed()
+
+    def hold(self, group: str, topic: str, queue_id: int, end: int) -> None:
+        """Hold the group to the end of a queue: it can have read nothing behind that. An operator's reset is
+        stronger."""
+        if self.pending_reset(group, topic, queue_id) is None:
+            self.resets.setdefault((topic, group), {})[queue_id] = end
+            self._held.add((topic, group, queue_id))
 
     # Copies of a master's offsets
 
@@ -219,10 +249,10 @@ class OffsetTable:
             self._changed()
 
     def remove_topic(self, topic: str) -> None:
-        self._remove(lambda key: key[0] == topic)
+        self._remove_all(lambda key: key[0] == topic)
 
     def remove_group(self, group: str) -> None:
-        self._remove(lambda key: key[1] == group)
+        self._remove_all(lambda key: key[1] == group)
 
     def remove_dead(
         self,
@@ -242,25 +272,19 @@ class OffsetTable:
             and all(offset <= min_offset(topic, queue_id) for queue_id, offset in queues.items())
         ]
         for key in dead:
-            for table in (self._committed, self._pulled, self.resets):
-                table.pop(key, None)
-            self._changed()
+            self._remove(key)
         return dead
 
-    def _remove(self, is_wanted: Callable[[tuple[str, str]], bool]) -> None:
-        for table in (self._committed, self._pulled, self.resets):
-            for key in [key for key in table if is_wanted(key)]:
-                del table[key]
-                self._changed()
+    def _remove_all(self, is_wanted: Callable[[tuple[str, str]], bool]) -> None:
+        for key in {key for table in (self._committed, self._pulled, self.resets) for key in table}:
+            if is_wanted(key):
+                self._remove(key)
 
-    def fit(self, end_of: Callable[[str, int], int]) -> None:
-        """The log was cut: no group has read beyond the end of a queue."""
-        for (topic, _), queues in self._committed.items():
-            for queue_id, offset in queues.items():
-                end = end_of(topic, queue_id)
-                if offset > end:
-                    queues[queue_id] = end
-                    self._changed()
+    def _remove(self, key: tuple[str, str]) -> None:
+        self._held.difference_update([(*key, queue_id) for queue_id in self.resets.get(key, ())])
+        for table in (self._committed, self._pulled, self.resets):
+            if table.pop(key, None) is not None:
+                self._changed()
 
     def _changed(self) -> None:
         self._is_dirty = True

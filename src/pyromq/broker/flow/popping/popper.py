@@ -176,7 +176,7 @@ class Popper:
         """Take messages of a queue for the group, up to the limit of the pop."""
         group, store, offsets = pop.group, self._store, self._offsets
         begin = offsets.query(group, topic, queue_id)
-        if begin < 0 or offsets.resets:
+        if begin < 0 or (offsets.resets and (topic, group) in offsets.resets):
             begin = self._begin(pop, topic, queue_id, is_taking=True)
         end = store.max_offset(topic, queue_id)
         if begin == end or pop.count >= pop.limit or self._is_too_much_in_flight(topic, group, queue_id):

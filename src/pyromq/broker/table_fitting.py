@@ -1,0 +1,66 @@
+"""Fitting: no table says more than the log that is there.
+
+A log may have lost its end: power was lost, a master that acknowledged alone was replaced, or a replica cut
+off what its master does not have. The next messages get the same queue offsets, so a reader beyond the end
+would skip them. Tables are fitted before the first request: at a start that was not clean, when a broker
+becomes master, and after a cut.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.errors import StoreError
+from pyromq.protocol import names
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_OURS = frozenset((*names.SYSTEM_GROUPS, names.REVIVE_GROUP))
+"""The broker's own readers know their places from the table alone."""
+
+
+def fit_to_log(store: MessageStore, tables: Tables) -> None:
+    """This broker is about to serve as master.
+
+    Consumers that go on from memory may be beyond the end, too: each group is held to the ends that its
+    queues have now, until it reads from before them. Raises StoreError if the log cannot be dispatched.
+    """
+    store.finish_cut()
+    try:
+        store.copying.dispatch_all()
+    except OSError as error:
+        raise StoreError(f"the log cannot be dispatched: {error}") from error
+    _fit(store, tables, store.next_offset)
+    for group, topic, queue_id, _ in _places(tables):
+        if group not in _OURS:
+            tables.offsets.hold(group, topic, queue_id, store.next_offset(topic, queue_id))
+
+
+def fit_to_cut(store: MessageStore, tables: Tables) -> None:
+    """The end of a replica's log was taken back."""
+    if not store.can_dispatch_to(store.log_end):  # else the queues end before the cut, and all is there
+        _fit(store, tables, store.max_offset)
+
+
+def _fit(store: MessageStore, tables: Tables, end_of: Callable[[str, int], int]) -> None:
+    for group, topic, queue_id, offset in list(_places(tables)):
+        end = end_of(topic, queue_id)
+        if offset > end:
+            tables.offsets.set_back(group, topic, queue_id, end)
+            _log.warning(
+                "group %s had read %s queue %d up to %d, but the messages from %d on are lost: it continues"
+                " there",
+                *(group, topic, queue_id, offset, end),
+            )
+    tables.delay_offsets.fit(lambda level: end_of(names.SCHEDULE_TOPIC, level - 1))
+
+
+def _places(tables: Tables) -> Iterator[tuple[str, str, int, int]]:
+    """The offsets of groups in queues of this broker: group, topic, queue id, offset."""
+    offsets, topics = tables.offsets, tables.topics
+    for topic, group in offsets.pairs():
+        config = topics.get(topic)
+        if config is not None and not topic.startswith(names.LMQ_PREFIX):
+            for queue_id, offset in offsets.queues(group, topic).items():
+                yield group, topic, queue_id, offset
