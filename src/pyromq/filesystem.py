@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from pyromq.disk_steps import DiskThread, DiskWorker
 from pyromq.errors import StoreError
 
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -199,6 +200,10 @@ class Files:
         self._unsynced_directories: dict[Path, None] = {}
         self._syncing_directories = threading.Lock()
         self._releaser: ThreadPoolExecutor | None = None
+
+    def worker(self, name: str) -> DiskWorker:
+        """Does what has to wait for this disk: on a real one, a thread."""
+        return DiskThread(name)
 
     # Files that are mapped
 
