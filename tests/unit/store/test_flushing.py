@@ -447,7 +447,7 @@ def test_a_store_that_cannot_be_closed_cleanly_is_let_go(
         raise OSError(errno.EROFS, "Read-only file system")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._files, "remove", refuse)
+        patched.setattr(store.files, "remove", refuse)
         with pytest.raises(OSError, match="Read-only"):
             store.close()
     with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
