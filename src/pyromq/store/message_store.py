@@ -94,7 +94,13 @@ class MessageStore:
         self.append_batch = self._appending.append_batch
         self.append_encoded_batch = self._appending.append_encoded_batch
         self._read_messages = self._read_bytes = 0
-        self.timers = TimerFiles(files, self.paths, settings.timer_slot_ms, settings.timer_log_file_bytes)
+        self.timers = TimerFiles(
+            files,
+            self.paths,
+            settings.timer_slot_ms,
+            settings.timer_log_file_bytes,
+            settings.timer_wheel_slots,
+        )
 
     def __repr__(self) -> str:
         state = f" {self._faults.present!r}" if self._faults.is_refusing else ""

@@ -234,7 +234,7 @@ def test_a_cut_killed_at_any_file_operation_is_done_or_can_be_repeated(tmp_path:
     assert not is_killed
     assert count > 5
     for dies_at in range(count + 1):
-        # With some other seeds recovery goes on behind zeros that were half written, and makes a filler of them.
+        # With other seeds recovery goes on behind zeros that were half written.
         for seed in (0, 2, 4):
             root = tmp_path / f"{dies_at}-{seed}"
             # The first time the process alone dies, then the power goes as well.
