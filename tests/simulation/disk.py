@@ -82,7 +82,7 @@ class SimulatedDisk:
         self.content.crash(self.chance)
 
     def die_inside(self, operations: int, die: Callable[[], None]) -> None:
-        """After some more operations call `die`, which lets the machine lose its power. The process ends in the
+        """After some more operations call `die`, by which the machine loses power. The process ends in the
         last one."""
         self._countdown, self._die = operations, die
 
