@@ -10,14 +10,16 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Final
 
+from pyromq.disk_steps import DiskThread, DiskWorker
 from pyromq.errors import StoreError
 
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -27,12 +29,15 @@ _FILL_BYTES = 4 * 1024 * 1024
 _LARGE_BYTES = 1024 * 1024
 _CREATE = os.O_RDWR | os.O_CREAT
 _PAUSE_S = 0.0002
+_LOCKED: Final[set[tuple[int, int]]] = set()
+"""Device and number of every file that this process has locked: the system would give it the same lock again,
+and take both away with the first file that is closed."""
 
 
 @contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
+def _opened(path: Path, flags: int, mode: int = 0o644) -> Iterator[int]:
     """The descriptor of a file that is open during the block."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     try:
         yield descriptor
     finally:
@@ -191,14 +196,15 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 class Files:
     """The real file system."""
 
-    _locked: ClassVar[set[tuple[int, int]]] = set()
-    """Device and number of every file that this process has locked: the system would give it the same lock
-    again, and take both away with the first file that is closed."""
-
     def __init__(self) -> None:
         self._unsynced_directories: dict[Path, None] = {}
         self._syncing_directories = threading.Lock()
         self._releaser: ThreadPoolExecutor | None = None
+        self._locked = _LOCKED
+
+    def worker(self, name: str) -> DiskWorker:
+        """Does what has to wait for this disk: on a real one, a thread."""
+        return DiskThread(name)
 
     # Files that are mapped
 
@@ -259,16 +265,18 @@ class Files:
         with Reader(path) as reader:
             return reader.read(position, reader.size_bytes - position if length is None else length)
 
-    def write(self, path: Path, content: bytes) -> None:
+    def write(self, path: Path, content: bytes, mode: int | None = None) -> None:
         """Replace the whole content and sync it. This is not atomic: write another file and rename it."""
         self.make_directories(path.parent)
-        with _opened(path, _CREATE | os.O_TRUNC) as descriptor:
+        with _opened(path, _CREATE | os.O_TRUNC, 0o644 if mode is None else 0o600) as descriptor:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             _write_fully(descriptor, content, 0)
             os.fsync(descriptor)
         self._unsynced_directories[path.parent] = None
 
     def overwrite(self, path: Path, position: int, content: bytes) -> None:
-        """Replace a few bytes in place and sync them."""
+        """Replace a few bytes in place, or append them, and sync them."""
         with _opened(path, os.O_RDWR) as descriptor:
             _write_fully(descriptor, content, position)
             os.fdatasync(descriptor)
@@ -310,6 +318,13 @@ class Files:
         except FileNotFoundError:
             return None
 
+    def mode(self, path: Path) -> int | None:
+        """Who may read and write a file, None if there is none."""
+        try:
+            return stat.S_IMODE(path.stat().st_mode)
+        except FileNotFoundError:
+            return None
+
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
 
@@ -329,6 +344,16 @@ class Files:
 
     def rename(self, source: Path, target: Path) -> None:
         source.replace(target)
+        self._unsynced_directories[target.parent] = None
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name. Raises FileExistsError if that is taken."""
+        try:
+            os.link(source, target)
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError:  # a file system without hard links
+            shutil.copy(source, target)
         self._unsynced_directories[target.parent] = None
 
     def remove(self, path: Path) -> None:
@@ -396,6 +421,14 @@ class Files:
         return Space(
             total * status.f_frsize, status.f_bavail * status.f_frsize, bool(status.f_flag & os.ST_RDONLY)
         )
+
+    @contextlib.contextmanager
+    def taking_turns(self, directory: Path) -> Iterator[None]:
+        """Wait until no other process is in such a block for the directory."""
+        with _opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
 
     def lock(self, path: Path) -> FileLock:
         """Raises StoreError if it is held, by another process or by this one."""

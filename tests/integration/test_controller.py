@@ -1,11 +1,13 @@
 """A controller over real sockets: brokers join, get masters, disappear and come back."""
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.controlled_brokers import ControlledBroker, controller
+from tests.support.faulty_files import FaultyFiles
 
 from pyromq.clock import ManualClock
 from pyromq.controller.controller import Controller
@@ -168,15 +170,9 @@ async def test_requests_at_the_same_time_never_give_an_id_twice(tmp_path: Path) 
 
 
 def failing_store(directory: Path) -> FileStore:
-    synced = 0
-
-    def sync(descriptor: int) -> None:
-        nonlocal synced
-        synced += 1
-        if synced > 1:
-            raise OSError(5, "Input/output error")
-
-    return FileStore(Journal(directory, sync=sync))
+    files = FaultyFiles(directory)
+    files.failures["overwrite"] = errno.EIO
+    return FileStore(Journal(directory, files))
 
 
 async def test_a_controller_whose_disk_fails_ends(tmp_path: Path) -> None:

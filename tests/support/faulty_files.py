@@ -1,12 +1,13 @@
 """A file system that can lose power: it forgets, wholly or in part, whatever was not synced.
 
-Files live in a real directory, so that mapping works; beside it `FaultyFiles` keeps what a disk would hold.
-It can also say no: disk full, read-only, or a failing sync.
+Files live in a real directory, best one in memory, so that mapping works. Beside it `Disk` keeps what a disk
+would hold; several processes may use one, one after the other. It can also say no: disk full, read-only, or a
+failing sync.
 """
 
 import os
-import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -17,14 +18,41 @@ SECTOR_BYTES = 512
 PAGE_BYTES = 4096
 
 
-@dataclass
+@dataclass(eq=False)
 class _File:
     """What the disk holds of a file."""
 
-    content: bytes = b""
+    content: bytearray = field(default_factory=bytearray)
+    has_new_holes: bool = False
+    """Whether bytes became zeros without having been written, since the last sync."""
+
+    def save(self, path: Path) -> None:
+        """Its content becomes safe as it is. Holes are skipped: most files are larger than their data."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            size_bytes = os.fstat(descriptor).st_size
+            if self.has_new_holes:
+                self.content = bytearray(size_bytes)
+                self.has_new_holes = False
+            elif (missing_bytes := size_bytes - len(self.content)) > 0:
+                self.content.extend(bytes(missing_bytes))
+            else:
+                del self.content[size_bytes:]
+            with memoryview(self.content) as view:
+                for start, end in _data(descriptor, size_bytes):
+                    os.preadv(descriptor, [view[start:end]], start)
+        finally:
+            os.close(descriptor)
 
 
-_Change = tuple[str, Path, _File | None, Path | None]
+@dataclass
+class _Change:
+    """A change of a name that is not safe yet."""
+
+    kind: str
+    path: Path
+    file: _File | None = None
+    former_name: Path | None = None
 
 
 @dataclass
@@ -35,225 +63,290 @@ class _Removal:
     changes: dict[Path, list[_Change]]
 
 
-@dataclass
-class _Disk:
+class Disk:
     """Names and contents that are safe, and name changes that are not yet, in order, by directory."""
 
-    names: dict[Path, _File] = field(default_factory=dict)
-    directories: set[Path] = field(default_factory=set)
-    pending: dict[Path, list[_Change]] = field(default_factory=dict)
-    removals: dict[Path, _Removal] = field(default_factory=dict)
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.live: dict[Path, _File] = {}
+        self.locked: set[tuple[int, int]] = set()
+        self._names: dict[Path, _File] = {}
+        self._directories: dict[Path, None] = {}
+        self._pending: dict[Path, list[_Change]] = {}
+        self._removals: dict[Path, _Removal] = {}
+        self._adopt()
 
-    def change(
-        self, kind: str, path: Path, file: _File | None = None, former_name: Path | None = None
-    ) -> None:
-        self.pending.setdefault(path.parent, []).append((kind, path, file, former_name))
+    def __repr__(self) -> str:
+        return f"<Disk {self.root} files={len(self.live)}>"
 
-    def settle(self, directory: Path, count: int | None = None) -> None:
-        """Let the first `count` changes of a directory (or all) become safe."""
-        changes = self.pending.pop(directory, [])
-        self.apply(changes[:count])
+    def _adopt(self) -> None:
+        """All that is there is safe."""
+        self._directories[self.root] = None
+        for path in sorted(self.root.rglob("*")):
+            if path.is_dir():
+                self._directories[path] = None
+            else:
+                file = _File()
+                file.save(path)
+                self._names[path] = self.live[path] = file
 
-    def apply(self, changes: list[_Change]) -> None:
-        for kind, path, file, former_name in changes:
-            if kind == "mkdir":
-                self.directories.add(path)
-            elif kind == "link" and file is not None:
-                self.names[path] = file
-                if former_name is not None:
-                    self.names.pop(former_name, None)
-            elif kind == "unlink":
-                self.names.pop(path, None)
-            elif kind == "rmtree":
-                removal = self.removals.pop(path)
-                for each in removal.changes.values():
-                    self.apply(each)
-                self.directories.difference_update(
-                    each
-                    for each in removal.directories
-                    if not each.is_dir()  # else it was made again
-                )
+    # Changes
 
-    def remove_tree(self, path: Path, files: list[Path], directories: list[Path]) -> None:
+    def made(self, path: Path) -> None:
+        """There is a new file."""
+        file = self.live[path] = _File()
+        self._change(_Change("link", path, file))
+
+    def made_directory(self, path: Path) -> None:
+        self._change(_Change("mkdir", path))
+
+    def linked(self, source: Path, target: Path) -> None:
+        file = self.live[target] = self.live[source]
+        self._change(_Change("link", target, file))
+
+    def renamed(self, source: Path, target: Path) -> None:
+        file = self.live[target] = self.live.pop(source)
+        self._change(_Change("link", target, file, source))
+
+    def removed(self, path: Path) -> None:
+        if self.live.pop(path, None) is not None:
+            self._change(_Change("unlink", path))
+
+    def removed_tree(self, path: Path, directories: list[Path]) -> None:
         """Safe when its parent is synced; until then any of its files may be gone or not."""
-        if path in self.removals:
-            self.settle(path.parent)
-        changes = {each: self.pending.pop(each, []) for each in directories}
+        files = [each for each in self.live if path in each.parents]
+        if path in self._removals:
+            self.sync_directory(path.parent)
+        changes = {each: self._pending.pop(each, []) for each in directories}
         for each in files:
-            changes[each.parent].append(("unlink", each, None, None))
-        self.removals[path] = _Removal(directories, changes)
-        self.change("rmtree", path)
+            del self.live[each]
+            changes[each.parent].append(_Change("unlink", each))
+        self._removals[path] = _Removal(directories, changes)
+        self._change(_Change("rmtree", path))
 
-    def lose_removals(self, random: Random) -> None:
-        """The power goes: of trees whose removal is not safe, some files are gone and others are not."""
-        for removal in self.removals.values():
+    def sync(self, path: Path) -> None:
+        """The content is safe."""
+        self.live[path].save(path)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Its names are safe."""
+        self._apply(self._pending.pop(directory, []))
+
+    def _change(self, change: _Change) -> None:
+        self._pending.setdefault(change.path.parent, []).append(change)
+
+    def _apply(self, changes: list[_Change]) -> None:
+        for change in changes:
+            if change.kind == "mkdir":
+                self._directories[change.path] = None
+            elif change.kind == "unlink":
+                self._names.pop(change.path, None)
+            elif change.kind == "rmtree":
+                removal = self._removals.pop(change.path)
+                for each in removal.changes.values():
+                    self._apply(each)
+                for directory in removal.directories:
+                    if not directory.is_dir():  # else it was made again
+                        self._directories.pop(directory, None)
+            elif change.file is not None:
+                self._names[change.path] = change.file
+                if change.former_name is not None:
+                    self._names.pop(change.former_name, None)
+
+    # Losing power
+
+    def crash(self, chance: Random) -> None:
+        """Leave in the directory what a disk could hold after the power went."""
+        for changes in self._pending.values():
+            self._apply(changes[: chance.randint(0, len(changes))])
+        # Of trees whose removal is not safe, some files are gone and others are not.
+        for removal in self._removals.values():
             for changes in removal.changes.values():
-                self.apply(changes[: random.randint(0, len(changes))])
-        self.removals.clear()
+                self._apply(changes[: chance.randint(0, len(changes))])
+        self._pending, self._removals = {}, {}
+        self.locked.clear()
+        directories = {each: None for each in sorted(self._directories) if self._is_reachable(each)}
+        names = {path: file for path, file in self._names.items() if path.parent in directories}
+        torn: dict[_File, bytearray] = {}
+        live_paths = {id(file): path for path, file in self.live.items()}
+        for file in names.values():
+            if file not in torn:
+                live_path = live_paths.get(id(file))
+                torn[file] = file.content if live_path is None else _torn(file, live_path, chance)
+        for path in sorted(self.root.rglob("*"), reverse=True):
+            if path.is_dir():
+                if path not in directories:
+                    path.rmdir()
+            elif path not in names:
+                path.unlink()
+        for directory in directories:
+            directory.mkdir(exist_ok=True)
+        for path, file in names.items():
+            if self.live.get(path) is not file or torn[file] is not file.content:
+                # A new file: nothing that a dead process has mapped can change it any more.
+                path.unlink(missing_ok=True)
+                path.write_bytes(torn[file])
+        # Two names of one file are two files from now on.
+        self.live = {path: _File(bytearray(torn[file])) for path, file in names.items()}
+        self._names, self._directories = dict(self.live), directories
+
+    def _is_reachable(self, directory: Path) -> bool:
+        above = [each for each in directory.parents if self.root in (each, *each.parents)]
+        return all(each in self._directories for each in above)
 
 
 class FaultyFiles(Files):
-    def __init__(self, root: Path) -> None:
+    """What one process sees of a disk."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__()
-        self._root = root
-        self._disk = _Disk()
-        self._live: dict[Path, _File] = {}
+        self.disk = disk or Disk(root)
+        self._locked = self.disk.locked
         self.failures: dict[str, int] = {}
         """Error numbers by operation: `create`, `allocate`, `map`, `sync`, `overwrite`, `write`."""
         self.space_now: Space | None = None
-        self._adopt_what_is_there()
 
-    def _adopt_what_is_there(self) -> None:
-        self._disk.directories.add(self._root)
-        for path in _everything_below(self._root):
-            if path.is_dir():
-                self._disk.directories.add(path)
-            else:
-                file = _File(path.read_bytes())
-                self._disk.names[path] = self._live[path] = file
-
-    def _fail_if_told(self, operation: str) -> None:
+    def _before(self, operation: str, path: Path) -> None:
+        """Every change begins here; those that also sync come here twice."""
         error_number = self.failures.get(operation)
         if error_number is not None:
             raise OSError(error_number, os.strerror(error_number))
 
-    # What changes contents
+    # Contents
 
     def create(self, path: Path, size_bytes: int, allocate_bytes: int = 0) -> None:
-        self._fail_if_told("create")
+        self._before("create", path)
         super().create(path, size_bytes, 0)
-        self._live[path] = _File()
-        self._disk.change("link", path, self._live[path])
+        self.disk.made(path)
 
     def allocate(self, path: Path, start: int, length: int) -> None:
-        self._fail_if_told("allocate")
+        self._before("allocate", path)
 
     def map(self, path: Path, *, writable: bool = True, in_small_pieces: bool = False) -> MappedFile:
         if writable:
-            self._fail_if_told("map")
+            self._before("map", path)
         return super().map(path, writable=writable, in_small_pieces=in_small_pieces)
 
     def resize(self, path: Path, size_bytes: int, allocate_bytes: int = 0) -> None:
+        self._before("resize", path)
         super().resize(path, size_bytes, 0)
+        self.disk.live[path].has_new_holes = True
 
     def zero_after(self, path: Path, position: int, allocate_bytes: int = 0) -> None:
+        self._before("zero_after", path)
         super().zero_after(path, position, 0)
+        self.disk.live[path].has_new_holes = True
+
+    def fill(self, path: Path) -> None:
+        """Its zeros are there already."""
 
     def sync(self, path: Path) -> None:
-        self._fail_if_told("sync")
-        self._live[path].content = path.read_bytes()
+        self._before("sync", path)
+        self.disk.sync(path)
 
-    def write(self, path: Path, content: bytes) -> None:
-        self._fail_if_told("write")
+    def write(self, path: Path, content: bytes, mode: int | None = None) -> None:
+        self._before("write", path)
         self.make_directories(path.parent)
-        is_new = path not in self._live
+        is_new = path not in self.disk.live
         path.write_bytes(content)
+        if mode is not None:
+            path.chmod(mode)
         if is_new:
-            self._live[path] = _File()
-            self._disk.change("link", path, self._live[path])
+            self.disk.made(path)
             self._unsynced_directories[path.parent] = None
-        self._live[path].content = content
+        self._before("write: sync", path)
+        self.disk.sync(path)
 
     def overwrite(self, path: Path, position: int, content: bytes) -> None:
-        self._fail_if_told("overwrite")
+        self._before("overwrite", path)
         with path.open("r+b") as stream:
             stream.seek(position)
             stream.write(content)
-        self._live[path].content = path.read_bytes()
+        self._before("overwrite: sync", path)
+        self.disk.sync(path)
 
-    # What changes names
+    # Names
 
     def make_directories(self, path: Path) -> None:
         missing = [each for each in (path, *path.parents) if not each.is_dir()]
         super().make_directories(path)
         for each in reversed(missing):
-            self._disk.change("mkdir", each)
+            self.disk.made_directory(each)
 
     def rename(self, source: Path, target: Path) -> None:
+        self._before("rename", target)
         super().rename(source, target)
-        file = self._live.pop(source)
-        self._live[target] = file
-        self._disk.change("link", target, file, source)
+        self.disk.renamed(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._before("link", target)
+        super().link(source, target)
+        self.disk.linked(source, target)
 
     def remove(self, path: Path) -> None:
-        super().remove(path)
-        if self._live.pop(path, None) is not None:
-            self._disk.change("unlink", path)
+        self._before("remove", path)
+        path.unlink(missing_ok=True)
+        self._unsynced_directories[path.parent] = None
+        self.disk.removed(path)
 
     def remove_tree(self, path: Path) -> None:
-        if path.is_dir():
-            files = [each for each in self._live if path in each.parents]
-            directories = [path, *(each for each in path.rglob("*") if each.is_dir())]
-            self._disk.remove_tree(path, files, directories)
-            for each in files:
-                self._live.pop(each)
+        self._before("remove_tree", path)
+        directories = [path, *(each for each in path.rglob("*") if each.is_dir())] if path.is_dir() else []
         super().remove_tree(path)
+        if directories:
+            self.disk.removed_tree(path, directories)
 
     def _sync_directory_now(self, directory: Path) -> None:
-        self._fail_if_told("sync")
-        self._disk.settle(directory)
+        self._before("sync", directory)
+        self.disk.sync_directory(directory)
 
     # The partition
 
     def space(self, path: Path) -> Space:
         return self.space_now or Space(1_000_000, 900_000, False)
 
-    # Losing power
+    @contextmanager
+    def taking_turns(self, directory: Path) -> Iterator[None]:
+        yield
 
-    def crash(self, random: Random) -> None:
-        """Leave in the directory what a disk could hold after the power went."""
-        for directory in list(self._disk.pending):
-            self._disk.settle(directory, random.randint(0, len(self._disk.pending[directory])))
-        self._disk.lose_removals(random)
-        survivors: dict[Path, bytes] = {}
-        for path, file in self._disk.names.items():
-            if not all(each in self._disk.directories for each in path.parents if self._root in each.parents):
-                continue
-            is_same_file = self._live.get(path) is file
-            survivors[path] = _torn(file.content, path.read_bytes(), random) if is_same_file else file.content
-        for child in self._root.iterdir():
-            shutil.rmtree(child) if child.is_dir() else child.unlink()
-        for directory in sorted(self._disk.directories):
-            directory.mkdir(parents=True, exist_ok=True)
-        for path, content in survivors.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+    def crash(self, chance: Random) -> None:
+        self.disk.crash(chance)
 
 
-def _everything_below(root: Path) -> Iterator[Path]:
-    return root.rglob("*")
+def _data(descriptor: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """The ranges of a file that are not holes."""
+    end = 0
+    with suppress(OSError):  # there is none behind the last one
+        while end < size_bytes:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+            yield start, end
 
 
-def _torn(safe: bytes, live: bytes, random: Random) -> bytes:
-    """A mixture of what was safe and what was written since."""
-    if safe == live:
+def _torn(file: _File, path: Path, chance: Random) -> bytearray:
+    """A mixture of what was safe and what was written since; the safe content itself if nothing was."""
+    safe, live = file.content, bytearray(path.read_bytes())
+    if safe == live or (len(safe) != len(live) and chance.random() < 0.3):
         return safe
-    if len(safe) != len(live):
-        if random.random() < 0.3:
-            return safe
-        safe = safe[: len(live)].ljust(len(live), b"\0")
-        if safe == live:
-            return safe
-    choice = random.randrange(4)
-    if choice == 0:
-        return safe
+    before = safe[: len(live)].ljust(len(live), b"\0")
+    pages = [
+        start
+        for start in range(0, len(live), PAGE_BYTES)
+        if before[start : start + PAGE_BYTES] != live[start : start + PAGE_BYTES]
+    ]
+    choice = chance.randrange(4)
+    if choice == 0 or not pages:
+        return before
     if choice == 1:
         return live
     if choice == 2:
-        return _cut_somewhere(safe, live, random)
-    step = random.choice((SECTOR_BYTES, PAGE_BYTES))
-    pieces = []
-    for start in range(0, len(live), step):
-        source = random.choice((safe, live))
-        pieces.append(source[start : start + step])
-    return b"".join(pieces)
-
-
-def _cut_somewhere(safe: bytes, live: bytes, random: Random) -> bytes:
-    """New up to some byte among those that changed, old from there on."""
-    first = next(index for index, (old, new) in enumerate(zip(safe, live, strict=True)) if old != new)
-    last = len(live) - next(
-        index for index, (old, new) in enumerate(zip(safe[::-1], live[::-1], strict=True)) if old != new
-    )
-    cut = random.randint(first, last)
-    return live[:cut] + safe[cut:]
+        page = chance.choice(pages)
+        changed = [at for at in range(page, min(page + PAGE_BYTES, len(live))) if before[at] != live[at]]
+        cut = chance.randint(changed[0], changed[-1] + 1)
+        return live[:cut] + before[cut:]
+    step = chance.choice((SECTOR_BYTES, PAGE_BYTES))
+    for page in pages:
+        for start in range(page, page + PAGE_BYTES, step):
+            if chance.random() < 0.5:
+                before[start : start + step] = live[start : start + step]
+    return before

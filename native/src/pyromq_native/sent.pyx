@@ -6,7 +6,7 @@ loop for each of them: many of these are told in one callback, and each wakes it
 """
 
 from asyncio import CancelledError
-from contextvars import Context
+from contextvars import copy_context
 from warnings import warn
 
 cimport cython
@@ -267,7 +267,7 @@ cdef class Wakeup:
     def __init__(self, loop, after=None):
         """`after` is called at the end of such a callback."""
         self._loop = loop
-        self._nowhere = Context()  # one that no task has: from it, tasks can be woken in theirs
+        self._nowhere = copy_context()  # one that no task has: from it, tasks can be woken in theirs
         self._after = after
         self._sends = []
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 
-cdef int64_t monotonic_us() noexcept nogil
+cdef int64_t (*monotonic_us)() noexcept
 
 
 cdef class KeyMaker:

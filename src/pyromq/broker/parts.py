@@ -151,7 +151,11 @@ class Parts:
 
         # Services
         self.access = AccessRules(
-            settings, clock, directory=store.paths.config, cluster=settings.broker_cluster_name
+            settings,
+            clock,
+            directory=store.paths.config,
+            cluster=settings.broker_cluster_name,
+            files=store.files,
         )
         self.dialer = Dialer(
             before_send=signer(settings.credentials),
@@ -172,7 +176,9 @@ class Parts:
             *(live, store, self.tables, appending, self.registration, self.dialer),
             *(self.access, self._slices, clock),
         )
-        self.settings_file = SettingsFile(settings.config_path or store.paths.config / "broker.properties")
+        self.settings_file = SettingsFile(
+            settings.config_path or store.paths.config / "broker.properties", store.files
+        )
         self._all_services = self._services()
         self._unserved = UNDECLARED | UNSERVED | ({} if settings.controller_mode else WITHOUT_CONTROLLER)
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=self._unserved)

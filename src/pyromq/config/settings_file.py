@@ -10,6 +10,7 @@ from pathlib import Path
 from pyromq.config import properties
 from pyromq.config.durable_file import DurableFile
 from pyromq.config.saving import Saving
+from pyromq.filesystem import Files
 
 # Every byte is a character, so that a text in any encoding comes back unchanged; what we write is ASCII.
 _ENCODING = "iso-8859-1"
@@ -17,8 +18,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class SettingsFile:
-    def __init__(self, path: Path) -> None:
-        self._file = DurableFile(path)
+    def __init__(self, path: Path, files: Files | None = None) -> None:
+        self._file = DurableFile(path, files)
         self._changes: dict[str, str] = {}
         self._saving = Saving(path, self._changes.copy, self._rewrite)
 
@@ -40,10 +41,7 @@ class SettingsFile:
         await self._saving.close()
 
     def _rewrite(self, changes: Mapping[str, str]) -> None:
-        try:
-            former = self._file.path.read_bytes()
-        except FileNotFoundError:
-            former = b""
+        former = self._file.read() or b""
         mark = _BYTE_ORDER_MARK if former.startswith(_BYTE_ORDER_MARK) else b""
         text = properties.rewrite(former[len(mark) :].decode(_ENCODING), changes)
         content = mark + text.encode(_ENCODING)

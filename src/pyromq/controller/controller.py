@@ -22,6 +22,7 @@ from pyromq.controller.role_notices import RoleNotices
 from pyromq.controller.settings import ControllerSettings
 from pyromq.controller.store import ControllerStore, Leader
 from pyromq.errors import StateError
+from pyromq.filesystem import Files
 from pyromq.metrics import content_type
 from pyromq.protocol.catalogue import CONTROLLER, Declaration
 from pyromq.remoting.access.keeping import AccessRules
@@ -47,9 +48,9 @@ _A_LITTLE_S = 0.05
 _TEXT = "text/plain; charset=utf-8"
 
 
-def _chosen_store(settings: ControllerSettings, clock: Clock) -> ControllerStore:
+def _chosen_store(settings: ControllerSettings, clock: Clock, files: Files) -> ControllerStore:
     if settings.store_kind == "file":
-        return FileStore(Journal(settings.store_path))
+        return FileStore(Journal(settings.store_path, files))
     endpoints, lease_s = settings.all_etcd_endpoints, int(settings.etcd_lease_seconds)
     gateway = EtcdGateway(
         endpoints,
@@ -69,17 +70,19 @@ class Controller(Lifetime):
         settings: ControllerSettings,
         *,
         clock: Clock | None = None,
+        files: Files | None = None,
         admission: Admission | None = None,
         store: ControllerStore | None = None,
         ports: Ports | None = None,
     ) -> None:
         """`admission` decides instead of the settings of access control."""
+        files = files or Files()
         super().__init__()
         self._ports = ports if ports is not None else Ports()
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._settings = LiveSettings(settings)
-        self._store = store if store is not None else _chosen_store(settings, self._clock)
-        self._file = SettingsFile(settings.config_store_path)
+        self._store = store if store is not None else _chosen_store(settings, self._clock, files)
+        self._file = SettingsFile(settings.config_store_path, files)
         self.liveness: Liveness[Channel] = Liveness(
             self._clock.monotonic(), unheard_timeout_s=settings.unheard_broker_timeout_ms / 1000
         )
@@ -90,7 +93,7 @@ class Controller(Lifetime):
             connect_timeout_s=settings.connect_timeout_ms / 1000,
             before_send=signer(settings.credentials),
         )
-        self._access = AccessRules(settings, self._clock, directory=settings.store_path)
+        self._access = AccessRules(settings, self._clock, directory=settings.store_path, files=files)
         self._notices = RoleNotices(self._dialer)
         self._metering: Metering | None = None
         self.elections = Elections(

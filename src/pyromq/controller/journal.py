@@ -6,16 +6,15 @@ means that committed decisions are lost, and the journal refuses to open. docs/f
 layout.
 """
 
-import fcntl
-import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from pyromq.config.durable_file import DurableFile
 from pyromq.controller.groups import BrokerGroup, decode_group, encode_group
 from pyromq.errors import StoreError
+from pyromq.filesystem import FileLock, Files
 
 MAGIC = b"PYROCTL1"
 _ENTRY = struct.Struct(">II")
@@ -65,12 +64,11 @@ def replay(data: bytes, path: Path) -> tuple[dict[str, BrokerGroup], int]:
 class Journal:
     """Blocking; used by one thread at a time. A failed sync is for ever: `append` raises from then on."""
 
-    def __init__(self, directory: Path, *, sync: Callable[[int], None] = os.fdatasync) -> None:
+    def __init__(self, directory: Path, files: Files | None = None) -> None:
         self.path = directory / "groups.journal"
-        self._sync = sync
+        self._files = files or Files()
         self._lock_path = directory / "lock"
-        self._lock: int | None = None
-        self._file: int | None = None
+        self._lock: FileLock | None = None
         self._end = 0
         self._failure = ""
         self.torn_bytes = 0
@@ -86,19 +84,18 @@ class Journal:
     def open(self) -> dict[str, BrokerGroup]:
         """Read the groups and cut off a torn entry; raises StoreError."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StoreError(f"another controller uses {self.path.parent}") from None
-            data = self.path.read_bytes() if self.path.exists() else b""
+            self._files.make_directories(self.path.parent)
+            self._lock = self._files.lock(self._lock_path)
+            data = DurableFile(self.path, self._files).read() or b""
             groups, end = replay(data, self.path)
             self.torn_bytes = len(data) - end
             if end == 0:
-                DurableFile(self.path).save(MAGIC)
-                end = len(MAGIC)
-            self._reopen(end)
+                self._replace(MAGIC)
+            else:
+                self._end = end
+                if self.torn_bytes:
+                    self._files.resize(self.path, end)
+                    self._files.sync(self.path)
         except OSError as problem:
             raise StoreError(f"could not open {self.path}: {problem.strerror}") from problem
         return groups
@@ -107,13 +104,10 @@ class Journal:
         """Return when the group is on disk; after a StoreError it may or may not be there."""
         if self._failure:
             raise StoreError(self._failure)
-        assert self._file is not None, "the journal is not open"
+        assert self._lock is not None, "the journal is not open"
         entry = encode_entry(group)
         try:
-            written = os.pwrite(self._file, entry, self._end)
-            if written != len(entry):
-                raise OSError(0, f"only {written} of {len(entry)} bytes were written")
-            self._sync(self._file)
+            self._files.overwrite(self.path, self._end, entry)
         except OSError as problem:
             # Whether the entry is on disk cannot be known, so nothing may be decided after it.
             self._failure = f"could not write {self.path}: {problem.strerror}"
@@ -124,24 +118,17 @@ class Journal:
         """Write only the present groups; the journal is whole at every moment."""
         if self._failure:
             raise StoreError(self._failure)
-        content = MAGIC + b"".join(map(encode_entry, groups))
         try:
-            DurableFile(self.path).save(content)
-            self._reopen(len(content))
+            self._replace(MAGIC + b"".join(map(encode_entry, groups)))
         except OSError as problem:
             self._failure = f"could not write {self.path} anew: {problem.strerror}"
             raise StoreError(self._failure) from problem
 
     def close(self) -> None:
-        for descriptor in (self._file, self._lock):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._file = self._lock = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
-    def _reopen(self, end: int) -> None:
-        if self._file is not None:
-            os.close(self._file)
-        self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        os.ftruncate(self._file, end)
-        self._sync(self._file)
-        self._end = end
+    def _replace(self, content: bytes) -> None:
+        DurableFile(self.path, self._files).save(content)
+        self._end = len(content)

@@ -12,6 +12,7 @@ from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
 from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import RemoteProtocolError, StateError
+from pyromq.filesystem import Files
 from pyromq.metrics import Metrics, content_type
 from pyromq.nameserver.broker_requests import BrokerRequests
 from pyromq.nameserver.cluster_test import ClusterTestLookup
@@ -70,10 +71,12 @@ class NameServer(Lifetime):
         settings: NameServerSettings,
         *,
         clock: Clock | None = None,
+        files: Files | None = None,
         admission: Admission | None = None,
         ports: Ports | None = None,
     ) -> None:
         """`admission` decides instead of the settings of access control."""
+        files = files or Files()
         super().__init__()
         self._ports = ports if ports is not None else Ports()
         self._clock: Clock = clock if clock is not None else SystemClock()
@@ -91,7 +94,9 @@ class NameServer(Lifetime):
             connect_timeout_s=settings.connect_timeout_ms / 1000,
             before_send=signer(settings.credentials),
         )
-        self.access = AccessRules(settings, self._clock, directory=settings.kv_config_path.parent)
+        self.access = AccessRules(
+            settings, self._clock, directory=settings.kv_config_path.parent, files=files
+        )
         self._consequences = Consequences(self._dialer, self._metrics)
         watches = self._consequences.watches
         self._metering = Metering(self._metrics, self._table, self._kv, watches, self._readiness)
@@ -99,9 +104,9 @@ class NameServer(Lifetime):
             self._table, self._consequences, settings_now, self._clock, self._metering.departures
         )
         self._reading = InventoryReading()
-        self._kv_file = DurableFile(settings.kv_config_path)
+        self._kv_file = DurableFile(settings.kv_config_path, files)
         self._kv_saving = Saving(self._kv_file.path, self._kv.encode, self._kv_file.save)
-        self._settings_file = SettingsFile(settings.config_store_path)
+        self._settings_file = SettingsFile(settings.config_store_path, files)
         self._lookup = RouteLookup(self._table, self._kv, self._readiness, watches)
 
         routes = Routes(

@@ -1,8 +1,9 @@
-"""Flushing: one thread syncs files, and only it declares data safe on disk.
+"""Flushing: one worker syncs files, and only it declares data safe on disk.
 
-The owner of the store requests a flush; the thread syncs and then advances `flushed_offset`. Appends that
+The owner of the store requests a flush; the worker syncs and then advances `flushed_offset`. Appends that
 arrive during one sync share the next one. A failed sync is final: the store cannot know which pages reached
-the disk, so nothing after it is declared safe.
+the disk, so nothing after it is declared safe. The work is in steps, one for each sync: anything may happen
+between two of them.
 """
 
 import errno
@@ -11,10 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Final
 
+from pyromq.disk_steps import Steps, finish
 from pyromq.filesystem import Files
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, write_checkpoint
 from pyromq.store.log.commit_log import CommitLog
@@ -53,15 +55,12 @@ class Flusher:
         self._files = files
         self._log = log
         self._checkpoint_path = checkpoint_path
-        self._working = threading.Lock()
-        # Used for every synchronous send: an event would make a lock for each wait.
-        self._wakes: SimpleQueue[None] = SimpleQueue()
+        self._worker = files.worker("pyromq-flusher")
+        self.wake = self._worker.wake
         self._progress = threading.Condition()
         self._blocked = 0
         """Threads inside `wait`."""
         self._queue_flushes: deque[QueueFlush] = deque()
-        self._thread: threading.Thread | None = None
-        self._is_stopping = False
         self._is_paused = False
         self._log_wanted = False
         self.checkpoint = checkpoint
@@ -70,7 +69,7 @@ class Flusher:
         self.failure: OSError | None = None
         self.sync_count = 0
         self.on_progress: Callable[[], None] | None = None
-        """Called on the flusher's thread when `flushed_offset` or `failure` has changed."""
+        """Called by the worker, on its thread, when `flushed_offset` or `failure` has changed."""
 
     def __repr__(self) -> str:
         return f"<Flusher flushed ..{self.flushed_offset}{' FAILED' if self.failure else ''}>"
@@ -78,15 +77,10 @@ class Flusher:
     # Called by the owner
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="pyromq-flusher", daemon=True)
-        self._thread.start()
+        self._worker.start(self._steps)
 
     def stop(self) -> None:
-        if self._thread is not None:
-            self._is_stopping = True
-            self.wake()
-            self._thread.join()
-            self._thread = None
+        self._worker.stop()
 
     def request_log(self) -> None:
         """Flush the log up to its end as it is when the flusher gets to it."""
@@ -97,31 +91,14 @@ class Flusher:
         self._queue_flushes.append(flush)
         self.wake()
 
-    def wake(self) -> None:
-        if self._wakes.empty():
-            self._wakes.put(None)
-
     @property
     def has_queue_work(self) -> bool:
         return bool(self._queue_flushes)
 
     def work(self) -> None:
-        """Do everything that was asked for, on the caller's thread.
-
-        Short of descriptors it leaves the rest for the next time.
-        """
-        with self._working:
-            while not self._is_paused:
-                if self._log_wanted:
-                    self._flush_log()
-                elif self._queue_flushes:
-                    if not self._flush_queues(self._queue_flushes[0]):
-                        return
-                    self._queue_flushes.popleft()
-                elif self._log.wanted_segment is not None:
-                    self._create_segment()
-                else:
-                    return
+        """Do everything that was asked for, on the caller's thread."""
+        with self._worker.alone():
+            finish(self._steps())
 
     def wait(self, offset: int, timeout_seconds: float) -> bool:
         """Block until the log is flushed up to `offset`; False after the timeout or a failure."""
@@ -140,7 +117,7 @@ class Flusher:
 
         The next recovery begins there or earlier. Raises OSError if the checkpoint cannot be written.
         """
-        with self._working:
+        with self._worker.alone():
             self.failure = error
             self.checkpoint = replace(
                 self.checkpoint,
@@ -158,7 +135,7 @@ class Flusher:
     def set_back(self, log_end: int) -> None:
         """The log is about to be cut at `log_end`: the next recovery trusts nothing behind it. Any thread may
         call this. Raises OSError."""
-        with self._working:
+        with self._worker.alone():
             checkpoint = replace(
                 self.checkpoint,
                 confirm_offset=min(self.checkpoint.confirm_offset, log_end),
@@ -176,20 +153,29 @@ class Flusher:
         self._is_paused = False
         self.wake()
 
-    # On the flusher's thread
+    # The worker's
 
-    def _run(self) -> None:
-        while not self._is_stopping:
-            self._wakes.get()
-            try:
-                self.work()
-            except Exception as error:
-                # A bug, but waiting producers must be answered.
-                self.failure = OSError(errno.EIO, f"the flusher stopped: {error!r}")
-                self._notify()
-                raise
+    def _steps(self) -> Steps[None]:
+        """Do everything that was asked for. Short of descriptors it leaves the rest for the next time."""
+        try:
+            while not self._is_paused:
+                if self._log_wanted:
+                    yield from self._flush_log()
+                elif self._queue_flushes:
+                    if not (yield from self._flush_queues(self._queue_flushes[0])):
+                        return
+                    self._queue_flushes.popleft()
+                elif self._log.wanted_segment is not None:
+                    yield self._create_segment
+                else:
+                    return
+        except Exception as error:
+            # A bug, but waiting producers must be answered.
+            self.failure = OSError(errno.EIO, f"the flusher stopped: {error!r}")
+            self._notify()
+            raise
 
-    def _flush_log(self) -> bool:
+    def _flush_log(self) -> Steps[bool]:
         """False if it has to be tried again."""
         self._log_wanted = False
         if self.failure is not None:
@@ -200,7 +186,7 @@ class Flusher:
         if end == self.flushed_offset:
             return True  # asked for once more while the last sync served it
         try:
-            self._log.sync(self.flushed_offset, end)
+            yield partial(self._log.sync, self.flushed_offset, end)
         except OSError as error:
             if error.errno in _OPEN_ERRORS:
                 return False
@@ -212,31 +198,31 @@ class Flusher:
         self._notify()
         return True
 
-    def _flush_queues(self, flush: QueueFlush) -> bool:
+    def _flush_queues(self, flush: QueueFlush) -> Steps[bool]:
         """False if it has to be tried again."""
-        if not self._flush_log():
+        if not (yield from self._flush_log()):
             return False
         try:
             for path in flush.paths:
                 if self.failure is not None:
                     return True
                 try:
-                    self._files.sync(path)
+                    yield partial(self._files.sync, path)
                 except FileNotFoundError:
                     continue  # deleted since: nothing to keep
                 if self._log_wanted:
-                    self._flush_log()
-            self._files.sync_all_directories()
+                    yield from self._flush_log()
+            yield self._files.sync_all_directories
         except OSError as error:
             if error.errno in _OPEN_ERRORS:
                 return False
             self.failure = error
             self._notify()
         if self.failure is None:
-            self._write_checkpoint(flush)
+            yield from self._write_checkpoint(flush)
         return True
 
-    def _write_checkpoint(self, flush: QueueFlush) -> None:
+    def _write_checkpoint(self, flush: QueueFlush) -> Steps[None]:
         checkpoint = Checkpoint(
             log_timestamp=self.flushed_timestamp,
             queue_timestamp=flush.queue_timestamp,
@@ -248,7 +234,7 @@ class Flusher:
             unit_count=flush.unit_count,
         )
         try:
-            write_checkpoint(self._files, self._checkpoint_path, checkpoint)
+            yield partial(write_checkpoint, self._files, self._checkpoint_path, checkpoint)
         except OSError as error:
             if error.errno not in TEMPORARY_ERRORS:
                 self.failure = error

@@ -58,7 +58,7 @@ class MessageStore:
     """`MessageStore.open(settings)` recovers and starts; use it as a context manager or `close` it."""
 
     def __init__(self, settings: StoreSettings, files: Files, clock: Clock) -> None:
-        self._files = files
+        self.files = files
         self._clock = clock
         self._settings = settings
         self._is_sync_flush = settings.flush_policy.is_sync
@@ -96,7 +96,13 @@ class MessageStore:
         self.append_batch = self._appending.append_batch
         self.append_encoded_batch = self._appending.append_encoded_batch
         self._read_messages = self._read_bytes = 0
-        self.timers = TimerFiles(files, self.paths, settings.timer_slot_ms, settings.timer_log_file_bytes)
+        self.timers = TimerFiles(
+            files,
+            self.paths,
+            settings.timer_slot_ms,
+            settings.timer_log_file_bytes,
+            settings.timer_wheel_slots,
+        )
 
     def __repr__(self) -> str:
         state = f" {self._faults.present!r}" if self._faults.is_refusing else ""
@@ -135,7 +141,7 @@ class MessageStore:
         return store
 
     def _recover(self, has_group: bool) -> None:
-        files, paths = self._files, self.paths
+        files, paths = self.files, self.paths
         files.make_directories(paths.root)
         files.make_directories(paths.commit_log)
         self._lock = files.lock(paths.lock)
@@ -268,8 +274,8 @@ class MessageStore:
         try:
             if is_complete:
                 # java: only when everything is flushed and dispatched
-                self._files.remove(self.paths.abort)
-                self._files.sync_all_directories()
+                self.files.remove(self.paths.abort)
+                self.files.sync_all_directories()
         finally:
             self._release()
 
@@ -689,7 +695,7 @@ class MessageStore:
 
     def table(self, name: str) -> JsonTable:
         """A table under `config/`."""
-        return JsonTable(self._files, self.paths.config / name)
+        return JsonTable(self.files, self.paths.config / name)
 
     def apply_settings(self, settings: StoreSettings) -> None:
         """Apply changed settings; some take effect only after a restart."""

@@ -67,6 +67,7 @@ class StoreSettings(Settings):
     timer_wheel: bool = setting(True, "The broker accepts messages with a time of delivery.", key="timerWheelEnable")
     timer_precision_ms: Millis = setting(1000, "Width of a slot of the timer wheel: 100, 200, 500 or 1000; other values are rounded down to one of them. Messages are delivered to the millisecond with any. It can be changed when no timed message waits.", key="timerPrecisionMs", check=POSITIVE)
     timer_max_delay_seconds: Seconds = setting(3 * 86_400, "Maximum time from a send to the delivery that it asks for.", key="timerMaxDelaySec", mutable=True, check=POSITIVE)
+    timer_wheel_slots: int = setting(2 * 7 * 86_400, "Slots of the timer wheel, of 32 bytes each. A store keeps the number that it began with, and Apache's brokers know only this one.", key="timerWheelSlots", check=at_least(128))
     timer_roll_window_slots: int = setting(2 * 86_400, "A message that waits longer than this many slots is stored anew on the way, so that its commit-log file can expire.", key="timerRollWindowSlot", check=POSITIVE)
     timer_log_file_bytes: SizeBytes = setting(100 * _MIB, "Size of one timer-log file.", key="mappedFileSizeTimerLog", check=at_least(1024))
     timer_flush_interval_ms: Millis = setting(1000, "How often the files of timed messages are flushed.", key="timerFlushIntervalMs", mutable=True, check=POSITIVE)
@@ -113,7 +114,7 @@ class StoreSettings(Settings):
     def timer_window_slots(self) -> int:
         """How far ahead a message is put into the wheel at most."""
         # java: half of the wheel, less a minute
-        limit = 7 * 86_400 - 60
+        limit = self.timer_wheel_slots // 2 - 60
         window = self.timer_roll_window_slots if 2 <= self.timer_roll_window_slots <= limit else limit
         # A message must be stored anew well before its log file expires.
         kept = self.file_reserved_hours * 3_600_000 // 2 // self.timer_slot_ms

@@ -1,10 +1,11 @@
 """The journal of a single controller: nothing committed is lost, wherever a crash interrupts a write."""
 
 import errno
-import os
 from pathlib import Path
+from random import Random
 
 import pytest
+from tests.support.faulty_files import FaultyFiles
 
 from pyromq.controller.file_store import FileStore
 from pyromq.controller.groups import BrokerGroup
@@ -65,24 +66,19 @@ def test_another_file_is_not_taken_for_a_journal(tmp_path: Path) -> None:
 def test_a_directory_has_one_controller(tmp_path: Path) -> None:
     first = Journal(tmp_path)
     first.open()
-    with pytest.raises(StoreError, match="another controller"):
+    with pytest.raises(StoreError, match="in use by this process"):
         Journal(tmp_path).open()
     first.close()
 
 
 def test_after_a_failed_sync_nothing_is_written_any_more(tmp_path: Path) -> None:
-    fails = False
-
-    def sync(descriptor: int) -> None:
-        if fails:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    journal = Journal(tmp_path, sync=sync)
+    files = FaultyFiles(tmp_path)
+    journal = Journal(tmp_path, files)
     journal.open()
-    fails = True
+    files.failures["overwrite"] = errno.EIO
     with pytest.raises(StoreError, match="could not write"):
         journal.append(group("a"))
-    fails = False
+    files.failures.clear()
     with pytest.raises(StoreError, match="could not write"):
         journal.append(group("a"))
     with pytest.raises(StoreError, match="could not write"):
@@ -110,16 +106,10 @@ async def test_a_store_compares_revisions(tmp_path: Path) -> None:
 
 
 async def test_a_store_whose_disk_failed_stops_leading_and_ends_the_controller(tmp_path: Path) -> None:
-    synced = 0
-
-    def sync(descriptor: int) -> None:
-        nonlocal synced
-        synced += 1
-        if synced > 1:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    store = FileStore(Journal(tmp_path, sync=sync))
+    files = FaultyFiles(tmp_path)
+    store = FileStore(Journal(tmp_path, files))
     await store.open(OWN)
+    files.failures["overwrite"] = errno.EIO
     with pytest.raises(StoreError):
         await store.replace("a", group("a"), 0)
     assert not store.is_leading
@@ -140,3 +130,14 @@ async def test_a_long_journal_is_written_anew(tmp_path: Path, monkeypatch: pytes
     assert store.size_bytes <= 1200
     await store.close()
     assert Journal(tmp_path).open() == {"a": group("a", 99), "b": group("b")}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_appended_survives_the_loss_of_power(tmp_path: Path, seed: int) -> None:
+    files = FaultyFiles(tmp_path)
+    journal = Journal(tmp_path / "new" / "controller", files)
+    journal.open()
+    for epoch in range(1, 4):
+        journal.append(group("a", epoch))
+    files.crash(Random(seed))
+    assert Journal(tmp_path / "new" / "controller", FaultyFiles(tmp_path)).open() == {"a": group("a", 3)}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.places import ROOT
 from tests.support.small_stores import append, bodies_of, dispatch_all, interpreted, small_settings
 
 from pyromq.clock import ManualClock
+from pyromq.disk_steps import Steps
 from pyromq.errors import StoreError
 from pyromq.filesystem import Files, Space
 from pyromq.store import dispatch, upkeep
@@ -29,6 +31,38 @@ class Fixture:
         self.store = MessageStore.open(
             small_settings(root, **changes), files=self.files, clock=self.clock, start_flusher=False
         )
+
+
+class ByHand:
+    """A worker whose steps a test does one by one."""
+
+    def start(self, work: Callable[[], Steps[None]]) -> None:
+        self.work = work
+
+    def wake(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def alone(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def test_what_arrives_during_a_sync_is_not_declared_safe_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = ByHand()
+    monkeypatch.setattr(FaultyFiles, "worker", lambda *_: worker)
+    store = MessageStore.open(small_settings(tmp_path), files=FaultyFiles(tmp_path), clock=ManualClock())
+    safe = append(store, b"safe").end_offset
+    store.request_flush()
+    steps = worker.work()
+    sync = next(steps)
+    append(store, b"later")
+    sync()
+    assert store.flushed_offset == 0
+    next(steps, None)
+    assert store.flushed_offset == safe
+    store.close()
 
 
 def test_many_waiting_appends_share_one_sync(tmp_path: Path) -> None:
@@ -413,7 +447,7 @@ def test_a_store_that_cannot_be_closed_cleanly_is_let_go(
         raise OSError(errno.EROFS, "Read-only file system")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._files, "remove", refuse)
+        patched.setattr(store.files, "remove", refuse)
         with pytest.raises(OSError, match="Read-only"):
             store.close()
     with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:

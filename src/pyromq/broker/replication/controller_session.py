@@ -96,7 +96,7 @@ class ControllerSession:
         self._controllers = Controllers(live, dialer)
         self._cluster, self._name = settings.broker_cluster_name, settings.broker_name
         self._identity = IdentityFiles(
-            store.paths.broker_identity, settings.broker_cluster_name, settings.broker_name
+            store.files, store.paths.broker_identity, settings.broker_cluster_name, settings.broker_name
         )
         self._own_id = self._identity.read()
         self._incarnation = Incarnation(str(getrandbits(63)), store.settings.flush_policy.is_sync)

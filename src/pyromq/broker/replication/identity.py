@@ -30,9 +30,9 @@ class Incarnation(NamedTuple):
 
 
 class IdentityFiles:
-    def __init__(self, path: Path, cluster: str, name: str) -> None:
+    def __init__(self, files: Files, path: Path, cluster: str, name: str) -> None:
         """`cluster` and `name` are those of the settings."""
-        self._files = Files()
+        self._files = files
         self._path = path
         self._claim_path = path.with_name(path.name + "-temp")
         self._incarnation_path = path.with_name(path.name + "-incarnation")

@@ -11,6 +11,7 @@ from typing import Final
 
 from pyromq.clock import Clock
 from pyromq.errors import ConfigError
+from pyromq.filesystem import Files
 from pyromq.protocol.bodies.access import AccessTable
 from pyromq.remoting.access.account_files import AccountFiles
 from pyromq.remoting.access.control import AccessControl
@@ -28,11 +29,19 @@ _CHECK_S: Final = 1.0
 class AccessRules:
     """`control` is the server's admission, None if access control is off."""
 
-    def __init__(self, settings: AccessSettings, clock: Clock, *, directory: Path, cluster: str = "") -> None:
+    def __init__(
+        self,
+        settings: AccessSettings,
+        clock: Clock,
+        *,
+        directory: Path,
+        cluster: str = "",
+        files: Files | None = None,
+    ) -> None:
         """`directory`: where users are kept unless settings say otherwise. Raises ConfigError."""
         self.accounts = AccountFiles(settings.acl_file, clock.now_ms) if settings.acl_enable else None
         self._users_file = (
-            UsersFile(settings.auth_config_path or directory) if settings.authenticates else None
+            UsersFile(settings.auth_config_path or directory, files) if settings.authenticates else None
         )
         self._listeners: list[Callable[[], None]] = []
         self.copied: Callable[[], Awaitable[None]] | None = None

@@ -3,13 +3,14 @@
 The file may be shared by several servers on one machine: each reads it again when another has changed it.
 """
 
-import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyromq.chance import process_id
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConfigError, PyroError
+from pyromq.filesystem import Files
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.access import AccessTable
 from pyromq.security.sealing import KEY_BYTES, new_key, seal, unseal
@@ -47,8 +48,9 @@ def rules_in(table: AccessTable, like: UserRules) -> UserRules:
 class UsersFile:
     """Blocking."""
 
-    def __init__(self, directory: Path) -> None:
-        self._file = DurableFile(directory / "access.json")
+    def __init__(self, directory: Path, files: Files | None = None) -> None:
+        self._files = files or Files()
+        self._file = DurableFile(directory / "access.json", self._files)
         self._key_path = directory / "access.key"
 
     def __repr__(self) -> str:
@@ -87,7 +89,7 @@ class UsersFile:
 
     def _key(self) -> bytes:
         try:
-            key = self._key_path.read_bytes()
+            key = self._files.read(self._key_path)
         except FileNotFoundError:
             return self._new_key()
         if len(key) != KEY_BYTES:
@@ -99,15 +101,15 @@ class UsersFile:
             raise ConfigError(
                 str(self._key_path), "", f"the key of {self._file.path}; restore it from a backup"
             )
-        self._key_path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._key_path.with_name(f"{self._key_path.name}.{process_id()}")
+        self._files.write(fresh, key := new_key(), 0o600)
         try:
-            descriptor = os.open(self._key_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            self._files.link(fresh, self._key_path)
         except FileExistsError:  # by another server, a moment ago
-            return self._key_path.read_bytes()
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(key := new_key())
-            file.flush()
-            os.fsync(file.fileno())
+            return self._files.read(self._key_path)
+        finally:
+            self._files.remove(fresh)
+        self._files.sync_all_directories()
         return key
 
 

@@ -24,7 +24,7 @@ from pyromq.store.timers.timer_checkpoint import (
     write_timer_checkpoint,
 )
 from pyromq.store.timers.timer_log import NOWHERE, RECALL, TimerLog, TimerUnit
-from pyromq.store.timers.wheel import SLOTS, Slot, Wheel
+from pyromq.store.timers.wheel import Slot, Wheel
 
 QueueOffsetOf = Callable[[TimerUnit], int | None]
 """The queue offset of a unit's message; None if the log has no such message in the timers' topic."""
@@ -56,7 +56,7 @@ class TimerSnapshot:
 
 class TimerFiles:
     def __init__(
-        self, files: Files, paths: StorePaths, precision_ms: int, log_file_bytes: int, slots: int = SLOTS
+        self, files: Files, paths: StorePaths, precision_ms: int, log_file_bytes: int, slots: int
     ) -> None:
         self._files = files
         self._path = paths.timer_checkpoint

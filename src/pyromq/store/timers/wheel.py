@@ -19,9 +19,6 @@ from typing import Final, NamedTuple
 from pyromq.errors import StoreError
 from pyromq.filesystem import Files, MappedFile
 
-SLOTS: Final = 2 * 7 * 86_400
-"""java: two weeks of seconds, whatever the precision."""
-
 _SLOT: Final = struct.Struct(">qqqii")
 _NUMBER: Final = struct.Struct(">q")
 SLOT_BYTES: Final = _SLOT.size
@@ -40,7 +37,7 @@ class Slot(NamedTuple):
 
 
 class Wheel:
-    def __init__(self, files: Files, path: Path, slots: int = SLOTS) -> None:
+    def __init__(self, files: Files, path: Path, slots: int) -> None:
         self._files = files
         self.path = path
         self._slots = slots

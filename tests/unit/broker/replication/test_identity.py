@@ -1,15 +1,18 @@
 """The id of a broker survives every crash, and a store is not taken for that of another broker."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
+from tests.support.faulty_files import FaultyFiles
 
 from pyromq.broker.replication.identity import Claim, IdentityFiles, Incarnation
 from pyromq.errors import ConfigError, StoreError
+from pyromq.filesystem import Files
 
 
 def files(root: Path, cluster: str = "c", name: str = "b") -> IdentityFiles:
-    return IdentityFiles(root / "brokerIdentity", cluster, name)
+    return IdentityFiles(Files(), root / "brokerIdentity", cluster, name)
 
 
 def test_a_broker_without_files_has_no_id(tmp_path: Path) -> None:
@@ -53,3 +56,10 @@ def test_a_damaged_identity_is_told(tmp_path: Path) -> None:
     (tmp_path / "brokerIdentity").write_text("c#b")
     with pytest.raises(StoreError, match="no identity of a broker"):
         files(tmp_path).read()
+
+
+def test_an_identity_survives_the_loss_of_power(tmp_path: Path) -> None:
+    faulty = FaultyFiles(tmp_path)
+    IdentityFiles(faulty, tmp_path / "brokerIdentity", "c", "b").write(3)
+    faulty.crash(Random(0))
+    assert files(tmp_path).read() == 3

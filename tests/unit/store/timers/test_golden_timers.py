@@ -20,6 +20,7 @@ from pyromq.store.timers.timer_log import RECALL, TimerLog, TimerUnit
 
 APACHES = GOLDEN / "timers" / "5.3.3"
 FILE_BYTES = 4096
+SLOTS = 2 * 7 * 86_400
 MESSAGES, RECALLS = 101, 2
 
 
@@ -47,7 +48,7 @@ def test_the_same_messages_make_the_same_bytes(tmp_path: Path, copied: Path) -> 
     units = units_of(copied / "timerlog")
     assert len(units) == MESSAGES + RECALLS
     ours = StorePaths(tmp_path / "ours")
-    files = TimerFiles(Files(), ours, 1000, FILE_BYTES)
+    files = TimerFiles(Files(), ours, 1000, FILE_BYTES, SLOTS)
     files.make(units[0].write_ms, 0)
     for unit in units:
         files.schedule(unit)
@@ -59,7 +60,7 @@ def test_the_same_messages_make_the_same_bytes(tmp_path: Path, copied: Path) -> 
 def test_apaches_files_are_opened_as_they_are(copied: Path) -> None:
     units = units_of(copied / "timerlog")
     numbers = {unit.log_offset: number for number, unit in enumerate(units)}
-    files = TimerFiles(Files(), StorePaths(copied), 1000, FILE_BYTES)
+    files = TimerFiles(Files(), StorePaths(copied), 1000, FILE_BYTES, SLOTS)
     files.recover(0, lambda unit: numbers.get(unit.log_offset))
     assert files.recovery.replayed_units == files.recovery.forgotten_units == 0
     assert files.queue_offset == MESSAGES + RECALLS

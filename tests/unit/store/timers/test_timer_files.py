@@ -14,6 +14,7 @@ from tests.support.faulty_files import FaultyFiles
 from pyromq.errors import StoreError
 from pyromq.filesystem import Files
 from pyromq.store.filenames import StorePaths
+from pyromq.store.settings import StoreSettings
 from pyromq.store.timers.slot_counts import SlotCounts
 from pyromq.store.timers.timer_checkpoint import (
     UNKNOWN,
@@ -119,7 +120,7 @@ class TestWheel:
         wheel.close()
 
     def test_apaches_wheel_has_two_weeks_of_seconds(self, tmp_path: Path) -> None:
-        wheel = Wheel(Files(), tmp_path / "timerwheel")
+        wheel = Wheel(Files(), tmp_path / "timerwheel", StoreSettings().timer_wheel_slots)
         wheel.make()
         wheel.close()
         assert (tmp_path / "timerwheel").stat().st_size == 38_707_200

@@ -1,0 +1,296 @@
+"""Name server, controller and brokers, each a process on a host of its own; all are the classes that we ship.
+
+A server that is down starts again when the fault that ended it is over. Whatever asks for the state of the
+cluster looks into the objects of running processes, without a message.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.network import Network, SimulatedPorts
+from tests.simulation.plans import Plan
+from tests.simulation.processes import Host, Process
+
+from pyromq.broker.broker import Broker
+from pyromq.broker.replication.in_sync_master import InSyncMaster
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
+from pyromq.controller.controller import Controller
+from pyromq.controller.settings import ControllerSettings
+from pyromq.errors import PyroError
+from pyromq.nameserver.nameserver import NameServer
+from pyromq.nameserver.settings import NameServerSettings
+from pyromq.remoting.lifetime import Lifetime
+from pyromq.store.settings import StoreSettings
+
+BROKER_NAME, CLUSTER = "group", "Simulated"
+NAME_SERVER_PORT, CONTROLLER_PORT, BROKER_PORT, HA_PORT = 9876, 9878, 10911, 10912
+_RESTART_S = 1.0
+"""A program that ends by itself is started again after this time."""
+
+
+class Server:
+    """One server program on its host: started, killed and started again."""
+
+    def __init__(self, host: Host, build: Callable[[Process], Lifetime]) -> None:
+        self.host = host
+        self._build = build
+        self.process: Process | None = None
+        self.program: Lifetime | None = None
+        """The program, once it has started; None while it is down."""
+        self.failed_starts: list[str] = []
+        self.started = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.host.name} {self.program!r}>"
+
+    @property
+    def disk(self) -> SimulatedDisk:
+        assert self.host.disk is not None
+        return self.host.disk
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process is there; it may be paused."""
+        return self.process is not None and not self.process.is_dead
+
+    def start(self) -> None:
+        if self.is_alive:
+            self.kill()  # it took too long to stop
+        self.process = self.host.start(self.host.name)
+        self.process.run(self._run(self.process))
+
+    async def _run(self, process: Process) -> None:
+        while True:
+            program = self._build(process)
+            try:
+                await program.start()
+            except (PyroError, OSError) as problem:
+                self.failed_starts.append(f"{self.host.name} did not start: {problem!r}")
+                await asyncio.sleep(_RESTART_S)
+                continue
+            self.program = program
+            self.started.set()
+            await program.run_until_stopped()
+            return
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+        self._is_down()
+
+    def lose_power(self) -> None:
+        self.host.lose_power()
+        self._is_down()
+
+    def stop(self) -> None:
+        """As an operator does it: the program saves everything and ends."""
+        if self.process is not None and self.program is not None:
+            self.process.run(self._stop(self.process, self.program), "stop")
+            self._is_down()
+
+    async def _stop(self, process: Process, program: Lifetime) -> None:
+        await program.stop()
+        # From outside: a process cannot run on after its own end.
+        process.host.loop.call_soon(process.kill, context=Context())
+
+    def _is_down(self) -> None:
+        self.program = None
+        self.started.clear()
+
+
+class SimulatedCluster:
+    def __init__(self, plan: Plan, loop: SimulatedLoop, network: Network, root: Path) -> None:
+        self.plan = plan
+        self.loop = loop
+        self.network = network
+        self._root = root
+        self.names = Server(self._host("names", "10.0.0.1"), self._name_server)
+        self.controller = (
+            Server(self._host("controller", "10.0.0.2"), self._controller) if plan.has_controller else None
+        )
+        self.brokers = [
+            Server(self._host(f"b{number}", f"10.0.1.{number}"), self._broker)
+            for number in range(1, plan.replicas + 1)
+        ]
+        self._clients = 0
+        self.chance = Random(f"{plan.seed}/faults")
+
+    @property
+    def name_server_address(self) -> str:
+        return f"{self.names.host.address}:{NAME_SERVER_PORT}"
+
+    @property
+    def servers(self) -> list[Server]:
+        return [self.names, *([self.controller] if self.controller is not None else []), *self.brokers]
+
+    def _host(self, name: str, address: str, *, has_disk: bool = True) -> Host:
+        host = Host(self.loop, name, address, self.plan.seed)
+        if has_disk:
+            chance = Random(f"{self.plan.seed}/disk of {name}")
+            host.disk = SimulatedDisk(self._root / name, chance, self.loop)
+        self.network.add_host(host)
+        return host
+
+    def client(self, name: str) -> Process:
+        """A process for a client, on a host of its own."""
+        self._clients += 1
+        return self._host(name, f"10.0.2.{self._clients}", has_disk=False).start(name)
+
+    # Programs
+
+    def _name_server(self, process: Process) -> NameServer:
+        directory = self._root / process.host.name
+        return NameServer(
+            NameServerSettings(
+                bind_address=process.host.address,
+                listen_port=NAME_SERVER_PORT,
+                kv_config_path=directory / "kvConfig.json",
+                config_store_path=directory / "namesrv.properties",
+            ),
+            clock=process.host.clock,
+            files=process.host.files,
+            ports=SimulatedPorts(self.network, process),
+        )
+
+    def _controller(self, process: Process) -> Controller:
+        directory = self._root / process.host.name
+        return Controller(
+            ControllerSettings(
+                bind_address=process.host.address,
+                listen_port=CONTROLLER_PORT,
+                store_path=directory / "controller",
+                config_store_path=directory / "controller.properties",
+            ),
+            clock=process.host.clock,
+            files=process.host.files,
+            ports=SimulatedPorts(self.network, process),
+        )
+
+    def _broker(self, process: Process) -> Broker:
+        host = process.host
+        settings: dict[str, Any] = {
+            "broker_name": BROKER_NAME,
+            "broker_cluster_name": CLUSTER,
+            "broker_ip1": host.address,
+            "bind_address": host.address,
+            "listen_port": BROKER_PORT,
+            "ha_listen_port": HA_PORT,
+            "namesrv_addr": self.name_server_address,
+            "fast_failure": False,
+            "log_dir": None,
+            "metrics_exporter": "DISABLE",
+            **self._role_of(host),
+            **self.plan.broker_settings,
+        }
+        stored: dict[str, Any] = {
+            "root": self._root / host.name / "store",
+            "log_segment_bytes": 64 * 1024,
+            "queue_file_bytes": 4000,
+            "index_slots": 100,
+            "index_units": 400,
+            "timer_wheel_slots": 1024,
+            "timer_log_file_bytes": 64 * 1024,
+            "flush_disk_type": self.plan.flush,
+            "disk_warning_percent": 100,
+            "disk_clean_forcibly_percent": 100,
+            **self.plan.store_settings,
+        }
+        return Broker(
+            BrokerConfiguration(BrokerSettings(**settings), StoreSettings(**stored)),
+            clock=host.clock,
+            files=host.files,
+            ports=SimulatedPorts(self.network, process),
+        )
+
+    def _role_of(self, host: Host) -> dict[str, Any]:
+        if self.controller is not None:
+            return {
+                "controller_mode": True,
+                "controller_addr": f"{self.controller.host.address}:{CONTROLLER_PORT}",
+                "all_in_sync": True,
+                "min_in_sync_replicas": min(2, self.plan.replicas),
+            }
+        number = int(host.name[1:]) - 1
+        if not number:
+            return {"broker_role": "SYNC_MASTER", "in_sync_replicas": self.plan.replicas}
+        return {"broker_role": "SLAVE", "broker_id": number}
+
+    # The state
+
+    def running(self) -> list[Broker]:
+        return [each.program for each in self.brokers if isinstance(each.program, Broker)]
+
+    def broker(self, server: Server) -> Broker | None:
+        return server.program if isinstance(server.program, Broker) else None
+
+    def master(self) -> Server | None:
+        """The running broker that is master, of the latest epoch."""
+        masters = [
+            (broker.role.now.epoch, server)
+            for server in self.brokers
+            if (broker := self.broker(server)) is not None and broker.role.now.is_master
+        ]
+        return max(masters, key=lambda each: each[0], default=(0, None))[1]
+
+    def in_sync(self) -> int:
+        """How many brokers the present master counts as in sync."""
+        master = self.master()
+        broker = self.broker(master) if master is not None else None
+        if broker is None:
+            return 0
+        side = broker.replication.master
+        if isinstance(side, InSyncMaster):
+            return len(side.in_sync.members) if side.in_sync is not None else 0
+        return 1 + sum(side.is_in_sync(link) for link in side.links)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.in_sync() == self.plan.replicas
+
+    def target(self, which: str) -> Server | None:
+        """The master, or one of the replicas; if there is no master, any broker that is alive."""
+        master = self.master()
+        alive = [each for each in self.brokers if each.is_alive]
+        others = [each for each in alive if each is not master]
+        if which == "replica" and others:
+            return self.chance.choice(others)
+        return master if master is not None else self.chance.choice(alive) if alive else None
+
+    def broker_hosts(self) -> list[Host]:
+        return [each.host for each in self.brokers]
+
+    def state(self) -> str:
+        """For people."""
+        parts = []
+        for server in self.brokers:
+            broker = self.broker(server)
+            if broker is None:
+                parts.append(f"{server.host.name} down {server.failed_starts[-1:]}")
+            else:
+                role, end = broker.role.now, broker.store.log_end
+                kind = "master" if role.is_master else f"replica {role.broker_id}"
+                problem = broker.replication.problem
+                parts.append(f"{server.host.name} {kind} epoch {role.epoch} log {end} {problem}".strip())
+        return f"{self.in_sync()} in sync ({'; '.join(parts)})"
+
+    async def whole(self, timeout_s: float) -> bool:
+        """Wait until all brokers are in sync; whether they are."""
+        return await self.until(lambda: self.is_whole, timeout_s)
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        deadline = self.loop.time() + timeout_s
+        while not condition():
+            if self.loop.time() > deadline:
+                return False
+            await asyncio.sleep(0.05)
+        return True
+
+    def start_all(self) -> None:
+        for server in self.servers:
+            server.start()

@@ -1,0 +1,83 @@
+"""What one broker holds at the end of a run, read once from its log."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pyromq.broker.broker import Broker
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.record import StoredMessage, SysFlag, decode_record
+from pyromq.store.log.damage import is_filler
+from pyromq.store.message_store import MessageStore
+
+_NOT_VISIBLE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+
+
+class Contents:
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.broker = name
+        self.store: MessageStore = broker.store
+        self.damage: list[str] = []
+        self._by_topic: dict[str, list[StoredMessage]] = defaultdict(list)
+        reached = self.store.log_start
+        for outline, _ in self.store.records_from(reached):
+            reached = outline.log_offset + outline.size
+            if is_filler(outline):
+                self.damage.append(f"{name}: a filler of {outline.size} bytes at {outline.log_offset}")
+                continue
+            record = self.store.record_at(outline.log_offset)
+            assert record is not None
+            try:
+                message = decode_record(record)
+            except RemoteProtocolError as problem:
+                self.damage.append(f"{name}: the record at {outline.log_offset}: {problem}")
+            else:
+                self._by_topic[message.topic].append(message)
+        if self.store.log_end - reached > self.store.settings.log_segment_bytes:
+            self.damage.append(f"{name}: no record after {reached}, and the log ends at {self.store.log_end}")
+
+    def __repr__(self) -> str:
+        return f"<Contents of {self.broker}>"
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._by_topic)
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        return self._by_topic.get(topic, [])
+
+    def bodies(self, topic: str) -> dict[int, dict[int, str]]:
+        """By queue and queue offset."""
+        found: dict[int, dict[int, str]] = defaultdict(dict)
+        for message in self.messages(topic):
+            found[message.queue_id][message.queue_offset] = message.body.decode(errors="replace")
+        return found
+
+    def queue_problems(self) -> Iterator[str]:
+        """Where the queues are not what the log says."""
+        for topic, messages in self._by_topic.items():
+            for message in messages:
+                if message.sys_flag & SysFlag.TRANSACTION_MASK in _NOT_VISIBLE:
+                    continue
+                found = self.store.log_offset(topic, message.queue_id, message.queue_offset)
+                if found != message.log_offset:
+                    yield (
+                        f"{self.broker}: {topic} queue {message.queue_id} leads at {message.queue_offset} to"
+                        f" {found}, and its message is at {message.log_offset}"
+                    )
+
+
+def differences(one: Contents, other: Contents) -> Iterator[str]:
+    """Where two logs differ, from the higher of their starts to the lower of their ends."""
+    start = max(one.store.log_start, other.store.log_start)
+    end = min(one.store.log_end, other.store.log_end)
+    while start < end:
+        size = end - start
+        ours, theirs = one.store.log_bytes(start, size), other.store.log_bytes(start, size)
+        size = min(len(ours), len(theirs))
+        if not size:
+            return
+        if ours[:size] != theirs[:size]:
+            at = start + next(i for i in range(size) if ours[i] != theirs[i])
+            yield f"the logs of {one.broker} and {other.broker} differ at {at}"
+            return
+        start += size

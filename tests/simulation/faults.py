@@ -1,0 +1,208 @@
+"""What can break, and how it heals: one function for each kind of fault.
+
+Promises hold for one fault at a time, so most of them wait until all brokers are in sync.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.simulation.cluster import HA_PORT, Server, SimulatedCluster
+from tests.simulation.plans import Fault, FaultKind
+from tests.simulation.recording import Recorder
+
+Heal = Callable[[], None]
+
+WHOLE_S = 90.0
+"""So long it may take until all brokers are in sync again."""
+AVAILABLE_S = 40.0
+"""After this time another broker must have taken the place of one that is gone: its lease, two scans of the
+controller, and ten seconds more."""
+
+
+class Faults:
+    """Breaks the cluster as a plan says."""
+
+    def __init__(self, cluster: SimulatedCluster, recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._recorder = recorder
+        self._open: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        """Return when the last fault is over."""
+        for fault in self._cluster.plan.faults:
+            await asyncio.sleep(fault.after_s)
+            kind = KINDS[fault.kind]
+            if kind.waits and not await self._cluster.whole(WHOLE_S):
+                self._recorder.violation("not whole", f"{self._cluster.state()} after {WHOLE_S} s")
+                break
+            lasting = asyncio.create_task(self._break(fault, kind))
+            if kind.waits:
+                await lasting
+            else:
+                self._open.append(lasting)
+        if self._open:
+            await asyncio.wait(self._open)
+
+    async def _break(self, fault: Fault, kind: "Kind") -> None:
+        cluster = self._cluster
+        server = cluster.target(fault.target)
+        if server is None:
+            return
+        self._recorder.event("fault", f"{fault.kind} {fault.detail} {server.host.name} for {fault.for_s} s")
+        began_s = cluster.loop.time()
+        heal = kind.begin(cluster, server, fault)
+        await asyncio.sleep(fault.for_s)
+        if kind.is_survived(fault) and cluster.plan.has_controller and cluster.plan.replicas > 2:
+            self._recorder.check_available(began_s, AVAILABLE_S, f"{fault.kind} of {server.host.name}")
+        heal()
+        self._recorder.event("healed", f"{fault.kind} {server.host.name}")
+
+
+def _never(_: Fault) -> bool:
+    return False
+
+
+def _always(_: Fault) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Kind:
+    begin: Callable[[SimulatedCluster, Server, Fault], Heal]
+    """Breaks something; what it returns heals it."""
+    waits: bool = True
+    """Until all brokers are in sync; another fault waits until this one is over."""
+    is_survived: Callable[[Fault], bool] = _never
+    """Whether the other two of three brokers must take messages meanwhile."""
+
+
+def _kill(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
+    server.kill()
+    return server.start
+
+
+def _power(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
+    server.lose_power()
+    return server.start
+
+
+def _stall(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
+    """`ha`: connections between master and replicas only. `strength`: the part of them that stalls."""
+    until_s = cluster.loop.time() + fault.for_s
+    for connection in list(cluster.network.connections.values()):
+        is_meant = connection.port == HA_PORT or fault.detail == "any"
+        if is_meant and cluster.chance.random() < fault.strength:
+            connection.stall(until_s)
+    return _nothing
+
+
+def _partition(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """From `all` or the other `brokers`, `both` ways, or only what goes `in` or `out`."""
+    which, ways = fault.detail.split()
+    others = [
+        host.address
+        for host in cluster.network.hosts()
+        if host is not server.host and (which == "all" or host in cluster.broker_hosts())
+    ]
+    own = server.host.address
+    pairs = [(other, own) for other in others if ways != "out"]
+    pairs += [(own, other) for other in others if ways != "in"]
+    for pair in pairs:
+        cluster.network.block(*pair)
+
+    def heal() -> None:
+        for pair in pairs:
+            cluster.network.unblock(*pair)
+
+    return heal
+
+
+def _pause(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
+    process = server.process
+    assert process is not None
+    process.pause()
+    return process.go_on
+
+
+def _slow(_: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    disk = server.disk
+    disk.slow(fault.strength)
+    return disk.heal
+
+
+def _failing_disk(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
+    """Syncs fail; an operator replaces the disk's cable and restarts the broker."""
+    disk = server.disk
+    disk.fail("sync", errno.EIO)
+
+    def heal() -> None:
+        disk.heal()
+        server.kill()
+        server.start()
+
+    return heal
+
+
+def _controller(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
+    controller = cluster.controller
+    assert controller is not None
+    controller.kill() if fault.detail == "kill" else controller.lose_power()
+    return controller.start
+
+
+def _names(cluster: SimulatedCluster, _: Server, __: Fault) -> Heal:
+    cluster.names.kill()
+    return cluster.names.start
+
+
+def _all_power(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """All servers at once; they come back after a second, one of the brokers perhaps much later."""
+    for each in cluster.servers:
+        each.lose_power()
+    late = server if fault.detail == "one stays away" else None
+    for each in cluster.servers:
+        if each is not late:
+            cluster.loop.call_later(1.0, each.start)
+    return late.start if late is not None else _nothing
+
+
+def _flip(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """One bit of a record, on its way to a replica or at rest. No plan is drawn with a flip at rest: readers of
+    the record notice it, but a short run does not read everything."""
+    if fault.detail == "wire":
+        cluster.network.flips.append(lambda connection: connection.port == HA_PORT)
+        return cluster.network.flips.clear
+    server.disk.flip_bit()
+    return _nothing
+
+
+def _restart(cluster: SimulatedCluster, server: Server, _: Fault) -> Heal:
+    """A clean stop, as for an upgrade."""
+    server.stop()
+    return server.start
+
+
+def _nothing() -> None:
+    """It heals by itself."""
+
+
+def _is_from_all(fault: Fault) -> bool:
+    return fault.detail == "all both"
+
+
+KINDS: dict[FaultKind, Kind] = {
+    "kill": Kind(_kill, is_survived=_always),
+    "power": Kind(_power, is_survived=_always),
+    "stall": Kind(_stall, waits=False),
+    "partition": Kind(_partition, is_survived=_is_from_all),
+    "pause": Kind(_pause, is_survived=_always),
+    "slow": Kind(_slow, waits=False),
+    "eio": Kind(_failing_disk, is_survived=_always),
+    "controller": Kind(_controller, is_survived=_always),
+    "names": Kind(_names, waits=False),
+    "all power": Kind(_all_power, is_survived=_always),
+    "flip": Kind(_flip, waits=False),
+    "restart": Kind(_restart, is_survived=_always),
+}

@@ -1,0 +1,127 @@
+"""What all loads have in common: clients in processes of their own, and a history of what they saw.
+
+A load begins before the first fault and sends until the last one is over. Then its consumers have time to get
+everything, and `judge` compares what was promised with what the brokers hold.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterator
+from random import Random
+from typing import Any
+
+from tests.campaign.checker import check
+from tests.campaign.history import Delivered, History, Sent
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.contents import Contents
+from tests.simulation.plans import Load
+from tests.simulation.processes import Process
+from tests.simulation.recording import Recorder
+
+from pyromq import MessageQueue, ReceivedMessage, SendResult
+
+SEND_TIMEOUT_S = 1.5
+_AFTER_FAILURE_S = 0.1
+
+
+class RunningLoad(ABC):
+    def __init__(self, cluster: SimulatedCluster, recorder: Recorder, load: Load) -> None:
+        self.cluster = cluster
+        self.recorder = recorder
+        self.load = load
+        self.topic = f"{load.kind.title().replace(' ', '')}Topic"
+        self.chance = Random(f"{cluster.plan.seed}/load {load.kind}")
+        self.history = History()
+        self._is_over = False
+        self._sending: list[asyncio.Task[None]] = []
+        self._got: dict[str, set[str]] = {}
+        self._numbers = 0
+
+    # For the run
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the clients."""
+
+    async def finish_sending(self) -> None:
+        self._is_over = True
+        if self._sending:
+            await asyncio.wait(self._sending)
+        self.history.ended = self.recorder.now_s
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether the consumers have got everything that was acknowledged."""
+        wanted = {sent.body for sent in self.history.sent if sent.offset is not None}
+        return all(wanted <= got for got in self._got.values())
+
+    def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
+        """The violations: their short names, and what is wrong."""
+        self.history.logs = {each.broker: each.bodies(self.topic) for each in contents}
+        for invariant, sentences in check(self.history).violations.items():
+            for sentence in sentences:
+                yield invariant, f"{self.load.kind}: {sentence}"
+
+    # For its clients
+
+    def client(self, name: str, work: Coroutine[Any, Any, None]) -> Process:
+        """Run something in a process of its own."""
+        process = self.cluster.client(f"{self.load.kind} {name}")
+        task = process.run(self._guarded(name, work))
+        if name.startswith("producer"):
+            self._sending.append(task)
+        return process
+
+    async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as problem:
+            self.recorder.violation("a client failed", f"{self.load.kind} {name}: {problem!r}")
+
+    @staticmethod
+    def options() -> dict[str, Any]:
+        """Options of every client: its host's address, and shorter intervals than people use."""
+        loop = asyncio.get_running_loop()
+        process: Process = loop.process  # type: ignore[attr-defined]
+        return {
+            "client_ip": process.host.address,
+            "instance_name": process.host.name.replace(" ", "-"),
+            "connect_timeout_s": 1.0,
+            "heartbeat_interval_s": 5.0,
+        }
+
+    def next_body(self, producer: str) -> str:
+        self._numbers += 1
+        return f"{producer}-{self._numbers}"
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    async def pause(self, *, has_failed: bool = False) -> None:
+        await asyncio.sleep(_AFTER_FAILURE_S if has_failed else self.load.pause_s)
+
+    def sent(self, body: str, producer: str, began_s: float, result: SendResult | None) -> None:
+        offset = result.queue_offset if result is not None and result.is_ok else None
+        queue = result.queue.queue_id if result is not None else -1
+        self.history.sent.append(Sent(body, producer, queue, began_s, self.recorder.now_s, offset))
+        if offset is None:
+            self.recorder.totals.unacknowledged += 1
+        else:
+            self.recorder.acknowledged()
+
+    def reads(self, group: str, *, in_order: bool = False) -> None:
+        """A group that must get everything."""
+        self.history.groups[group] = in_order
+        self._got[group] = set()
+
+    def delivered(self, group: str, message: ReceivedMessage) -> None:
+        body, queue = message.body.decode(), message.queue
+        self.history.delivered.append(
+            Delivered(body, group, queue.queue_id, message.queue_offset, self.recorder.now_s)
+        )
+        self._got[group].add(body)
+        self.recorder.totals.delivered += 1
+
+
+__all__ = ["SEND_TIMEOUT_S", "MessageQueue", "RunningLoad"]

@@ -1,0 +1,147 @@
+"""A plan is data: the cluster, its loads and its faults. It is drawn from a seed before anything runs.
+
+So a run can be repeated, and a plan can be edited: without a fault, with a shorter one, with other loads.
+Each seed has a few kinds of faults and a few loads, and none of the others.
+"""
+
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+
+FaultKind = Literal[
+    "kill",
+    "power",
+    "stall",
+    "partition",
+    "pause",
+    "slow",
+    "eio",
+    "controller",
+    "names",
+    "all power",
+    "flip",
+    "restart",
+]
+LoadKind = Literal["plain"]
+
+ALL_FAULTS: tuple[FaultKind, ...] = (
+    "kill",
+    "power",
+    "stall",
+    "partition",
+    "pause",
+    "slow",
+    "eio",
+    "controller",
+    "names",
+    "all power",
+    "flip",
+    "restart",
+)
+ALL_LOADS: tuple[LoadKind, ...] = ("plain",)
+
+_NEEDS_CONTROLLER = frozenset({"controller"})
+_NEEDS_REPLICAS = frozenset({"stall", "partition", "flip"})
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`after_s` after the one before has begun or ended, something breaks for `for_s`."""
+
+    kind: FaultKind
+    after_s: float
+    for_s: float
+    target: Literal["master", "replica"] = "master"
+    detail: str = ""
+    """Which of the variants of the kind; see `faults.py`."""
+    strength: float = 1.0
+
+
+class Load(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: LoadKind
+    pause_s: float = 0.05
+    """Between two messages of one producer."""
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    seed: int
+    replicas: int = 3
+    has_controller: bool = True
+    flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = "ASYNC_FLUSH"
+    loads: tuple[Load, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    calm_s: float = 3.0
+    """The loads go on for this time after the last fault is over."""
+    restarts_at_end: bool = False
+    """All brokers are killed, one after the other, before the end is judged."""
+    broker_settings: dict[str, Any] = {}
+    store_settings: dict[str, Any] = {}
+
+    def to_json(self) -> str:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Plan":
+        return msgspec.json.decode(text, type=cls)
+
+
+def draw_plan(seed: int, only: tuple[str, ...] | None = None) -> Plan:
+    """`only`: the kinds of faults to choose from; an empty one means none."""
+    chance = Random(f"{seed}/plan")
+    replicas, has_controller = chance.choices(
+        ((3, True), (2, True), (1, True), (2, False)), weights=(80, 6, 7, 7)
+    )[0]
+    known: list[FaultKind] = [
+        kind
+        for kind in ALL_FAULTS
+        if (only is None or kind in only)
+        and (has_controller or kind not in _NEEDS_CONTROLLER)
+        and (replicas > 1 or kind not in _NEEDS_REPLICAS)
+    ]
+    kinds = chance.sample(known, min(len(known), chance.randint(2, 4)))
+    faults = tuple(_draw_fault(chance, kinds) for _ in range(chance.randint(2, 5))) if kinds else ()
+    flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
+    if replicas == 1 or not has_controller or any(fault.kind == "all power" for fault in faults):
+        # Otherwise what was acknowledged last is lost with the power, as documented.
+        flush = "SYNC_FLUSH"
+    loads = chance.sample(ALL_LOADS, chance.randint(1, min(4, len(ALL_LOADS))))
+    return Plan(
+        seed=seed,
+        replicas=replicas,
+        has_controller=has_controller,
+        flush=flush,
+        loads=tuple(Load(kind, round(chance.choice((0.05, 0.2, 0.5)), 3)) for kind in loads),
+        faults=faults,
+        restarts_at_end=chance.random() < 0.3,
+    )
+
+
+def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
+    kind = chance.choice(kinds)
+    after_s = chance.choice((chance.uniform(0.0, 1.0), chance.uniform(0.5, 8.0)))
+    for_s = chance.choice((chance.uniform(0.1, 3.0), chance.uniform(3.0, 15.0), chance.uniform(30.0, 60.0)))
+    detail, strength = "", 1.0
+    if kind == "stall":
+        detail, strength = chance.choice(("ha", "any")), chance.choice((0.3, 0.6, 1.0))
+        for_s = chance.uniform(0.1, 8.0)
+    elif kind == "partition":
+        detail = f"{chance.choice(('all', 'all', 'brokers'))} {chance.choice(('both', 'both', 'in', 'out'))}"
+        for_s = min(for_s, 20.0)
+    elif kind == "pause":
+        for_s = min(for_s, 20.0)
+    elif kind == "slow":
+        strength = chance.choice((10.0, 100.0, 1000.0))
+    elif kind == "controller":
+        detail = chance.choice(("kill", "power"))
+    elif kind == "all power":
+        detail = chance.choice(("", "one stays away"))
+    elif kind == "flip":
+        detail = "wire"
+    return Fault(
+        kind,
+        round(after_s, 3),
+        round(for_s, 3),
+        chance.choice(("master", "master", "replica")),
+        detail,
+        strength,
+    )

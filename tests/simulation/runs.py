@@ -1,0 +1,192 @@
+"""One run of a plan: build the cluster, break it, let it heal, and judge.
+
+A run needs a fresh process: it seeds chance, replaces the event loop and leaves threads of nothing behind. So
+`run_forked` runs it in a fork of this process, which has imported everything already.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.contents import Contents
+from tests.simulation.disk import PowerLost
+from tests.simulation.faults import Faults
+from tests.simulation.invariants import Always, at_the_end
+from tests.simulation.loads.load import SEND_TIMEOUT_S, RunningLoad
+from tests.simulation.loads.plain import PlainLoad
+from tests.simulation.loop import Livelock, NothingLeft, SimulatedLoop
+from tests.simulation.network import Network
+from tests.simulation.plans import LoadKind, Plan
+from tests.simulation.processes import install_chance
+from tests.simulation.recording import Outcome, Recorder
+
+from pyromq import Message, PyroError, aio
+
+_LOADS: dict[LoadKind, Callable[..., RunningLoad]] = {"plain": PlainLoad}
+
+_START_S = 60.0
+_HEAL_S = 120.0
+"""After the last fault, all brokers must be in sync within this time."""
+_DELIVERY_S = 90.0
+_NEW_CLIENT_S = 10.0
+_AFTER_NAMES_S = 45.0
+"""The same if the name server was away: brokers register with it every 30 seconds."""
+_MAX_STEPS = 3_000_000
+_MAX_CPU_S = 120
+
+
+class Run:
+    def __init__(self, plan: Plan, root: Path) -> None:
+        self.plan = plan
+        self.loop = SimulatedLoop(Random(f"{plan.seed}/loop"), _MAX_STEPS)
+        install_chance(self.loop, plan.seed)
+        self._network = Network(self.loop, Random(f"{plan.seed}/network"))
+        self.recorder = Recorder(self.loop.time)
+        self.loop.set_exception_handler(self._task_failed)
+        self._root = root
+
+    def outcome(self) -> Outcome:
+        began_s = time.process_time()
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_until_complete(self.loop.create_task(self._main()))
+        except (Livelock, NothingLeft) as problem:
+            self.recorder.violation(type(problem).__name__.lower(), str(problem))
+        recorder, totals = self.recorder, self.recorder.totals
+        totals.virtual_s, totals.steps = recorder.now_s, self.loop.steps
+        totals.cpu_s = time.process_time() - began_s
+        return Outcome(
+            recorder.violations, self.loop.trace.crc, totals, recorder.events, recorder.acknowledgements
+        )
+
+    def _task_failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), PowerLost):
+            return
+        process = self.loop.process
+        text = f"{context['message']}: {context.get('exception')!r}"
+        self.recorder.violation("a task failed", f"{process.name if process else 'the simulation'}: {text}")
+
+    async def _main(self) -> None:
+        self.cluster = cluster = SimulatedCluster(self.plan, self.loop, self._network, self._root)
+        cluster.start_all()
+        if not await cluster.whole(_START_S):
+            self.recorder.violation("not whole", f"{cluster.state()} at the beginning")
+            return
+        watching = asyncio.create_task(Always(cluster, self.recorder).run())
+        loads = [_LOADS[load.kind](cluster, self.recorder, load) for load in self.plan.loads]
+        for load in loads:
+            load.start()
+        await Faults(cluster, self.recorder).run()
+        await self._heal()
+        await asyncio.sleep(self.plan.calm_s)
+        for load in loads:
+            await load.finish_sending()
+        await cluster.until(lambda: all(load.is_delivered for load in loads), _DELIVERY_S)
+        if self.plan.restarts_at_end:
+            await self._restart_all()
+        await asyncio.sleep(1.0)
+        if watching.done():
+            watching.result()
+        watching.cancel()
+        self._judge(loads)
+
+    async def _heal(self) -> None:
+        self.recorder.event("healed", "everything")
+        if not await self.cluster.whole(_HEAL_S):
+            self.recorder.violation("not whole", f"{self.cluster.state()} after {_HEAL_S} s")
+        names_were_away = any(fault.kind in ("names", "all power") for fault in self.plan.faults)
+        process = self.cluster.client("new client")
+        sending = process.run(self._send_one(process.host.address))
+        within_s = _AFTER_NAMES_S if names_were_away else _NEW_CLIENT_S
+        if not await self.cluster.until(sending.done, within_s):
+            self.recorder.violation("a new client cannot send", self.cluster.state())
+
+    async def _send_one(self, address: str) -> None:
+        """Return when a message of a client that knows nothing yet is acknowledged."""
+        async with aio.Producer(
+            "new", self.cluster.name_server_address, client_ip=address, instance_name="new"
+        ) as producer:
+            while True:
+                with suppress(PyroError):
+                    result = await producer.send(Message("NewTopic", b"new"), timeout_s=SEND_TIMEOUT_S)
+                    if result.is_ok:
+                        return
+                await asyncio.sleep(0.5)
+
+    async def _restart_all(self) -> None:
+        for server in self.cluster.brokers:
+            server.kill()
+            await asyncio.sleep(1.0)
+            server.start()
+            if not await self.cluster.whole(_HEAL_S):
+                self.recorder.violation("not whole", f"{self.cluster.state()} after the last restart")
+                return
+
+    def _judge(self, loads: list[RunningLoad]) -> None:
+        cluster = self.cluster
+        contents = [
+            Contents(server.host.name, broker)
+            for server in cluster.brokers
+            if (broker := cluster.broker(server)) is not None
+        ]
+        found = list(at_the_end(cluster, contents))
+        for load in loads:
+            found += load.judge(contents)
+        for invariant, text in found:
+            self.recorder.violation(invariant, text)
+
+
+def run_plan(plan: Plan) -> Outcome:
+    """In a fresh process only: it changes the directory, the event loop and chance."""
+    logging.disable(logging.CRITICAL)
+    gc.disable()
+    directory = tempfile.mkdtemp(prefix="simulation-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+    os.chdir(directory)
+    try:
+        # The same path in every run: names are part of what is stored.
+        return Run(plan, Path("run")).outcome()
+    finally:
+        os.chdir("/")
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_forked(plan: Plan) -> Outcome:
+    """The same in a fork, which ends without a clean-up. A run that takes too long is a violation, too."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        _run_in_child(plan, reading, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        answer = stream.read()
+    _, status = os.waitpid(child, 0)
+    if not answer:
+        raise RuntimeError(f"the run of seed {plan.seed} ended with status {status}")
+    return msgspec.msgpack.decode(answer, type=Outcome)
+
+
+def _run_in_child(plan: Plan, reading: int, writing: int) -> None:
+    try:
+        os.close(reading)
+        signal.alarm(5 * _MAX_CPU_S)
+        answer = msgspec.msgpack.encode(run_plan(plan))
+        with os.fdopen(writing, "wb") as stream:
+            stream.write(answer)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(0)

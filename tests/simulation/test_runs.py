@@ -1,0 +1,45 @@
+"""The simulator itself: runs repeat, plans are data, and time is virtual."""
+
+from tests.simulation.plans import Fault, Load, Plan, draw_plan
+from tests.simulation.runs import run_forked
+
+PLAN = Plan(
+    seed=7,
+    loads=(Load("plain", 0.2),),
+    faults=(
+        Fault("kill", after_s=1.0, for_s=2.0),
+        Fault("power", after_s=1.0, for_s=2.0),
+        Fault("partition", after_s=1.0, for_s=12.0, detail="all both"),
+    ),
+)
+
+
+def test_a_plan_is_drawn_from_its_seed_and_survives_json() -> None:
+    for seed in range(50):
+        plan = draw_plan(seed)
+        assert plan == draw_plan(seed)
+        assert Plan.from_json(plan.to_json()) == plan
+    assert not draw_plan(1, only=()).faults
+    assert {fault.kind for fault in draw_plan(1, only=("kill",)).faults} == {"kill"}
+
+
+def test_a_run_of_one_plan_is_the_same_every_time() -> None:
+    first, second = run_forked(PLAN), run_forked(PLAN)
+    assert first.trace == second.trace
+    assert first.events == second.events
+    assert first.totals.steps == second.totals.steps
+    assert first.totals.failovers >= 2
+
+
+def test_a_cluster_without_faults_keeps_all_its_promises() -> None:
+    outcome = run_forked(Plan(seed=3, loads=(Load("plain", 0.2),), restarts_at_end=True))
+    assert outcome.violations == []
+    assert outcome.totals.acknowledged > 3
+
+
+def test_ten_minutes_without_a_controller_change_nothing() -> None:
+    outcome = run_forked(
+        Plan(seed=5, loads=(Load("plain", 0.5),), faults=(Fault("controller", 1.0, 600.0, detail="kill"),))
+    )
+    assert outcome.violations == []
+    assert outcome.totals.virtual_s > 600
