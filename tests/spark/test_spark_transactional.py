@@ -1,29 +1,29 @@
 """A transactional sink: rows are visible when their batch is decided, once, wherever the driver dies."""
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 from tests.support.transactional_rows import ROWS, die_while_committing, numbers, rows, visible
 
-from pyromq.errors import BadMessage, ConfigError
-from pyromq.spark.batch_journal import DIRECTORY, BatchJournal, Half
+from pyromq.errors import BadMessage, ConfigError, Refused
+from pyromq.protocol.java_hash import java_string_hash
+from pyromq.protocol.properties import UNIQ_KEY
+from pyromq.spark.batch_journal import DIRECTORY, BatchHeld, BatchJournal, Half
+from pyromq.spark.cluster import Cluster
 from pyromq.spark.ending import Ending
 from pyromq.spark.options import WriteOptions, write_options
 from pyromq.spark.queues import Queue
+from pyromq.spark.sending import SendBatch, Sender
 from pyromq.spark.transactional import (
     Prepared,
     TransactionalBatchWriter,
     TransactionalStreamWriter,
     commit,
     prepare,
-    roll_back,
 )
 from pyromq.testing import cluster
 
@@ -54,7 +54,8 @@ def test_a_batch_is_visible_when_it_is_committed_in_the_order_of_its_rows(
     for queue in {queue for queue, _ in found}:
         own = [number for place, number in found if place == queue]
         assert own == sorted(own)
-    assert sorted(path.name for path in (tmp_path / DIRECTORY).iterdir()) == ["0.ended", "1.ended"]
+    files = sorted(path.name for path in (tmp_path / DIRECTORY).iterdir())
+    assert files == ["0", "0.ended", "1", "1.ended"]
 
 
 def test_a_driver_that_dies_before_the_decision_leaves_nothing_visible(
@@ -85,12 +86,57 @@ def test_a_driver_that_dies_behind_the_decision_neither_loses_nor_repeats(
         assert found[number] == 1
 
 
-def test_an_aborted_batch_is_rolled_back(options: WriteOptions, tmp_path: Path) -> None:
+def test_a_batch_that_a_failed_task_ends_is_rolled_back(options: WriteOptions, tmp_path: Path) -> None:
     journal = BatchJournal(str(tmp_path))
     prepared = prepare(rows(0), options, journal, 0)
-    roll_back(prepared.halves, options)
+    TransactionalStreamWriter(options, str(tmp_path)).abort([prepared, None], 0)
+    with pytest.raises(Refused, match="it was rolled back"):
+        commit(prepared.halves, options, journal, 0)
     assert numbers(options).total() == 0
-    assert not journal.is_decided(0)
+
+
+def test_a_batch_that_is_stopped_while_it_commits_is_not_rolled_back(
+    options: WriteOptions, tmp_path: Path
+) -> None:
+    """Spark interrupts its own side only: the process that commits goes on."""
+    journal = BatchJournal(str(tmp_path))
+    prepared = prepare(rows(0), options, journal, 0)
+    TransactionalStreamWriter(options, str(tmp_path)).abort([prepared], 0)
+    commit(prepared.halves, options, journal, 0)
+    assert numbers(options) == dict.fromkeys(range(ROWS), 1)
+
+
+def test_a_message_in_doubt_is_not_taken_for_another_with_the_same_hash(
+    options: WriteOptions, tmp_path: Path
+) -> None:
+    journal = BatchJournal(str(tmp_path))
+    prepared = prepare(rows(0), options, journal, 0)
+    asked = Cluster(options.access)
+    sender = Sender(asked, options, first=0)
+    for half in prepared.halves:
+        start, (high, low) = half.unique_key[:-2], map(ord, half.unique_key[-2:])
+        same_hash = start + chr(high - 1) + chr(low + 31)
+        assert java_string_hash(same_hash) == java_string_hash(half.unique_key)
+        sender.send(SendBatch(half.queue.topic, b"-1", 1, half.queue, f"{UNIQ_KEY}\x01{same_hash}\x02"))
+    sender.flush()
+    sender.close()
+    asked.close()
+    journal.decide(0, prepared.halves)
+    commit([], options, journal, 0)
+    assert numbers(options) == {-1: ROWS} | dict.fromkeys(range(ROWS), 1)
+
+
+def test_the_second_of_two_drivers_fails_and_says_who_holds_the_batch(
+    options: WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are behind the look whether the batch is decided."""
+    journal = BatchJournal(str(tmp_path))
+    first, second = (prepare(rows(0), options, journal, 0) for _ in range(2))
+    monkeypatch.setattr(BatchJournal, "is_decided", lambda self, batch: False)
+    commit(first.halves, options, journal, 0)
+    with pytest.raises(BatchHeld, match=rf"process {os.getpid()} on .* has decided batch 0 in {tmp_path}"):
+        commit(second.halves, options, journal, 0)
+    assert numbers(options) == dict.fromkeys(range(ROWS), 1)
 
 
 def test_a_task_that_fails_rolls_back_what_it_sent(
@@ -111,34 +157,6 @@ def test_a_task_that_fails_rolls_back_what_it_sent(
 def test_a_journal_has_a_place(options: WriteOptions) -> None:
     with pytest.raises(ConfigError, match="checkpointLocation"):
         TransactionalStreamWriter(options, None)
-
-
-def test_a_decision_is_whole_or_not_there_on_any_file_system(tmp_path: Path) -> None:
-    class Torn:
-        """A file system, like HDFS, on which a killed writer leaves a part of its file."""
-
-        def __init__(self, files: fs.FileSystem) -> None:
-            self._files = files
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._files, name)
-
-        @contextmanager
-        def open_output_stream(self, path: str) -> Iterator[BytesIO]:
-            content = BytesIO()
-            yield content
-            with self._files.open_output_stream(path) as stream:
-                stream.write(content.getvalue()[:100])
-            raise InterruptedError
-
-    journal = BatchJournal(str(tmp_path))
-    journal._files = Torn(fs.LocalFileSystem())
-    with pytest.raises(InterruptedError):
-        journal.decide(0, [Half(Queue("T", "b", 1), "key", 5, 6)])
-    assert not journal.is_decided(0)
-    journal._files = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
-    journal.decide(0, [Half(Queue("T", "b", 1), "key", 5, 6)])
-    assert len(BatchJournal(str(tmp_path)).unended(0)) == 1
 
 
 def test_a_journal_reads_what_it_wrote(tmp_path: Path) -> None:

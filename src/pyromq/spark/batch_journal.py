@@ -1,26 +1,29 @@
 """Which micro-batches of a transactional sink are decided, as files beside Spark's own in the checkpoint.
 
-A file `N` says that batch N is committed, and lists its half messages. It is written before the first of them
-is committed, so from then on there is no way back: whoever finds it commits the rest. `N.ended` replaces it
-when all are. A batch without either was not committed, and none of its messages may become visible.
+A file `N` says that batch N is committed, and lists its half messages. One driver creates it, before the
+first of them is committed; from then on there is no way back: whoever finds it commits the rest. `N.ended`
+follows when all are, and `N` stays without its content, so that no other driver can decide the batch again.
+A batch without either was not committed, and none of its messages may become visible.
 """
 
 import contextlib
 import hashlib
 import os
+import socket
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 import pyarrow as pa
-from pyarrow import fs
 
+from pyromq.errors import StateError
+from pyromq.spark.journal_files import journal_files
 from pyromq.spark.queues import Queue
 
 DIRECTORY: Final = "rocketmq-commits"
 
 _ENDED: Final = ".ended"
-_UNFINISHED: Final = ".unfinished"
 _TOPIC: Final = b"topic"
+_DRIVER: Final = b"driver"
 _KEPT: Final = 100
 """So many decided batches are remembered; Spark repeats no batch but its last one."""
 
@@ -35,97 +38,84 @@ class Half(NamedTuple):
     log_offset: int
 
 
+class BatchHeld(StateError):
+    """Another driver has decided the batch."""
+
+
 class BatchJournal:
     def __init__(self, checkpoint: str) -> None:
-        """`checkpoint`: a path, or the URI of a file system that Arrow knows."""
-        if "://" in checkpoint or checkpoint.startswith("file:"):
-            self._files, root = fs.FileSystem.from_uri(checkpoint)
-        else:
-            self._files, root = fs.LocalFileSystem(), os.path.abspath(checkpoint)
-        self._directory = f"{root.rstrip('/')}/{DIRECTORY}"
+        """`checkpoint`: a path, or the URI of an object store or of a file system that Arrow knows."""
+        self._files = journal_files(f"{checkpoint.rstrip('/')}/{DIRECTORY}")
 
     def __repr__(self) -> str:
-        return f"<BatchJournal {self._directory}>"
+        return f"<BatchJournal {self._files.directory}>"
 
     @property
     def short_name(self) -> str:
         """The same for all processes that use this journal."""
-        return hashlib.blake2b(self._directory.encode(), digest_size=6).hexdigest()
+        return hashlib.blake2b(self._files.directory.encode(), digest_size=6).hexdigest()
 
     def decided_ms(self, batch: int) -> int | None:
         """When a batch was decided that has not been ended; None for any other."""
-        info = self._files.get_file_info(f"{self._directory}/{batch}")
-        if info.type == fs.FileType.NotFound or self._exists(f"{batch}{_ENDED}"):
-            return None
-        return int(info.mtime_ns // 1_000_000)
+        decided_ms = self._files.written_ms(str(batch))
+        return None if self._is_ended(batch) else decided_ms
 
     def last_decided(self) -> int:
         """The number of the last batch that is decided; -1 if there is none."""
-        names = fs.FileSelector(self._directory, allow_not_found=True)
-        batches = (info.base_name.removesuffix(_ENDED) for info in self._files.get_file_info(names))
+        batches = (name.removesuffix(_ENDED) for name in self._files.names())
         return max((int(batch) for batch in batches if batch.isdecimal()), default=-1)
 
     def is_decided(self, batch: int) -> bool:
-        return self._exists(f"{batch}{_ENDED}") or self._exists(str(batch))
+        return self._is_ended(batch) or self._files.written_ms(str(batch)) is not None
 
     def decide(self, batch: int, halves: Sequence[Half], topic: str | None = None) -> None:
-        """Batch is committed: on return, nothing can change that. `topic`: the one that it was written to."""
-        self._files.create_dir(self._directory, recursive=True)
-        self._write(str(batch), _encode(halves, topic or ""))
+        """Batch is committed: on return, nothing can change that. `topic`: the one that it was written to.
+
+        Raises BatchHeld if somebody else has decided it, or a later one.
+        """
+        if (last := self.last_decided()) > batch:
+            self._refuse(batch, last)
+        try:
+            self._files.create(str(batch), _encode(halves, topic or ""))
+        except FileExistsError:
+            self._refuse(batch, batch)
+
+    def _refuse(self, batch: int, decided: int) -> NoReturn:
+        _, driver = self._told(decided)
+        raise BatchHeld(
+            f"batch {batch} is not committed: {driver or 'another driver'} has decided batch {decided} in"
+            f" {self._files.directory}. Two queries use this checkpoint; stop one of them"
+        )
 
     def topic(self, batch: int) -> str | None:
         """Where a decided batch was written to; None if that is not known, or was each row's own affair."""
-        for name, topic_in in ((f"{batch}{_ENDED}", bytes.decode), (str(batch), _topic_in)):
-            with (
-                contextlib.suppress(FileNotFoundError),
-                self._files.open_input_stream(f"{self._directory}/{name}") as stream,
-            ):
-                return topic_in(stream.read()) or None
-        return None
+        return self._told(batch)[0] or None
+
+    def _told(self, batch: int) -> tuple[str, str]:
+        """The topic and the driver of a decided batch; journals of earlier releases may name neither."""
+        ended = self._files.read(f"{batch}{_ENDED}")
+        if ended is not None:
+            topic, _, driver = ended.decode().partition("\n")
+            return topic, driver
+        decided = self._files.read(str(batch))
+        metadata: dict[bytes, bytes] = (decided and pa.ipc.open_stream(decided).schema.metadata) or {}
+        return metadata.get(_TOPIC, b"").decode(), metadata.get(_DRIVER, b"").decode()
 
     def unended(self, batch: int) -> list[Half]:
         """The half messages of a decided batch whose commits may not have reached the brokers."""
-        if self._exists(f"{batch}{_ENDED}"):
-            return []
-        try:
-            with self._files.open_input_stream(f"{self._directory}/{batch}") as stream:
-                return _decode(stream.read())
-        except FileNotFoundError:
-            if self._exists(f"{batch}{_ENDED}"):
-                return []  # a moment ago
-            raise
+        content = None if self._is_ended(batch) else self._files.read(str(batch))
+        return _decode(content) if content else []  # it ended a moment ago
 
     def end(self, batch: int) -> None:
         """All half messages of a decided batch are committed."""
-        self._write(f"{batch}{_ENDED}", (self.topic(batch) or "").encode())
-        self._remove(str(batch))
-        self._remove(f"{batch - _KEPT}{_ENDED}")
+        with contextlib.suppress(FileExistsError):  # it was ended before
+            self._files.create(f"{batch}{_ENDED}", "\n".join(self._told(batch)).encode())
+            self._files.empty(str(batch))
+        for old in (f"{batch - _KEPT}{_ENDED}", str(batch - _KEPT)):
+            self._files.remove(old)
 
-    def _exists(self, name: str) -> bool:
-        info = self._files.get_file_info(f"{self._directory}/{name}")
-        return bool(info.type != fs.FileType.NotFound)
-
-    def _remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._files.delete_file(f"{self._directory}/{name}")
-
-    def _write(self, name: str, content: bytes) -> None:
-        path = f"{self._directory}/{name}"
-        if not isinstance(self._files, fs.LocalFileSystem):
-            with self._files.open_output_stream(path + _UNFINISHED) as stream:
-                stream.write(content)
-            self._files.move(path + _UNFINISHED, path)
-            return
-        with open(path + _UNFINISHED, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + _UNFINISHED, path)
-        directory = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    def _is_ended(self, batch: int) -> bool:
+        return self._files.written_ms(f"{batch}{_ENDED}") is not None
 
 
 def _encode(halves: Sequence[Half], topic: str) -> bytes:
@@ -138,17 +128,15 @@ def _encode(halves: Sequence[Half], topic: str) -> bytes:
             "offset": pa.array([half.queue_offset for half in halves], pa.int64()),
             "log_offset": pa.array([half.log_offset for half in halves], pa.int64()),
         }
-    ).replace_schema_metadata({_TOPIC: topic})
+    ).replace_schema_metadata({_TOPIC: topic, _DRIVER: _this_driver()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
 
-def _topic_in(content: bytes) -> str:
-    """Journals of earlier releases do not name it."""
-    metadata: dict[bytes, bytes] = pa.ipc.open_stream(content).schema.metadata or {}
-    return metadata.get(_TOPIC, b"").decode()
+def _this_driver() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _decode(content: bytes) -> list[Half]:

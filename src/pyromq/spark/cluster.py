@@ -44,7 +44,18 @@ SUBSCRIPTION_FLAG = 4
 """The bit of a pull's system flag that says: the request itself carries the subscription."""
 
 _PASSING = frozenset(
-    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        # Stored, and not safe yet: the same request again waits for that.
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        # A replica answers while its master is away, a broker is stopping, a queue has moved.
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.GO_AWAY,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+    }
 )
 
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
-from pyromq.errors import NoRoute, Refused, TransportError
+from pyromq.errors import NoRoute, PyroError, Refused, TransportError
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.record import SysFlag
-from pyromq.protocol.requests.pulling import QueryMessage
+from pyromq.protocol.properties import UNIQ_KEY
+from pyromq.protocol.record import SysFlag, decode_records
+from pyromq.protocol.requests.pulling import QueryMessage, QueryMessageAnswer
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.remoting.blocking_link import Link
 from pyromq.spark.batch_journal import Half
@@ -23,10 +24,7 @@ A = TypeVar("A", bound=Answer)
 
 _AT_ONCE: Final = 256
 _LAST_MS: Final = 1 << 62
-_NOT_SAFE_YET: Final = frozenset(
-    {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT}
-)
-"""Only brokers of ours say so: the commit is stored, and counts when it is safe. It may be repeated."""
+_LOOKED_AT: Final = 64
 
 
 class Ending:
@@ -35,30 +33,36 @@ class Ending:
         self._group = group
 
     def commit(self, halves: Sequence[Half], *, in_doubt: bool = False) -> None:
-        """On return all of them are committed. `in_doubt`: some may have been before."""
+        """On return all of them are committed. `in_doubt`: some may have been before.
+
+        What one broker fails to commit does not keep the others from it.
+        """
+        problems: list[PyroError] = []
         for broker, own in _by_broker(halves):
             for first in range(0, len(own), _AT_ONCE):
-                self._commit_some(broker, own[first : first + _AT_ONCE], in_doubt)
+                try:
+                    self._commit_some(broker, own[first : first + _AT_ONCE], in_doubt)
+                except PyroError as problem:
+                    problems.append(problem)
+                    if is_passing(problem):
+                        break  # the broker stays away
+        if problems:
+            raise problems[0]
 
     def _commit_some(self, broker: Queue, halves: Sequence[Half], in_doubt: bool) -> None:
         left, doubtful = list(halves), in_doubt
 
         def attempt() -> None:
             nonlocal left, doubtful
-            if doubtful:
-                left = [half for half in left if not self.is_there(half)]
-            doubtful = True
+            was_doubtful, doubtful = doubtful, True
+            if was_doubtful:
+                left = self.missing(broker, left)
             answers = self._ask(broker, [self._end(half, SysFlag.TRANSACTION_COMMIT) for half in left])
-            failed = []
-            for half, answer in zip(left, answers, strict=True):
-                if isinstance(answer, Refused):
-                    if not is_passing(answer) and answer.code not in _NOT_SAFE_YET:
-                        raise answer
-                    failed.append((half, answer))
-            left = [half for half, _ in failed]
-            if failed:
-                doubtful = False  # every one was answered: it was not stored, or may be repeated
-                raise failed[0][1]
+            doubtful = was_doubtful  # every one was answered
+            refusals = [answer for answer in answers if isinstance(answer, Refused)]
+            left = [half for half, answer in zip(left, answers, strict=True) if isinstance(answer, Refused)]
+            if refusals:
+                raise min(refusals, key=is_passing)
 
         self._cluster.persist(f"broker {broker.broker}", attempt)
 
@@ -84,10 +88,14 @@ class Ending:
             target_broker_name=half.queue.broker,
         )
 
-    def is_there(self, half: Half) -> bool:
-        """Whether the message of a half message can be found."""
-        with self._link(half.queue) as link:
-            return is_stored(link, half.queue.topic, half.unique_key)
+    def missing(self, broker: Queue, halves: Sequence[Half]) -> list[Half]:
+        """Those of them whose messages the broker does not have."""
+        answers = self._ask(broker, [_look_for(half.queue.topic, half.unique_key) for half in halves])
+        return [
+            half
+            for half, answer in zip(halves, answers, strict=True)
+            if not _is_found(answer, half.queue.topic, half.unique_key)
+        ]
 
     def _ask(self, broker: Queue, requests: Sequence[Request[A]]) -> list[A | Refused]:
         if not requests:
@@ -105,20 +113,29 @@ class Ending:
 
 def is_stored(link: Link, topic: str, unique_key: str) -> bool:
     """Whether a broker has the message."""
-    question = QueryMessage(
+    (answer,) = link.call_all([_look_for(topic, unique_key)])
+    return _is_found(answer, topic, unique_key)
+
+
+def _look_for(topic: str, unique_key: str) -> QueryMessage:
+    return QueryMessage(
         topic=topic,
         key=unique_key,
-        max_num=1,
+        max_num=_LOOKED_AT,
         begin_timestamp=0,
         end_timestamp=_LAST_MS,
         is_unique_key=True,
     )
-    (answer,) = link.call_all([question])
+
+
+def _is_found(answer: QueryMessageAnswer | Refused, topic: str, unique_key: str) -> bool:
     if isinstance(answer, Refused):
         if answer.code != ResponseCode.QUERY_NOT_FOUND:
             raise answer
         return False
-    return True
+    # The index knows hashes only: these may be messages with other keys.
+    found = decode_records(answer.body)
+    return any(message.topic == topic and message.get(UNIQ_KEY) == unique_key for message in found)
 
 
 def _by_broker(halves: Sequence[Half]) -> Iterator[tuple[Queue, list[Half]]]:

@@ -1,7 +1,7 @@
 """Writes exactly once: tasks send half messages, which nobody can read, and Spark's commit shows them.
 
-The batch journal decides. A batch that Spark repeats after it was decided is not sent again; one that was not
-decided is sent with new ids, and what its earlier attempts sent is never committed.
+The batch journal decides. A batch that was decided is neither rolled back nor sent again when Spark repeats
+it; one that was not decided is sent with new ids, and what its earlier attempts sent is never committed.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         commit(_halves(messages), self._options, BatchJournal(self._journal), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        roll_back(_halves(messages), self._options)
+        abort(messages, self._options)
 
 
 class TransactionalBatchWriter(DataSourceArrowWriter):
@@ -90,7 +90,7 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
         commit(_halves(messages), options, BatchJournal(options.journal), options.batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        roll_back(_halves(messages), self._options)
+        abort(messages, self._options)
 
 
 def _refuse_shared(journal: BatchJournal, batch: int, options: WriteOptions) -> None:
@@ -123,17 +123,23 @@ def commit(halves: list[Half], options: WriteOptions, journal: BatchJournal, bat
         checks_of_this_process(options.access, options.group).serve(journal, brokers)
     if journal.is_decided(batch):
         # The driver died behind the decision; tasks of this attempt that came before it lost.
-        ending.roll_back(halves)
-        ending.commit(journal.unended(batch), in_doubt=True)
+        decided = journal.unended(batch)
+        keys = {half.unique_key for half in decided}
+        ending.roll_back([half for half in halves if half.unique_key not in keys])
+        ending.commit(decided, in_doubt=True)
     else:
         journal.decide(batch, halves, options.topic)
         ending.commit(halves)
     journal.end(batch)
 
 
-def roll_back(halves: list[Half], options: WriteOptions) -> None:
-    settle_in()
-    _ending(options).roll_back(halves)
+def abort(messages: list[WriterCommitMessage | None], options: WriteOptions) -> None:
+    """Roll back what a batch has sent if a task failed: then its message is missing, and nobody has tried to
+    commit. Otherwise a commit failed, or goes on in a process that Spark does not wait for: only the journal
+    knows how the batch ends, so the next attempt, or the answer to a broker's question, follows it."""
+    if None in messages:
+        settle_in()
+        _ending(options).roll_back(_halves(messages))
 
 
 def send_halves(
