@@ -7,7 +7,9 @@ import pytest
 from tests.support.commit_steps import STEPS, run_batch, strike_at
 from tests.support.transactional_rows import ROWS, numbers
 
-from pyromq.errors import PyroError
+from pyromq.errors import PyroError, SendFailed
+from pyromq.protocol.codes import ResponseCode
+from pyromq.spark.batch_journal import BatchJournal
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.options import WriteOptions, write_options
 from pyromq.testing import RunningCluster, cluster
@@ -113,3 +115,12 @@ def test_a_replica_that_is_asked_to_commit_is_no_reason_to_give_up(
     run_batch(options, str(tmp_path), 1)
     assert not addresses
     assert numbers(options) == dict.fromkeys(range(2 * ROWS), 1)
+
+
+def test_a_half_message_that_a_fail_over_could_lose_is_not_decided(tmp_path: Path) -> None:
+    with (
+        cluster(broker_role="SYNC_MASTER", in_sync_replicas=2) as alone,
+        pytest.raises(SendFailed, match=f"code {int(ResponseCode.SLAVE_NOT_AVAILABLE)}"),
+    ):
+        run_batch(impatient(alone, "unsafe"), str(tmp_path), 0)
+    assert not BatchJournal(str(tmp_path)).is_decided(0)

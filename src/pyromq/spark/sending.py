@@ -67,8 +67,8 @@ class Sender:
         clock: Clock | None = None,
     ) -> None:
         """`first`: a number that differs between tasks, so that they do not all begin with the same queue.
-        `on_stored` is for messages whose order is decided later: it gets every answer, and queues get several
-        requests at a time.
+        `on_stored` is for messages that are decided later: it gets every answer, queues get several requests
+        at a time, and a message counts when it is as safe as its broker promises.
         """
         self._cluster = cluster
         self._on_stored = on_stored
@@ -224,6 +224,8 @@ class Sender:
             batch = self._waiting.pop((address, frame.opaque))
             try:
                 answer = decode_answer(SendMessageV2, frame)
+                if self._on_stored is not None and frame.code != ResponseCode.SUCCESS:
+                    raise Refused(frame.code, frame.remark or "stored, but the next master may not have it")
             except PyroError as problem:
                 self._failed(batch, problem)
             else:
