@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.integration.test_replicated_pops import about
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, configuration, running_broker
 from tests.support.controlled_group import ControlledGroup, controlled_group
 from tests.support.popped_messages import bodies, pop_over
@@ -15,9 +16,14 @@ from pyromq.broker.flow.half_messages import GROUP as HALVES
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import SysFlag
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime
+from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.store.message_store import MessageStore
@@ -214,3 +220,29 @@ async def test_a_consumer_beyond_the_end_that_a_loss_of_power_left_is_told_where
         told = (await client.pull(20)).answer
         assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 15)
         assert (await client.pull(15)).bodies == [b"new %d" % number for number in range(15, 25)]
+
+
+async def test_what_a_consumer_has_done_with_a_message_is_confirmed_when_the_replica_has_it(
+    tmp_path: Path,
+) -> None:
+    async with (
+        pair(tmp_path, replica_timeout_ms=100) as (_, master, replica),
+        BrokerClient(master.address) as client,
+    ):
+        await client.create_topic(queues=1)
+        await client.call(CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
+        for body in (b"one", b"two"):
+            await client.send(body)
+        one, two = await pop_over(client, 32, 60_000, poll_ms=0)
+        await client.call(SendMessageBack(offset=one.message.log_offset, group=GROUP, delay_level=1))
+        await caught_up(replica, master)
+        ends: list[Request[Any]] = [
+            AckMessage(**about(one)),  # type: ignore[arg-type]
+            ChangeInvisibleTime(**about(two), invisible_time=30_000),  # type: ignore[arg-type]
+            SendMessageBack(offset=one.message.log_offset, group=GROUP, delay_level=1),
+        ]
+        with held_log(replica):
+            for end in ends:
+                assert (await client.refusal(end)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT, end
+        for end in ends:
+            await client.call(end)

@@ -105,15 +105,17 @@ class Durability:
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
 
-    def when_all_safe(self, results: Sequence[AppendResult], settle: Callable[[], None]) -> None:
-        """Call `settle` once all appends are safe, or their time is up."""
-        unsafe = len(results)
+    def when_all_safe(self, results: Sequence[AppendResult], settle: Settle) -> None:
+        """Call `settle` once all appends are safe (PUT_OK), or once the time of one is up (its status)."""
+        unsafe, worst = len(results), AppendStatus.PUT_OK
 
-        def settled(_: AppendStatus) -> None:
-            nonlocal unsafe
+        def settled(status: AppendStatus) -> None:
+            nonlocal unsafe, worst
             unsafe -= 1
+            if status is not AppendStatus.PUT_OK:
+                worst = status
             if not unsafe:
-                settle()
+                settle(worst)
 
         for result in results:
             self.when_safe(result, settled)

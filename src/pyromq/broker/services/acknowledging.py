@@ -1,13 +1,13 @@
 """Acknowledging: popped messages are done, or stay hidden for another while.
 
 Acknowledgements of one pop that arrive together are written as one record. An acknowledgement is answered
-when its record is as safe as a message would be.
+when its record is as safe as a message would be, and refused if that takes too long: the next master may not
+have it.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
 from pyromq.broker.flow.popping.held_pops import HeldPops
 from pyromq.broker.flow.popping.revive_log import ReviveLog
+from pyromq.broker.flow.safe_answers import refusal_of, when_safe
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol.bodies.popping import BatchAck, PopCheckPoint
@@ -39,9 +40,7 @@ from pyromq.protocol.requests.popping import (
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.soon import soon_of
 from pyromq.store.message_store import MessageStore
-from pyromq.store.results import AppendResult
-
-A = TypeVar("A", bound=Answer)
+from pyromq.store.results import AppendResult, AppendStatus
 
 Settle = Callable[[Refused | None], None]
 """Called once, when acknowledgements are safe or refused."""
@@ -135,7 +134,7 @@ class Acknowledging:
                 if self._durability.is_immediate:
                     _settle(waiting)
                 else:
-                    self._durability.when_all_safe([written], partial(_settle, waiting))
+                    self._durability.when_safe(written, partial(_settle_as, waiting))
 
     @handles(AckMessages, may_wait=True)
     def acknowledge_many(self, request: AckMessages, caller: Caller) -> "Answer | asyncio.Future[Answer]":
@@ -146,7 +145,7 @@ class Acknowledging:
         written = [
             result for each in request.body.acks for result in self._acknowledge_batch(each, broker_name)
         ]
-        return self._when_safe(Answer(), *written)
+        return when_safe(self._durability, Answer(), *written)
 
     def _acknowledge_batch(self, batch: BatchAck, broker_name: str) -> list[AppendResult]:
         group = batch.consumer_group or ""
@@ -255,7 +254,7 @@ class Acknowledging:
         answer = ChangeInvisibleTimeAnswer(
             pop_time=pop_ms, invisible_time=request.invisible_time, revive_qid=successor.revive_queue_id
         )
-        return self._when_safe(answer, begun, ended)
+        return when_safe(self._durability, answer, begun, ended)
 
     @handles(FindReceipt)
     def find(self, request: FindReceipt, caller: Caller) -> FindReceiptAnswer:
@@ -298,18 +297,6 @@ class Acknowledging:
                 f"this broker is replica {self._role.now.broker_id}: only the master takes acknowledgements",
             )
 
-    def _when_safe(self, answer: A, *written: AppendResult) -> "A | asyncio.Future[A]":
-        if self._durability.is_immediate or not written:
-            return answer
-        answered: asyncio.Future[A] = self._loop.create_future()
-
-        def settle() -> None:
-            if not answered.done():
-                answered.set_result(answer)
-
-        self._durability.when_all_safe(written, settle)
-        return answered
-
     def _receipt_of(self, text: str) -> PopReceipt:
         try:
             return self._checked(decode_pop_receipt(text))
@@ -325,6 +312,10 @@ class Acknowledging:
                 f"the receipt names revive queue {receipt.revive_queue_id}, expected 0 to {queues - 1}",
             )
         return receipt
+
+
+def _settle_as(waiting: Sequence[Settle], status: AppendStatus) -> None:
+    _settle(waiting, refusal_of(status))
 
 
 def _settle(waiting: Sequence[Settle], refusal: Refused | None = None) -> None:

@@ -36,6 +36,7 @@ from pyromq.protocol.requests.popping import (
 )
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
+from pyromq.store.results import AppendStatus
 
 _MAX_MESSAGES = 32
 """java: a checkpoint has so many bits"""
@@ -182,7 +183,7 @@ class Popping:
             answered.set_result(_found(pop))
             return
 
-        def settle() -> None:
+        def settle(_: AppendStatus) -> None:
             if not answered.done():
                 answered.set_result(_found(pop))
 

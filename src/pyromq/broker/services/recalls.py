@@ -8,6 +8,7 @@ import asyncio
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.safe_answers import when_safe
 from pyromq.broker.flow.timing import recall_key
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -22,7 +23,6 @@ from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.requests.sending import RecallMessage, RecallMessageAnswer
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
-from pyromq.store.results import AppendStatus
 
 # java: the tag and the body of a recall
 _TAG, _BODY = "_RECALL_TAG_", b"0"
@@ -46,8 +46,10 @@ class Recalls:
         self._born_hosts = inbound.born_hosts
         self._clock = clock
 
-    @handles(RecallMessage)
-    async def recall(self, request: RecallMessage, caller: Caller) -> RecallMessageAnswer:
+    @handles(RecallMessage, may_wait=True)
+    def recall(
+        self, request: RecallMessage, caller: Caller
+    ) -> "RecallMessageAnswer | asyncio.Future[RecallMessageAnswer]":
         handle = self._checked(request)
         draft = self._draft(request, handle, caller)
         result = self._appending.append(draft)
@@ -55,16 +57,8 @@ class Recalls:
             self._statistics.put_failures += 1
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the recall could not be stored: {result.reason}")
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
-        stored: asyncio.Future[AppendStatus] = asyncio.get_running_loop().create_future()
-
-        def settle(status: AppendStatus) -> None:
-            if not stored.done():
-                stored.set_result(status)
-
-        if not self._appending.durability.is_safe_enough(result, draft.properties):
-            self._appending.durability.when_safe(result, settle)
-            await stored  # java: the recall counts even if its flush took too long
-        return RecallMessageAnswer(msg_id=handle.unique_key, msg_region=self._live.now.region_id)
+        answer = RecallMessageAnswer(msg_id=handle.unique_key, msg_region=self._live.now.region_id)
+        return when_safe(self._appending.durability, answer, result)
 
     def _checked(self, request: RecallMessage) -> RecallHandle:
         """java: the checks run in Apache's order, because clients branch on the first error."""

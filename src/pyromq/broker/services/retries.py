@@ -8,6 +8,7 @@ from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import with_property
 from pyromq.broker.flow.retry_policy import RetryPolicy
+from pyromq.broker.flow.safe_answers import when_safe
 from pyromq.broker.flow.writable_queues import NotWrittenYet
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -59,7 +60,7 @@ class Retries:
             again = partial(self._send_back, request, caller)
             return asyncio.get_running_loop().create_task(self._queues.when_written(missing.topic, again))
 
-    def _send_back(self, request: SendMessageBack, caller: Caller) -> Answer:
+    def _send_back(self, request: SendMessageBack, caller: Caller) -> "Answer | asyncio.Future[Answer]":
         """java: the checks run in Apache's order."""
         self._send_throttle.admit(caller.received_at)
         group = self._groups.find(request.group)
@@ -96,7 +97,7 @@ class Retries:
         message: StoredMessage,
         policy: RetryPolicy,
         group: SubscriptionGroupConfig,
-    ) -> Answer:
+    ) -> "Answer | asyncio.Future[Answer]":
         """Store the message for the next delivery, or as a dead letter."""
         failures = min(message.reconsume_times + 1, _MAX_FAILURES)
         is_dead = request.delay_level < 0 or not policy.has_retries_left(failures)
@@ -104,11 +105,10 @@ class Retries:
         origin_id = (message.get(props.ORIGIN_MESSAGE_ID) or "").strip() or encode_offset_message_id(
             message.store_host, message.log_offset
         )
-        # java: the consumer does not wait for the flush
         changes = {
             props.RETRY_TOPIC: origin_topic,
             props.ORIGIN_MESSAGE_ID: origin_id,
-            props.WAIT: "false",
+            props.WAIT: "false",  # java: Apache's broker lets the consumer not wait
         }
         level = request.delay_level or policy.delay_level(failures)
         if is_dead:
@@ -147,7 +147,8 @@ class Retries:
         if is_dead:
             self._statistics.add(DEAD_LETTERS, key)
             self._statistics.add(SENT_TO_DEAD_LETTERS, key)
-        return Answer()
+        # The consumer is done with the message: only this copy brings it back.
+        return when_safe(self._appending.durability, Answer(), result)
 
     def _look_up(self, log_offset: int) -> StoredMessage:
         record = self._store.record_at(log_offset)

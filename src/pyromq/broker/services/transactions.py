@@ -13,6 +13,7 @@ from pyromq.broker.flow.half_messages import copy_of, key_of, own_immunity_ms, r
 from pyromq.broker.flow.message_properties import delay_level
 from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.parking import unpark
+from pyromq.broker.flow.safe_answers import when_safe
 from pyromq.broker.flow.send_answers import SEND_CODES
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -148,22 +149,11 @@ class Transactions:
         """The end counts when its record is as safe as a message would be."""
         if not result.is_ok:
             raise Refused(SEND_CODES[result.status], result.reason)
-        durability = self._appending.durability
-        if caller.frame.flag & ONEWAY_FLAG or durability.is_safe_enough(result, half.properties):
+        if caller.frame.flag & ONEWAY_FLAG or self._appending.durability.is_safe_enough(
+            result, half.properties
+        ):
             return Answer()
-        answered: asyncio.Future[Answer] = self._loop.create_future()
-
-        def settle(status: AppendStatus) -> None:
-            if answered.done():
-                return
-            if status is AppendStatus.PUT_OK:
-                answered.set_result(Answer())
-            else:  # java: Apache's broker says SUCCESS, though the next master may not have it
-                reason = f"the end of the transaction is not safe yet ({status.value}): repeat it"
-                answered.set_exception(Refused(SEND_CODES[status], reason))
-
-        durability.when_safe(result, settle)
-        return answered
+        return when_safe(self._appending.durability, Answer(), result)
 
     # Transactions that are not open any more
 
