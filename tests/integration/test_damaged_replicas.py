@@ -3,8 +3,11 @@
 from pathlib import Path
 
 from tests.integration.test_controlled_replication import bodies, send
-from tests.support.controlled_group import controlled_group
-from tests.support.replicas import caught_up, log_of
+from tests.support.broker_cluster import BrokerClient, configuration
+from tests.support.controlled_group import controlled_group, members_of, side_of
+from tests.support.replicas import caught_up, log_of, until
+
+from pyromq.store.message_store import MessageStore
 
 
 def flip(directory: Path, body: bytes, bit: int = 0) -> None:
@@ -34,3 +37,49 @@ async def test_a_replica_with_a_hole_copies_from_there_on_again_and_may_lead_the
         await group.crash(old)
         assert await group.settled(1) is new
         assert bodies(new) == list(range(1000, 1020))
+
+
+async def test_a_replica_whose_log_ends_where_its_master_has_no_record_says_so(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        master, replica = [await group.start(each) for each in "ab"]
+        await group.settled(2)
+        await send(master, range(1000, 1005))
+        await caught_up(replica, master)
+        await group.crash(replica)
+        await group.settled(1)
+        await send(master, range(1005, 1010))
+        await group.crash(master)
+        (tmp_path / "a" / "checkpoint").unlink()
+        for body in (b"1004", b"1005"):
+            flip(tmp_path / "a", body)
+        # Nobody had a copy: the hole was filled.
+        store = configuration(tmp_path / "a").store
+        MessageStore.open(store).close()
+        await group.start("a")
+        replica = await group.start("b")
+        await until(lambda: replica.replication.problem)
+        assert "the master's log is not copied: the master's" in replica.replication.problem
+        assert f"at {replica.store.log_end} " in replica.replication.problem
+
+
+async def test_a_copy_that_began_with_the_last_file_never_counts_while_its_master_has_older_ones(
+    tmp_path: Path,
+) -> None:
+    small_files = {"log_segment_bytes": 65_536}
+    async with controlled_group(tmp_path) as group:
+        master = await group.start("a", store=small_files)
+        whole = await group.start("b", store=small_files, sync_from_last_file=True)
+        await group.settled(2)  # there is one file
+        async with BrokerClient(master.address) as client:
+            await client.create_topic()
+            for _ in range(10):
+                await client.send(b"x" * 20_000, queue_id=0)
+        partial = await group.start("c", store=small_files, sync_from_last_file=True)
+        for each in (whole, partial):
+            await caught_up(each, master)
+        assert partial.store.log_start > master.store.log_start
+        directory = await group.crash(partial)
+        partial = await group.start(directory, store=small_files, sync_from_last_file=True)
+        await until(lambda: len(master.replication.master.links) == 2)
+        assert side_of(master).wanted_set() is None
+        assert members_of(master) == {1, 2}

@@ -8,7 +8,7 @@
           32     8  confirmed log offset (replication)
           40     8  ours: log offset before which log, queues and index are all flushed
           48     8  ours: queues that had files then
-          56     8  ours: units in them, counted from offset 0
+          56     8  ours: units in these files
           64     8  ours: CRC-32 of all the other numbers, combined with a constant by exclusive or
 
 java: the file has 4,096 bytes, of which Apache's broker reads and writes the first five numbers. Ours
@@ -44,7 +44,7 @@ class Checkpoint:
     """Recovery may begin here; -1 if only the times are known."""
     queue_count: int = 0
     unit_count: int = UNITS_UNKNOWN
-    """Units of messages before the safe offset."""
+    """Units in the queues' files of messages before the safe offset."""
 
     @property
     def min_timestamp(self) -> int:

@@ -156,8 +156,9 @@ class Dispatcher:
             else:
                 for _ in range(done):
                     pending.popleft()
-        if not pending and limit >= self._log.end_offset:
-            self.offset = self._log.end_offset
+        following = pending[0][1] if pending else self._log.end_offset
+        if following <= limit:
+            self.offset = following  # behind a blank at the end of a file
 
     def _step_in_log(self, limit: int, max_messages: int) -> None:
         log, carrier = self._log, self._carrier

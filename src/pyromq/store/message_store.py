@@ -122,8 +122,8 @@ class MessageStore:
     ) -> Self:
         """Recover what is on disk and get ready; `recovery` says what was found.
 
-        `has_group`: other brokers have this log, too. Then nothing is kept that follows damage behind what was
-        synced: it is copied from them again.
+        `has_group`: other brokers have this log, too. Then nothing is kept that follows damage behind what
+        was synced: it is copied from them again.
 
         Raises StoreError if the directory is in use or its files cannot be recovered.
         """

@@ -19,7 +19,8 @@ stop cleanly) and the checkpoint say how much of the files recovery can trust. T
  6. Cut the index to the entries that point before the begin offset, and rebuild its slots from the entries.
     (Without a safe offset: drop index files newer than the checkpoint.)
  7. If queues were dropped, or there are fewer queues or another number of units than the checkpoint says,
-    walk the log from its start to the begin offset and add missing units. Skip damage and leave it in place.
+    walk the log from its start to the begin offset and add missing units; drop queues that may have lost
+    their first files before. Skip damage and leave it in place.
     In this walk and the next, ignore records from before their topic was deleted, and start a queue over when
     its offsets start again at 0.
  8. Walk the log from the begin offset and dispatch each sound record. A record is sound if its sizes agree,
@@ -158,6 +159,7 @@ class Recovery:
         self._cut_index(begin)
         self._are_queues_complete = begin <= self._log.start_offset
         if self._are_units_missing():
+            self._drop_queues_without_begin()
             self._complete_queues(begin)
         end = self._walk(begin)
         self._finish_numbering(end)
@@ -288,11 +290,19 @@ class Recovery:
             return True
         if checkpoint.safe_offset < 0:
             return not self._loaded
-        units = sum(queue.end_offset for queue, _ in self._loaded)
+        units = sum(queue.end_offset - queue.first_unit for queue, _ in self._loaded)
         return (
             checkpoint.unit_count not in (units, UNITS_UNKNOWN)
             and self.report.began_at == checkpoint.safe_offset
         )
+
+    def _drop_queues_without_begin(self) -> None:
+        """Have queues rebuilt that may have lost their first files: the log may have earlier messages."""
+        for queue, starts in list(self._loaded):
+            place = self._queues.first_place(queue, starts) if queue.first_unit else None
+            if place is not None and place > self._log.start_offset:
+                self._drop(queue, "its first files may be missing")
+                self._loaded.remove((queue, starts))
 
     def _complete_queues(self, end: int) -> None:
         """Walk the log up to `end` and put the units that the queues do not have."""

@@ -44,7 +44,7 @@ class StoreSettings(Settings):
     # Flushing
     flush_disk_type: FlushDiskType = setting("ASYNC_FLUSH", "Whether a producer gets its answer before (`ASYNC_FLUSH`) or after (`SYNC_FLUSH`) its message is on disk.")
     flush_interval_ms: Millis = setting(500, "How often the commit log is flushed.", key="flushIntervalCommitLog", mutable=True, check=POSITIVE)
-    flush_least_pages: int = setting(4, "Minimum number of dirty 4 KiB pages for a flush of the commit log.", key="flushCommitLogLeastPages", mutable=True, check=NOT_NEGATIVE)
+    flush_least_pages: int = setting(0, "Minimum number of dirty 4 KiB pages for a flush of the commit log; Apache's default is 4, which leaves a slow log unflushed for up to `flushCommitLogThoroughInterval`.", key="flushCommitLogLeastPages", mutable=True, check=NOT_NEGATIVE)
     flush_thorough_interval_ms: Millis = setting(10_000, "How often the commit log is flushed even if fewer pages are dirty.", key="flushCommitLogThoroughInterval", mutable=True, check=POSITIVE)
     queue_flush_interval_ms: Millis = setting(1000, "How often consume queues, index and checkpoint are flushed; more seldom after a flush of more than 1,000 files.", key="flushIntervalConsumeQueue", mutable=True, check=POSITIVE)
     queue_flush_least_pages: int = setting(2, "Minimum number of dirty 4 KiB pages for a flush of the consume queues.", key="flushConsumeQueueLeastPages", mutable=True, check=NOT_NEGATIVE)

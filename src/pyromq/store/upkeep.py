@@ -63,6 +63,8 @@ class Upkeep:
     def clean(self, *, on_demand: bool = False) -> CleaningReport:
         report = self._retention.clean(self._flusher.checkpoint.safe_offset, on_demand=on_demand)
         self.removed_segments += report.segments_removed
+        if report.queue_files_removed:
+            self._queue_flushing.request()  # the checkpoint says how many units there are
         return report
 
     def check_disk(self) -> None:

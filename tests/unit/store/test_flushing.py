@@ -160,7 +160,7 @@ def test_a_sync_that_found_no_descriptor_is_tried_again(tmp_path: Path, error_nu
 
 
 def test_asynchronous_flush_keeps_apaches_intervals(tmp_path: Path) -> None:
-    fixture = Fixture(tmp_path, log_segment_bytes=1 << 20)
+    fixture = Fixture(tmp_path, log_segment_bytes=1 << 20, flush_least_pages=4)
     store = fixture.store
 
     def upkeep_after(seconds: float) -> int:
@@ -183,6 +183,17 @@ def test_asynchronous_flush_keeps_apaches_intervals(tmp_path: Path) -> None:
     assert upkeep_after(5) == second
     assert upkeep_after(6) == store.statistics().log_end_offset
     store.close()
+
+
+def test_what_was_written_half_a_second_ago_is_flushed_however_little_it_is(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path, log_segment_bytes=1 << 20)
+    for _ in range(4):
+        append(fixture.store, b"x")
+        fixture.clock.advance(0.51)
+        fixture.store.upkeep()
+        fixture.store._flusher.work()
+        assert fixture.store.flushed_offset == fixture.store.log_end
+    fixture.store.close()
 
 
 def test_the_more_queue_files_were_flushed_the_longer_the_next_flush_waits_but_a_minute_at_most(

@@ -3,6 +3,7 @@
 import errno
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.faulty_files import FaultyFiles
-from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, small_settings
+from tests.support.small_stores import (
+    TOPIC,
+    append,
+    bodies_of,
+    dispatch_all,
+    interpreted,
+    small_settings,
+)
 
 from pyromq.clock import ManualClock
 from pyromq.errors import ConfigError, StoreError
@@ -469,3 +477,21 @@ def test_statistics_and_names_tell_the_state(tmp_path: Path) -> None:
         assert statistics.appended_bytes == statistics.log_end_offset == statistics.dispatch_behind_bytes
         assert "CommitLog 0.." in repr(store)
         assert "ConsumeQueue Orders/0" in repr(store.find_queue(TOPIC, 0))
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_dispatch_up_to_the_end_of_a_log_file_leaves_nothing_to_do(
+    tmp_path: Path, is_compiled: bool
+) -> None:
+    with (
+        nullcontext() if is_compiled else interpreted(),
+        MessageStore.open(small_settings(tmp_path), start_flusher=False) as store,
+    ):
+        while store.log_end <= 8192:
+            append(store, b"x" * 300)
+        store.dispatch(limit=8192)
+        assert not store.can_dispatch_to(8192)
+        assert store.dispatched_offset == 8192
+        count = store.max_offset(TOPIC, 0)
+        dispatch_all(store)
+        assert store.max_offset(TOPIC, 0) == count + 1

@@ -759,3 +759,29 @@ def test_slots_of_garbage_count_as_empty(
     content = path.read_bytes()
     units = [struct.unpack_from(">iqii", content, 40 + 31 * 4 + number * 20) for number in range(64)]
     assert [previous for *_, previous in units if previous > 64] == []
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("other_is_lost", [True, False])
+def test_a_queue_without_its_first_file_is_rebuilt(
+    tmp_path: Path, is_clean: bool, other_is_lost: bool
+) -> None:
+    store = MessageStore.open(small_settings(tmp_path), start_flusher=False)
+    bodies = [b"%d" % number for number in range(35)]
+    for body in bodies:
+        append(store, body)
+        append(store, body, queue_id=1)
+    dispatch_all(store)
+    store.flush()
+    if is_clean:
+        store.close()
+    else:
+        store.abandon()
+    (tmp_path / "consumequeue" / TOPIC / "0" / f"{0:020}").unlink()
+    if other_is_lost:
+        shutil.rmtree(tmp_path / "consumequeue" / TOPIC / "1")
+    with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
+        assert bodies_of(store, TOPIC, 0) == bodies_of(store, TOPIC, 1) == bodies
+        assert f"{TOPIC}/0" in store.recovery.queues_rebuilt
+    with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
+        assert not store.recovery.queues_rebuilt

@@ -18,12 +18,17 @@ class Disagreement(StateError):
     """The logs of master and replica are different; only an operator can decide which one counts."""
 
 
+async def log_range(dialer: Dialer, master: str) -> tuple[int, int]:
+    """Where the log of a broker begins and ends. Raises PyroError."""
+    info = (await dialer.call(master, GetBrokerRuntimeInfo(), _TIMEOUT_S)).body.table
+    return int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
+
+
 async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> None:
     """Raises Disagreement, or another PyroError if the master does not answer."""
     if not store.log_end:
         return
-    info = (await dialer.call(master, GetBrokerRuntimeInfo(), _TIMEOUT_S)).body.table
-    first, end = int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
+    first, end = await log_range(dialer, master)
     ours = store.log_end
     if ours > end:
         raise Disagreement(

@@ -116,4 +116,4 @@ class Replication:
     @property
     def problem(self) -> str:
         """What an operator should know before anyone relies on this broker; empty if all is well."""
-        return self.replica.disagreement or (self.session.problem if self.session is not None else "")
+        return self.replica.problem or (self.session.problem if self.session is not None else "")

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from pyromq.broker.flow.appending import Appending
-from pyromq.broker.replication.agreement import Disagreement, check_agreement
+from pyromq.broker.replication.agreement import Disagreement, check_agreement, log_range
 from pyromq.broker.replication.epoch_master_link import EpochMasterLink
 from pyromq.broker.replication.master_link import MasterLink
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.errors import PyroError, Refused, TransportError
+from pyromq.errors import PyroError, Refused, StoreError, TransportError
 from pyromq.protocol.epoch_replication import ReplicaGreeting
 from pyromq.protocol.requests.replication import ExchangeHaInfo, ExchangeHaInfoAnswer
 from pyromq.remoting.addresses import parse_address
@@ -73,6 +73,10 @@ class Replica:
         self.link: MasterLink | None = None
         self.disagreement = ""
         """Why this replica does not copy its master's log, and will not without an operator."""
+        self._is_partial = False
+        """Whether this copy lacks files that the master has: then it never counts as in sync."""
+        self._stuck_at = -1
+        self._stuck_because = ""
         appending.durability.on_progress(self._flushed)
         role.on_change(self._role_changed)
 
@@ -87,6 +91,12 @@ class Replica:
     def agreed_end(self) -> int:
         """Up to here the log is known to be the master's; -1 while nothing is known."""
         return self._store.log_end if self.link is not None and self.link.is_aligned else -1
+
+    @property
+    def problem(self) -> str:
+        """Why the master's log is not copied, if time alone does not help."""
+        is_stuck = self._stuck_at == self._store.log_end
+        return self.disagreement or (self._stuck_because if is_stuck else "")
 
     @property
     def ha_address(self) -> str | None:
@@ -170,6 +180,7 @@ class Replica:
         address = self.ha_address or await self._ask_for_ha_address()
         if self.master is not None and not (self._is_controlled and self._store.epochs.epochs):
             await check_agreement(self._dialer, self.master, self._store)
+        self._is_partial = self._live.now.sync_from_last_file and await self._lacks_files()
         self.disagreement = ""
         loop = asyncio.get_running_loop()
         host, port = parse_address(address)
@@ -200,6 +211,14 @@ class Replica:
             if link.ended.exception() is not None and link.speed.total_bytes:
                 self._failures = 0
 
+    async def _lacks_files(self) -> bool:
+        """Whether this copy begins, or is to begin, with a later file than the master's log."""
+        if self.master is None:
+            return False
+        start, end = await log_range(self._dialer, self.master)
+        newest = max(start, end - end % self._store.settings.log_segment_bytes)
+        return (self._store.log_start if self._store.log_end else newest) > start
+
     async def _ask_for_ha_address(self) -> str:
         if not self._is_controlled:
             raise TransportError("no name server knows the master")
@@ -220,7 +239,8 @@ class Replica:
         if not self._is_controlled:
             return MasterLink(self._store, self._clock, appended)
         settings = self._live.now
-        greeting = ReplicaGreeting(self._role.broker_id, settings.sync_from_last_file, settings.learner)
+        is_learner = settings.learner or self._is_partial
+        greeting = ReplicaGreeting(self._role.broker_id, settings.sync_from_last_file, is_learner)
         return EpochMasterLink(
             self._store,
             self._clock,
@@ -245,6 +265,11 @@ class Replica:
         self._failures += 1
         if isinstance(problem, Disagreement):
             self.disagreement = str(problem)
+        elif isinstance(problem, StoreError):
+            # Once may be a bit that flipped on the way.
+            is_again = self._stuck_at == self._store.log_end
+            self._stuck_at = self._store.log_end
+            self._stuck_because = f"the master's log is not copied: {problem}" if is_again else ""
         is_new = self.ha_address is None and self._failures <= _QUIET_FAILURES
         if self._told != str(problem) and not is_new:
             self._told = str(problem)

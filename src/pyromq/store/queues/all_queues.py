@@ -66,13 +66,13 @@ class Queues:
         self.count -= 1
 
     def totals(self) -> tuple[int, int]:
-        """How many queues have files, and how many units there are up to their ends."""
+        """How many queues have files, and how many units these have."""
         queues = units = 0
         for topic in self.by_topic.values():
             for queue in topic.values():
                 if queue.end_offset:
                     queues += 1
-                    units += queue.end_offset
+                    units += queue.end_offset - queue.first_unit
         return queues, units
 
     # Loading
