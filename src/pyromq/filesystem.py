@@ -200,6 +200,7 @@ class Files:
         self._unsynced_directories: dict[Path, None] = {}
         self._syncing_directories = threading.Lock()
         self._releaser: ThreadPoolExecutor | None = None
+        self._held: dict[Path, int] = {}
         self._locked = _LOCKED
 
     def worker(self, name: str) -> DiskWorker:
@@ -249,9 +250,31 @@ class Files:
             return self.map(path, writable=False, in_small_pieces=in_small_pieces)
 
     def sync(self, path: Path) -> None:
-        """Make the content safe. The file is opened each time: a mapped file has no open descriptor."""
+        """Make the content safe."""
+        if (held := self._held.get(path)) is not None:
+            os.fdatasync(held)
+            return
         with _opened(path, os.O_RDONLY) as descriptor:
             os.fdatasync(descriptor)
+
+    def hold(self, path: Path) -> None:
+        """Keep a file open until `release`: `sync` hears of every write that failed since, even if another
+        process heard of it before."""
+        if path not in self._held:
+            self._held[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def release(self, path: Path) -> None:
+        if (held := self._held.pop(path, None)) is not None:
+            os.close(held)
+
+    def read_back(self, path: Path) -> None:
+        """Sync a file and forget what is in memory of it: the next reads say what the disk has.
+
+        After a failed sync the two may differ, and no later sync tells. The file must not be mapped.
+        """
+        self.sync(path)
+        with _opened(path, os.O_RDONLY) as descriptor:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     # Plain reads and writes
 

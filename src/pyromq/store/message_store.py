@@ -48,8 +48,6 @@ from pyromq.store.timers.timer_files import TimerFiles
 from pyromq.store.timers.timer_log import TimerUnit
 from pyromq.store.upkeep import Upkeep
 
-_SYNC_MARK = b"\nSYNC_FLUSH"
-"""Behind the process id in `abort`: all that producers and masters were told to be there was synced."""
 _LATEST_INTAKE_MS = 60_000
 """A timed message is in the wheel long before."""
 
@@ -146,10 +144,8 @@ class MessageStore:
         files.make_directories(paths.commit_log)
         self._lock = files.lock(paths.lock)
         was_clean = files.size(paths.abort) is None
-        was_synced = was_clean or files.read(paths.abort).endswith(_SYNC_MARK)
         # java: the process id, as text
-        mark = _SYNC_MARK if self._is_sync_flush and was_synced else b""
-        files.write(paths.abort, str(process_id()).encode() + mark)
+        files.write(paths.abort, str(process_id()).encode())
         files.sync_all_directories()
         checkpoint = read_checkpoint(files, paths.checkpoint)
         self._deletions = Deletions(files, paths.deletions)
@@ -173,9 +169,6 @@ class MessageStore:
                 files.sync_all_directories()
             raise
         self.recovery: RecoveryReport = recovery.run()
-        self.lost_nothing = self.recovery.is_whole and was_synced
-        """Whether the log has everything that this broker ever told others to have. After a crash only a log
-        that was flushed synchronously can know that."""
         checkpoint = write_first_checkpoint(
             files, paths, self._log, self._queues, self._index, checkpoint, self.recovery.began_at
         )

@@ -6,7 +6,8 @@ stop cleanly) and the checkpoint say how much of the files recovery can trust. T
  1. Look for `abort`, and create it, so that the next start notices a crash.
  2. Load the log's files by name and size. Remove an empty last file, extend a short one with zeros; any other
     wrong size stops the start. Create blank files in place of missing ones. Ignore other files, and unused
-    files behind a gap.
+    files behind a gap. After a crash, sync what was not safe and read it back from the disk: what is in
+    memory may never have got there.
  3. Load the queues' files by name and size. Remove a queue that has messages from before its topic was
     deleted; drop a queue with a gap or a wrong size, to rebuild it.
  4. Choose the *begin offset*: the checkpoint's safe offset if PyroMQ wrote the checkpoint (the start of the
@@ -150,6 +151,9 @@ class Recovery:
     def run(self) -> RecoveryReport:
         """Steps 3 to 9."""
         report = self.report
+        if not report.was_clean:
+            for segment in self._log.segments.covering(self._checkpoint.safe_offset, 1 << 63):
+                self._files.read_back(segment.path)
         self._load_queues()
         if report.was_clean:
             self._cut_queues(None)

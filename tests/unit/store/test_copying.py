@@ -183,30 +183,11 @@ def test_a_replica_keeps_nothing_behind_a_hole_in_what_was_not_synced(
         with MessageStore.open(settings, start_flusher=False, has_group=True) as replica:
             replica.copying.begin()
             assert replica.recovery.stopped_because
-            assert not replica.lost_nothing
+            assert not replica.recovery.is_whole
             assert whole_log(master).startswith(whole_log(replica))
             copy(master, replica)
             assert whole_log(replica) == whole_log(master)
             assert bodies_of(replica, TOPIC, 0) == bodies
-
-
-@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_only_a_store_that_synced_what_it_reported_knows_after_a_crash_that_it_lost_nothing(
-    tmp_path: Path, flush: str
-) -> None:
-    with open_store(tmp_path / "m") as master:
-        send(master, 3)
-        replica = open_replica(tmp_path / "r", flush_disk_type=flush)
-        assert not replica.lost_nothing  # it may have had another disk before
-        copy(master, replica)
-        replica.close()
-        replica = open_replica(tmp_path / "r", flush_disk_type=flush)
-        assert replica.lost_nothing
-        send(master, 1)
-        replica.copying.append(replica.log_end, master.log_bytes(replica.log_end, 100))
-        replica.abandon()
-        with open_replica(tmp_path / "r", flush_disk_type="SYNC_FLUSH") as replica:
-            assert replica.lost_nothing is (flush == "SYNC_FLUSH")
 
 
 def test_an_empty_replica_begins_where_the_master_begins(tmp_path: Path) -> None:

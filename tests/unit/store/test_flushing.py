@@ -518,3 +518,56 @@ def test_a_queue_that_was_flushed_is_written_as_before_and_flushed_again(
     dirty = store._queues.queue_files.take_dirty()
     assert sorted(queue.queue_id for queue, _ in dirty) == [0, 1, 2], "the next flush syncs them"
     store.close()
+
+
+class Forgetful(FaultyFiles):
+    """As a kernel does it: pages whose write failed count as written, and stay in memory."""
+
+    def sync(self, path: Path) -> None:
+        try:
+            self._before("sync", path)
+        except OSError:
+            self.forgotten = path
+            raise
+        if path != self.forgotten:
+            super().sync(path)
+
+    forgotten: Path | None = None
+
+    def read_back(self, path: Path) -> None:
+        super().read_back(path)
+        path.write_bytes(self.disk.live[path].content)
+
+
+def test_after_a_failed_sync_only_what_the_disk_has_is_believed(tmp_path: Path) -> None:
+    files = Forgetful(tmp_path)
+    settings = small_settings(tmp_path)
+    store = MessageStore.open(settings, files=files, start_flusher=False)
+    append(store, b"safe")
+    dispatch_all(store)
+    store.flush()
+    append(store, b"lost")
+    files.failures["sync"] = errno.EIO
+    store.flush_log()
+    assert store.faults & Fault.NOT_WRITEABLE
+    files.failures.clear()
+    assert store.flush_log() < store.log_end  # a sync that succeeds now says nothing
+    store.abandon()
+    with MessageStore.open(settings, files=files, start_flusher=False) as store:
+        assert bodies_of(store) == [b"safe"]
+
+
+def test_the_log_file_stays_open_until_all_of_it_is_synced(tmp_path: Path) -> None:
+    files = Files()
+    with MessageStore.open(small_settings(tmp_path), files=files, start_flusher=False) as store:
+        append(store, b"x")
+        (first,) = files._held
+        store.flush_log()
+        assert list(files._held) == [first]
+        while store.log_end < 8192:
+            append(store, b"x" * 500)
+        assert len(files._held) == 2
+        store.flush_log()
+        assert first not in files._held
+        assert len(files._held) == 1
+    assert not files._held

@@ -151,6 +151,7 @@ class CommitLog(LogEnd):
             elif self._preallocate:
                 self._files.allocate(segment.path, 0, segment.size_bytes)  # Apache's files have holes
         buffer = segment.map_for_writing().buffer
+        self._files.hold(segment.path)
         self._leave()
         self.buffer = buffer
         self.buffer_start = segment.start
@@ -378,6 +379,8 @@ class CommitLog(LogEnd):
         for segment in self.segments.covering(start, end):
             try:
                 self._files.sync(segment.path)
+                if segment.end <= end:
+                    self._files.release(segment.path)
             except FileNotFoundError:
                 if segment in self.segments.row:
                     raise

@@ -71,6 +71,7 @@ class Segment:
 
     def remove(self) -> None:
         """Delete the file; slices that readers hold stay valid."""
+        self._files.release(self.path)
         self._files.remove(self.path)
         self.try_unmap()
         self._mapped = None

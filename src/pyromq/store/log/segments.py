@@ -178,6 +178,7 @@ class Segments:
     def close(self) -> None:
         for segment in self._row:
             segment.try_unmap()
+            self._files.release(segment.path)
         self._row.clear()
 
 
