@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -15,7 +15,11 @@ from pyromq.spark.options import Access, Selection, read_options
 from pyromq.spark.progress import FIRST, IDLE_WAIT_S, Progress, spans_between
 from pyromq.spark.queues import Queue, flatten
 
-A0, A1, B0 = Queue("Orders", "a", 0), Queue("Orders", "a", 1), Queue("Orders", "b", 0)
+if TYPE_CHECKING:
+    from tests.spark.conftest import Topics
+
+A0, A1, A2 = (Queue("Orders", "a", number) for number in range(3))
+B0, B1 = Queue("Orders", "b", 0), Queue("Orders", "b", 1)
 EVERYTHING = ReadAllAvailable()
 
 
@@ -45,6 +49,13 @@ class ToldCluster(Cluster):
 
     def earliest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         return {queue: self.first[queue] for queue in queues}
+
+    def at_time(self, timestamps: Mapping[Queue, int]) -> dict[Queue, int | None]:
+        found = {q: max(self.first[q], time - self.born_ms.get(q, 0)) for q, time in timestamps.items()}
+        return {queue: offset if offset < self.last[queue] else None for queue, offset in found.items()}
+
+    def committed(self, group: str, queues: Iterable[Queue]) -> dict[Queue, int]:
+        return {queue: 20 for queue in queues if queue.queue_id == 0}
 
     def record_bytes(self, queue: Queue, offset: int) -> int:
         return 100
@@ -144,11 +155,71 @@ def test_new_queues_and_new_brokers_are_read_from_their_beginning() -> None:
     stream.cluster.last = {A0: 10, A1: 10}
     end = stream.next(FIRST)
     stream.clock.advance(2)
-    stream.cluster.last |= {B0: 40}
-    stream.cluster.first |= {B0: 15}
+    stream.cluster.last |= {B0: 40, A2: 3}
+    stream.cluster.first |= {B0: 15, A2: 0}
+    stream.cluster.born_ms |= {B0: stream.clock.now_ms(), A2: 0}
     later = stream.next(end)
-    assert sizes(end, later) == {B0: 25}
-    assert later["from"] == {"Orders": {"b:0": 15}}
+    assert sizes(end, later) == {A2: 3, B0: 25}
+    assert later["from"] == {"Orders": {"a:2": 0, "b:0": 15}}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_a_broker_had_before_the_start_is_not_new_when_it_comes_back(restart: bool) -> None:
+    stream = Stream(startingOffsets="latest")
+    started_ms = stream.clock.now_ms()
+    stream.cluster.last = {A0: 10}
+    end = stream.next(FIRST)
+    stream.clock.advance(2)
+    stream.cluster.last |= {A0: 11}
+    end = stream.next(end)
+    if restart:
+        stream.restarted()
+    stream.clock.advance(2)
+    # A message each millisecond, the last of them 30 ms behind the start.
+    stream.cluster.last |= {B0: 1_000_030, B1: 5}
+    stream.cluster.first |= {B0: 0, B1: 0}
+    stream.cluster.born_ms |= {B0: started_ms - 1_000_000, B1: started_ms - 1_000_000}
+    later = stream.next(end)
+    assert sizes(end, later) == {B0: 30}
+    assert later["from"] == {"Orders": {"b:0": 1_000_000, "b:1": 5}}
+
+
+def test_a_broker_that_was_down_at_the_start_is_read_from_that_time_on(topics_of_two: "Topics") -> None:
+    topics = topics_of_two
+    for broker in (0, 1):
+        topics.create("Orders", queues=1, broker=broker)
+        topics.fill("Orders", 0, [b"old"] * 100, broker=broker)
+    topics.running.stop_broker(1)
+    cluster = Cluster(topics.access)
+    progress = Progress(read_options(topics.options("Orders"), streaming=True), cluster)
+    end = progress.latest(FIRST, EVERYTHING)
+    topics.running.start_broker(1)
+    topics.fill("Orders", 0, [b"new"] * 3, broker=1)
+    later = end
+    while later == end:
+        later = progress.latest(end, EVERYTHING)
+    cluster.close()
+    assert [(span.start, span.end) for span in spans_between(end, later) if span.size] == [(100, 103)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": "earliest"}, {"b:0": 0, "b:1": 0}),
+        ({"startingOffsets": "group", "consumerGroup": "g"}, {"b:0": 20, "b:1": 0}),
+        ({"startingTimestamp": "7"}, {"b:0": 7, "b:1": 7}),
+    ],
+)
+def test_a_broker_that_was_away_at_the_start_begins_where_the_others_did(
+    options: dict[str, str], expected: dict[str, int]
+) -> None:
+    stream = Stream(**options)
+    stream.cluster.last = {A0: 50}
+    end = stream.next(FIRST)
+    stream.clock.advance(2)
+    stream.cluster.last |= {B0: 40, B1: 40}
+    stream.cluster.first |= {B0: 0, B1: 0}
+    assert stream.next(end)["from"] == {"Orders": expected}
 
 
 def test_a_new_queue_without_messages_is_no_reason_for_a_batch() -> None:

@@ -1,7 +1,7 @@
 """From a requested position (the ends of queues, offsets, times, a group) to one offset for each queue."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyromq.errors import ConfigError
 from pyromq.spark.cluster import Cluster
@@ -15,6 +15,21 @@ def resolve_start(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue
     if options.selection.queues is not None:
         _check_assigned(cluster, queues)
     return _resolve(cluster, options.start, options, queues, "starting")
+
+
+def resolve_late(
+    cluster: Cluster, options: ReadOptions, ends: Mapping[Queue, int], since_ms: int | None
+) -> dict[Queue, int]:
+    """The start of queues whose broker was perhaps away when a stream started, at `since_ms`. `ends`: where
+    they end now."""
+    kind = options.start.kind
+    if kind == "group":
+        return cluster.earliest(ends) | cluster.committed(options.group or "", ends)
+    time_ms = {"latest": since_ms, "timestamp": options.start.timestamp_ms}.get(kind)
+    if time_ms is None:
+        return cluster.earliest(ends)
+    found = cluster.at_time(dict.fromkeys(ends, time_ms))
+    return {queue: ends[queue] if offset is None else offset for queue, offset in found.items()}
 
 
 def resolve_end(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:

@@ -2,8 +2,9 @@
 
 An offset is `{"v": 1, "q": positions}`. Where a queue is read for the first time, the end of that batch also
 journals where it begins, as `"from"`: the first offset of all is symbolic, because Spark asks for it several
-times, and "latest" means something else each time. `"seen"` has one message of each queue, with the time at
-which it was stored: a queue in which another message has its place was made anew.
+times, and "latest" means something else each time. `"since"` is the time of that start, for queues of brokers
+that were away then: they have older messages, which are not new. `"seen"` has one message of each queue, with
+the time at which it was stored: a queue in which another message has its place was made anew.
 """
 
 import logging
@@ -19,7 +20,7 @@ from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import report
 from pyromq.spark.group_progress import GroupProgress
 from pyromq.spark.options import ReadOptions
-from pyromq.spark.positions import resolve_start
+from pyromq.spark.positions import resolve_late, resolve_start
 from pyromq.spark.queues import Queue, Span, flatten, nest
 from pyromq.spark.record_sizes import RecordSizes
 from pyromq.spark.witnesses import Seen, Witnesses
@@ -41,9 +42,14 @@ Offset = dict[str, Any]
 
 
 def make_offset(
-    positions: Mapping[Queue, int], begins: Mapping[Queue, int], seen: Mapping[Queue, Seen] | None = None
+    positions: Mapping[Queue, int],
+    begins: Mapping[Queue, int],
+    seen: Mapping[Queue, Seen] | None = None,
+    since_ms: int | None = None,
 ) -> Offset:
     offset: Offset = {"v": VERSION, "q": nest(positions)}
+    if since_ms is not None:
+        offset["since"] = since_ms
     if begins:
         offset["from"] = nest(begins)
     if seen:
@@ -76,6 +82,7 @@ class Progress:
         self._cluster = cluster
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._first: dict[Queue, int] | None = None
+        self._since_ms: int | None = None
         self._target: dict[Queue, int] | None = None
         self._reached: Mapping[Queue, int] = {}
         self._sizes = RecordSizes(cluster.record_bytes, self._clock)
@@ -108,10 +115,12 @@ class Progress:
         seen = {queue: Seen(*message) for queue, message in flatten(start.get("seen", {})).items()}
         if is_first:
             if self._first is None:
+                self._since_ms = self._clock.now_ms() if self._options.start.kind == "latest" else None
                 self._first = resolve_start(self._cluster, self._options, self._known_queues(fresh=True))
             begins = self._first
         else:
             begins = flatten(start["q"])
+            self._since_ms = start.get("since")  # journals of earlier releases do not say it
             self.finished(begins)
         deadline = self._clock.monotonic() + IDLE_WAIT_S
         while True:
@@ -122,7 +131,8 @@ class Progress:
                 self._last_batch_at = self._clock.monotonic()
                 if is_first:
                     journal = {**begins, **journal}
-                return make_offset(end, journal, self._witnesses.after(end, {**begins, **journal}, seen))
+                seen = self._witnesses.after(end, {**begins, **journal}, seen)
+                return make_offset(end, journal, seen, self._since_ms)
             if self._target is not None or self._clock.monotonic() >= deadline:
                 return start
             self._wait(IDLE_POLL_S)
@@ -147,7 +157,7 @@ class Progress:
     ) -> tuple[dict[Queue, int], dict[Queue, int]]:
         """Where each queue is read to, and where those begin that have not been read before."""
         available = self._available()
-        journal = self._cluster.earliest([queue for queue in available if queue not in begins])
+        journal = self._begin_late({q: end for q, end in available.items() if q not in begins}, begins)
         shorter = [Span(q, begins[q], reach) for q, reach in available.items() if reach < begins.get(q, 0)]
         for span in self._rewound(shorter):
             journal[span.queue] = self._begin_again(span, is_given=begins is self._first)
@@ -168,6 +178,16 @@ class Progress:
             # Queues that are new and empty are no reason for a batch.
             return dict(begins), {}
         return {queue: begin + taken.get(queue, 0) for queue, begin in effective.items()}, journal
+
+    def _begin_late(self, ends: Mapping[Queue, int], begins: Mapping[Queue, int]) -> dict[Queue, int]:
+        """Where queues begin that come later than the start. On a broker that is known they are new."""
+        brokers = {queue.broker for queue in begins}
+        new = [queue for queue in ends if queue.broker in brokers]
+        others = {queue: end for queue, end in ends.items() if queue.broker not in brokers}
+        found = self._cluster.earliest(new)
+        if others:
+            found |= resolve_late(self._cluster, self._options, others, self._since_ms)
+        return found
 
     def _available(self) -> dict[Queue, int]:
         if self._target is not None:
