@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tests.integration.test_replicated_pops import about
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, configuration, running_broker
 from tests.support.controlled_group import ControlledGroup, controlled_group
+from tests.support.faulty_files import FaultyFiles
 from tests.support.popped_messages import bodies, pop_over
 from tests.support.replicas import caught_up, until
 
@@ -246,3 +248,39 @@ async def test_what_a_consumer_has_done_with_a_message_is_confirmed_when_the_rep
                 assert (await client.refusal(end)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT, end
         for end in ends:
             await client.call(end)
+
+
+class OnlySynced(Random):
+    """A loss of power that takes everything that was not synced."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return 0
+
+
+async def test_a_popped_message_comes_again_after_a_loss_of_power(tmp_path: Path) -> None:
+    """Its group's offset is not on disk before the checkpoint of the pop."""
+    seldom = dict.fromkeys(("flush_interval_ms", "flush_thorough_interval_ms"), 3_600_000)
+    files = FaultyFiles(tmp_path)
+    async with (
+        running_broker(tmp_path, files=files, store=seldom) as broker,
+        BrokerClient(broker.address) as client,
+    ):
+        await client.create_topic(queues=1)
+        await client.send(b"one")
+        # The first flush is due at once, the next one never.
+        await until(lambda: broker.store.flushed_offset == broker.store.log_end)
+        assert bodies(await pop_over(client, 32, 1000, poll_ms=0)) == [b"one"]
+        await tables(broker).offsets.persist_in_thread(broker._started._slices)
+        await broker.abandon()
+    files.disk.crash(OnlySynced())
+    async with (
+        running_broker(tmp_path, files=FaultyFiles(tmp_path, files.disk)) as broker,
+        BrokerClient(broker.address) as client,
+    ):
+        assert bodies(await pop_over(client, 32, 60_000, poll_ms=20_000)) == [b"one"]

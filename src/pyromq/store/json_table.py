@@ -97,3 +97,4 @@ class JsonTable:
             self._files.rename(self.path, self._backup)
         self._files.rename(self._unfinished, self.path)
         self._files.sync_directory(self.path.parent)
+        self._files.sync_directory(self.path.parent.parent)  # the first table makes the directory

@@ -1,7 +1,7 @@
 """The message store: the public interface of this package.
 
 One thread owns it and makes every call; the flusher is the only other thread, and only syncs files. Only
-`open`, `close`, `flush`, `flush_log` and `wait_flushed` block. Long work is done in steps: `dispatch` and
+`open`, `close`, `flush`, `flush_log`, `flush_log_to` and `wait_flushed` block. Long work is done in steps: `dispatch` and
 `upkeep`.
 """
 
@@ -473,6 +473,13 @@ class MessageStore:
         self._flusher.work()
         self._notice_flush_failure()
         return self._flusher.flushed_offset
+
+    def flush_log_to(self, log_offset: int) -> bool:
+        """Flush the log up to an offset now; whether that was possible. Any thread may call this."""
+        if self._flusher.flushed_offset < log_offset:
+            self._flusher.request_log()
+            self._flusher.work()
+        return self._flusher.flushed_offset >= log_offset
 
     def _notice_flush_failure(self) -> None:
         failure = self._flusher.failure

@@ -82,6 +82,7 @@ class Tables:
             offsets=OffsetTable(
                 file("consumerOffset.json"),
                 clock,
+                store,
                 commits_per_version=settings.commits_per_version,
                 server_side_reset=settings.server_side_reset,
             ),

@@ -1,14 +1,17 @@
 """The offsets of consumer groups, and the resets that operators ask for.
 
 Commits are kept in memory and written periodically: after a crash a group may read messages again, but skips
-none.
+none. What an offset depends on is in the log: a pop moves it when its checkpoint is there. So the table is
+written when the log is flushed up to where it ended.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Set
+from typing import Protocol
 
 from pyromq.clock import Clock
+from pyromq.errors import StoreError
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.bodies.versions import DataVersion
 from pyromq.remoting.slices import Slices
@@ -16,15 +19,32 @@ from pyromq.store.json_table import JsonTable
 
 _SEPARATOR = "@"
 
+
+class Log(Protocol):
+    @property
+    def log_end(self) -> int: ...
+
+    def flush_log_to(self, log_offset: int) -> bool:
+        """Whether the log is flushed up to an offset now; called on any thread."""
+        ...
+
+
 Queues = dict[int, int]
 """An offset for each queue id of one topic."""
 
 
 class OffsetTable:
     def __init__(
-        self, file: JsonTable, clock: Clock, *, commits_per_version: int = 500, server_side_reset: bool = True
+        self,
+        file: JsonTable,
+        clock: Clock,
+        log: Log | None = None,
+        *,
+        commits_per_version: int = 500,
+        server_side_reset: bool = True,
     ) -> None:
         self._file = file
+        self._log = log
         self._clock = clock
         self._commits_per_version = commits_per_version
         self._server_side_reset = server_side_reset
@@ -301,11 +321,12 @@ class OffsetTable:
         )
 
     def persist(self) -> None:
-        """Write the changes; on return they are on disk, and no thread writes any more."""
+        """Write the changes; on return they are on disk, and no thread writes any more. Raises StoreError or
+        OSError."""
         if self._is_dirty or self._saved_turn != self._turn:
             self.before_saving()
             self._is_dirty = False
-            self._save(self.wrapper(), self._next_turn())
+            self._save(self.wrapper(), self._next_turn(), self._log_end)
 
     def abandon(self) -> None:
         """Keep threads from writing from now on."""
@@ -320,7 +341,8 @@ class OffsetTable:
             # Before the copy: if this is cancelled in between, `persist` still writes.
             turn = self._next_turn()
             # Changes during the copy may be in it or not; the next round writes them.
-            await asyncio.to_thread(self._save, await self.copied(slices), turn)
+            copy = await self.copied(slices)
+            await asyncio.to_thread(self._save, copy, turn, self._log_end)
 
     async def copied(self, slices: Slices) -> ConsumerOffsetSerializeWrapper:
         """A copy of the table, made in slices."""
@@ -333,9 +355,15 @@ class OffsetTable:
         self._turn += 1
         return self._turn
 
-    def _save(self, wrapper: ConsumerOffsetSerializeWrapper, turn: int) -> None:
+    @property
+    def _log_end(self) -> int:
+        return 0 if self._log is None else self._log.log_end
+
+    def _save(self, wrapper: ConsumerOffsetSerializeWrapper, turn: int, log_end: int) -> None:
         """The turn keeps a late thread from overwriting a newer table."""
         try:
+            if self._log is not None and not self._log.flush_log_to(log_end):
+                raise StoreError(f"the log could not be flushed up to {log_end}, which the offsets depend on")
             with self._saving:
                 if turn > self._saved_turn:
                     self._file.save_from_thread(wrapper)

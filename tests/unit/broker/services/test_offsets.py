@@ -509,7 +509,7 @@ class TestOnDisk:
         older.offset_table = {key: dict(queues) for key, queues in older.offset_table.items()}
         table.commit("g", "T", 0, 2)
         table.persist()
-        table._save(older, older_turn)
+        table._save(older, older_turn, 0)
         assert OffsetTable(file, ManualClock()).query("g", "T", 0) == 2
 
     @pytest.mark.parametrize("end", ["persist", "abandon"])
@@ -544,7 +544,7 @@ class TestOnDisk:
         table.commit("g", "T", 0, 1)
         turn = table._next_turn()
         table.abandon()
-        table._save(table.wrapper(), turn)
+        table._save(table.wrapper(), turn, 0)
         assert not (tmp_path / "offsets.json").exists()
 
     def test_only_what_belongs_to_nobody_is_cleaned_away(
