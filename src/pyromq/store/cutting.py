@@ -68,17 +68,19 @@ class Cutting:
             raise StoreError(f"the log ends at {log.end_offset}: it cannot be cut at {end}")
         if cut_bytes or self.is_unfinished:
             last = self._last_record_before(end)
+            stored_ms = 0 if last is None else self._log.store_timestamp(last) or 0
             self.is_unfinished = True
             self._mending.close()
-            if (save_timers := self._cut_timers(end, last)) is not None:
+            if (save_timers := self._cut_timers(end, stored_ms)) is not None:
                 yield save_timers
             self._flusher.pause()
             try:
-                yield partial(self._flusher.set_back, end)
+                yield partial(self._flusher.set_back, end, stored_ms)
                 # In one go: whoever reads meanwhile finds no unit of a record that is gone.
                 is_emptied = end <= log.start_offset
                 cut_log = log.cut_steps(end)
                 sync = next(cut_log)
+                log.last_store_timestamp = stored_ms
                 self._cut_queues(end, is_emptied)
                 if self._index is not None:
                     self._index.drop_from(end)
@@ -118,11 +120,10 @@ class Cutting:
         places = [queue.last_place_before(end) for queue in self._queues]
         return max([self._log.start_offset, *places])
 
-    def _cut_timers(self, end: int, last: int | None) -> Wait | None:
+    def _cut_timers(self, end: int, stored_ms: int) -> Wait | None:
         queue = self._queues.find(TIMER_TOPIC, 0)
         queue_offset = 0 if queue is None else queue.units_before(end)
         # What was delivered after the last record that stays is to be delivered again.
-        stored_ms = 0 if last is None else self._log.store_timestamp(last) or 0
         return self._timers.cut(end, queue_offset, stored_ms, self._time.now_ms())
 
     def _cut_queues(self, end: int, is_emptied: bool) -> None:

@@ -116,6 +116,7 @@ class Dispatcher:
         self._key_times.clear()
         self._entries = [each for each in self._entries if each[1] < end]
         self._touched.clear()
+        self.last_timestamp = min(self.last_timestamp, self._log.last_store_timestamp)
         self.fit_to_log(end)
         self.index_from = min(self.index_from, end)
         self.start_at(min(self.offset, end))

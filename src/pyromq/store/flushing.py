@@ -44,10 +44,15 @@ class QueueFlush:
     queue_count: int
     unit_count: int
 
-    def up_to(self, log_end: int) -> "QueueFlush":
+    def up_to(self, log_end: int, newest_ms: int) -> "QueueFlush":
         """The same files, after the log was cut."""
-        safe_offset = min(self.safe_offset, log_end)
-        return replace(self, safe_offset=safe_offset, queue_count=0, unit_count=UNITS_UNKNOWN)
+        return replace(
+            self,
+            safe_offset=min(self.safe_offset, log_end),
+            queue_timestamp=min(self.queue_timestamp, newest_ms),
+            queue_count=0,
+            unit_count=UNITS_UNKNOWN,
+        )
 
 
 class Flusher:
@@ -132,12 +137,14 @@ class Flusher:
         """Until `go_on`, nothing is flushed; `set_back` waits until what is under way has ended."""
         self._is_paused = True
 
-    def set_back(self, log_end: int) -> None:
-        """The log is about to be cut at `log_end`: the next recovery trusts nothing behind it. Any thread may
-        call this. Raises OSError."""
+    def set_back(self, log_end: int, stored_ms: int) -> None:
+        """The log is about to be cut at `log_end`, behind a record of the time `stored_ms`: the next recovery
+        trusts nothing behind it. Any thread may call this. Raises OSError."""
         with self._worker.alone():
             checkpoint = replace(
                 self.checkpoint,
+                log_timestamp=min(self.checkpoint.log_timestamp, stored_ms),
+                queue_timestamp=min(self.checkpoint.queue_timestamp, stored_ms),
                 confirm_offset=min(self.checkpoint.confirm_offset, log_end),
                 safe_offset=min(self.checkpoint.safe_offset, log_end),
                 queue_count=0,
@@ -148,8 +155,10 @@ class Flusher:
 
     def go_on(self, log_end: int) -> None:
         """The log was cut: nothing behind `log_end` is safe any more."""
-        self._queue_flushes = deque(each.up_to(log_end) for each in self._queue_flushes)
+        newest_ms = self._log.last_store_timestamp
+        self._queue_flushes = deque(each.up_to(log_end, newest_ms) for each in self._queue_flushes)
         self.flushed_offset = min(self.flushed_offset, log_end)
+        self.flushed_timestamp = min(self.flushed_timestamp, newest_ms)
         self._is_paused = False
         self.wake()
 

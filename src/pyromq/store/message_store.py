@@ -1,8 +1,8 @@
 """The message store: the public interface of this package.
 
 One thread owns it and makes every call; the flusher is the only other thread, and only syncs files. Only
-`open`, `close`, `flush`, `flush_log`, `flush_log_to` and `wait_flushed` block. Long work is done in steps: `dispatch` and
-`upkeep`.
+`open`, `close`, `flush`, `flush_log`, `flush_log_to` and `wait_flushed` block. Long work is done in steps:
+`dispatch` and `upkeep`.
 """
 
 from collections.abc import Callable, Collection, Iterator

@@ -353,3 +353,21 @@ def test_any_row_of_sends_flushes_and_cuts_leaves_what_was_not_cut(
     assert numbers_of(store) == [each for each, _ in kept]
     assert [len(store.query(TOPIC, f"k{each}", 64)) for each, _ in kept] == [1] * len(kept)
     store.close()
+
+
+def test_a_cut_log_is_as_old_as_its_last_record(tmp_path: Path) -> None:
+    """A replica compares the time of its log with what its master says."""
+    clock = ManualClock()
+    settings = small_settings(tmp_path)
+    with MessageStore.open(settings, clock=clock, start_flusher=False) as store:
+        end = append(store, b"old").end_offset
+        first_ms = store.statistics().last_store_timestamp
+        clock.advance(60)
+        append(store, b"new")
+        store.flush()
+        assert store.statistics().last_store_timestamp == first_ms + 60_000
+        cut(store, end)
+        assert store.statistics().last_store_timestamp == first_ms
+        store.abandon()
+    with MessageStore.open(settings, clock=clock, start_flusher=False) as store:
+        assert store.statistics().last_store_timestamp == first_ms

@@ -1,8 +1,8 @@
 """The timers of a replica: it follows its master through the timer wheel, so that it can take over.
 
-The master says up to which slot everything is delivered. The replica believes it once its own log is as new
-as that word: then it has the deliveries, too. A replica that becomes master looks for the deliveries of the
-later slots in its log.
+The master says up to which slot everything is delivered. The replica believes it once its own log is newer
+than that word: then it has the deliveries, too. (A record of the same millisecond may be one of several.) A
+replica that becomes master looks for the deliveries of the later slots in its log.
 """
 
 import asyncio
@@ -29,12 +29,19 @@ class TimerSync:
         self._role = tables.role
         self._replica = replica
         self._dialer = dialer
+        self._masters = 0
         self._told: TimerCheckpoint | None = None
-        """What the master said last; not believed yet."""
+        """What the present master said last; not believed yet."""
         self._trouble = ""
+        replica.on_master(self._forget)
+        tables.role.on_change(lambda _: self._forget())
 
     def __repr__(self) -> str:
         return f"<TimerSync from {self._replica.master} {self._store.timers!r}>"
+
+    def _forget(self) -> None:
+        self._told = None
+        self._masters += 1
 
     async def run(self) -> None:
         while True:
@@ -47,12 +54,13 @@ class TimerSync:
             self._told = None
             return
         self._believe()
-        master = self._replica.master
+        master, masters = self._replica.master, self._masters
         if master is None or self._told is not None:
             return
         try:
             answer = await self._dialer.call(master, GetTimerCheckpoint(), _TIMEOUT_S)
-            self._told = decode_timer_checkpoint(answer.body)
+            told = decode_timer_checkpoint(answer.body)
+            self._told = told if masters == self._masters else None
             self._trouble = ""
         except (PyroError, OSError, ValueError) as problem:
             if self._trouble != str(problem):
@@ -64,6 +72,6 @@ class TimerSync:
         told = self._told
         if told is None or self._role.now.is_master:
             return
-        if self._store.statistics().last_store_timestamp >= told.version_ms:
+        if self._store.statistics().last_store_timestamp > told.version_ms:
             self._store.timers.follow(told.read_ms)
             self._told = None
