@@ -44,6 +44,8 @@ class Server:
         self.program: Lifetime | None = None
         """The program, once it has started; None while it is down."""
         self.failed_starts: list[str] = []
+        self.ended: list[str] = []
+        """Why it ended by itself."""
         self.started = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -76,8 +78,22 @@ class Server:
                 continue
             self.program = program
             self.started.set()
-            await program.run_until_stopped()
+            try:
+                await program.run_until_stopped()
+            except Exception as problem:
+                self.ended.append(f"{self.host.name} ended: {problem!r}")
+                self.host.loop.call_soon(self._start_again, process, context=Context())
             return
+
+    def _start_again(self, process: Process) -> None:
+        """It ended by itself: whoever watches over it kills what is left, and starts it again."""
+        if self.process is process and not process.is_dead:
+            self.kill()
+            self.host.loop.call_later(_RESTART_S, self._start_unless_alive)
+
+    def _start_unless_alive(self) -> None:
+        if not self.is_alive:
+            self.start()
 
     def kill(self) -> None:
         if self.process is not None:
@@ -185,6 +201,8 @@ class SimulatedCluster:
             "fast_failure": False,
             "log_dir": None,
             "metrics_exporter": "DISABLE",
+            "transaction_timeout_ms": 2000,
+            "transaction_check_interval_ms": 3000,
             **self._role_of(host),
             **self.plan.broker_settings,
         }

@@ -56,7 +56,8 @@ class Contents:
         """Where the queues are not what the log says."""
         for topic, messages in self._by_topic.items():
             for message in messages:
-                if message.sys_flag & SysFlag.TRANSACTION_MASK in _NOT_VISIBLE:
+                is_pending = message.log_offset >= self.store.dispatched_offset
+                if is_pending or message.sys_flag & SysFlag.TRANSACTION_MASK in _NOT_VISIBLE:
                     continue
                 found = self.store.log_offset(topic, message.queue_id, message.queue_offset)
                 if found != message.log_offset:

@@ -169,8 +169,8 @@ def _all_power(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
 
 
 def _flip(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
-    """One bit of a record, on its way to a replica or at rest. No plan is drawn with a flip at rest: readers of
-    the record notice it, but a short run does not read everything."""
+    """One bit of a record, on its way to a replica or at rest. No plan is drawn with a flip at rest:
+    readers of the record notice it, but a short run does not read everything."""
     if fault.detail == "wire":
         cluster.network.flips.append(lambda connection: connection.port == HA_PORT)
         return cluster.network.flips.clear

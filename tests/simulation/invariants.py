@@ -145,3 +145,5 @@ def at_the_end(cluster: SimulatedCluster, contents: list[Contents]) -> Iterator[
     for server in cluster.servers:
         for sentence in server.failed_starts:
             yield "a server did not start", sentence
+        for sentence in server.ended:
+            yield "a server ended by itself", sentence

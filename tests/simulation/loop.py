@@ -85,6 +85,10 @@ class SimulatedLoop(BaseEventLoop):
         self._queues: dict[object, deque[Callable[[], None]]] = {}
         """What waits for a thread that is busy, by the thread's executor or name."""
         self._spent_s = 0.0
+        self._process_ids = itertools.count(1001)
+
+    def next_process_id(self) -> int:
+        return next(self._process_ids)
 
     # Time
 

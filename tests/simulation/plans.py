@@ -5,7 +5,7 @@ Each seed has a few kinds of faults and a few loads, and none of the others.
 """
 
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -23,23 +23,12 @@ FaultKind = Literal[
     "flip",
     "restart",
 ]
-LoadKind = Literal["plain"]
+LoadKind = Literal[
+    "plain", "batched", "ordered", "delayed", "timed", "transactional", "popped", "replies", "tables"
+]
 
-ALL_FAULTS: tuple[FaultKind, ...] = (
-    "kill",
-    "power",
-    "stall",
-    "partition",
-    "pause",
-    "slow",
-    "eio",
-    "controller",
-    "names",
-    "all power",
-    "flip",
-    "restart",
-)
-ALL_LOADS: tuple[LoadKind, ...] = ("plain",)
+ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
+ALL_LOADS: tuple[LoadKind, ...] = get_args(LoadKind)
 
 _NEEDS_CONTROLLER = frozenset({"controller"})
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip"})

@@ -67,7 +67,7 @@ class Host:
             self.disk.restarted()
         self._started += 1
         own = random.Random(f"{self._seed}/{self.name}/{self._started}")
-        process = Process(self, name, self._started, own)
+        process = Process(self, name, own)
         self.processes.append(process)
         return process
 
@@ -83,10 +83,11 @@ class Host:
 class Process:
     """Runs tasks; `kill`, `pause` and `go_on` are what the system can do to it."""
 
-    def __init__(self, host: Host, name: str, number: int, chance: random.Random) -> None:
+    def __init__(self, host: Host, name: str, chance: random.Random) -> None:
         self.host = host
         self.name = name
-        self.id = 1000 + number
+        self.id = host.loop.next_process_id()
+        """No other process of the simulation has it."""
         self.chance = chance
         self.is_running = True
         self.is_dead = False

@@ -12,7 +12,6 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -24,8 +23,15 @@ from tests.simulation.contents import Contents
 from tests.simulation.disk import PowerLost
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Always, at_the_end
+from tests.simulation.loads.batched import BatchedLoad
+from tests.simulation.loads.held import DelayedLoad, TimedLoad
 from tests.simulation.loads.load import SEND_TIMEOUT_S, RunningLoad
+from tests.simulation.loads.ordered import OrderedLoad
 from tests.simulation.loads.plain import PlainLoad
+from tests.simulation.loads.popped import PoppedLoad
+from tests.simulation.loads.replies import RepliesLoad
+from tests.simulation.loads.tables import TablesLoad
+from tests.simulation.loads.transactional import TransactionalLoad
 from tests.simulation.loop import Livelock, NothingLeft, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.plans import LoadKind, Plan
@@ -33,13 +39,29 @@ from tests.simulation.processes import install_chance
 from tests.simulation.recording import Outcome, Recorder
 
 from pyromq import Message, PyroError, aio
+from pyromq.compiled import twin
 
-_LOADS: dict[LoadKind, Callable[..., RunningLoad]] = {"plain": PlainLoad}
+_LOADS: dict[LoadKind, type[RunningLoad]] = {
+    "plain": PlainLoad,
+    "batched": BatchedLoad,
+    "ordered": OrderedLoad,
+    "delayed": DelayedLoad,
+    "timed": TimedLoad,
+    "transactional": TransactionalLoad,
+    "popped": PoppedLoad,
+    "replies": RepliesLoad,
+    "tables": TablesLoad,
+}
+
+_native_time = twin("unique_keys")
+"""Compiled code that nobody gives a clock takes the time from there."""
 
 _START_S = 60.0
 _HEAL_S = 120.0
 """After the last fault, all brokers must be in sync within this time."""
 _DELIVERY_S = 90.0
+_QUIET_S = 10.0
+"""Within this time there is a moment at which all logs end at the same place."""
 _NEW_CLIENT_S = 10.0
 _AFTER_NAMES_S = 45.0
 """The same if the name server was away: brokers register with it every 30 seconds."""
@@ -52,6 +74,8 @@ class Run:
         self.plan = plan
         self.loop = SimulatedLoop(Random(f"{plan.seed}/loop"), _MAX_STEPS)
         install_chance(self.loop, plan.seed)
+        if _native_time is not None:
+            _native_time.set_monotonic(self.loop.time)
         self._network = Network(self.loop, Random(f"{plan.seed}/network"))
         self.recorder = Recorder(self.loop.time)
         self.loop.set_exception_handler(self._task_failed)
@@ -97,6 +121,7 @@ class Run:
         if self.plan.restarts_at_end:
             await self._restart_all()
         await asyncio.sleep(1.0)
+        await cluster.until(lambda: len({each.store.log_end for each in cluster.running()}) == 1, _QUIET_S)
         if watching.done():
             watching.result()
         watching.cancel()

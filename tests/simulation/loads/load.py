@@ -7,6 +7,7 @@ everything, and `judge` compares what was promised with what the brokers hold.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.simulation.plans import Load
 from tests.simulation.processes import Process
 from tests.simulation.recording import Recorder
 
-from pyromq import MessageQueue, ReceivedMessage, SendResult
+from pyromq import Message, PyroError, ReceivedMessage, SendResult, aio
 
 SEND_TIMEOUT_S = 1.5
 _AFTER_FAILURE_S = 0.1
@@ -90,6 +91,33 @@ class RunningLoad(ABC):
             "heartbeat_interval_s": 5.0,
         }
 
+    async def produce(self, name: str, **options: Any) -> None:
+        """Send one message after the other to any queue, until the load is over."""
+        async with self.producer(name, **options) as producer:
+            while not self.is_over:
+                body, began_s, result = self.next_body(name), self.recorder.now_s, None
+                with suppress(PyroError):
+                    result = await producer.send(Message(self.topic, body.encode()), timeout_s=SEND_TIMEOUT_S)
+                self.sent(body, name, began_s, result)
+                await self.pause(has_failed=result is None or not result.is_ok)
+
+    def producer(self, name: str, **options: Any) -> aio.Producer:
+        chosen = {"retries": 1, **self.options(), **options}
+        return aio.Producer(f"{self.load.kind}-{name}", self.cluster.name_server_address, **chosen)
+
+    async def consume(self, group: str, **options: Any) -> None:
+        """Be a member of a group for ever."""
+        chosen = {"commit_interval_s": 1.0, "rebalance_interval_s": 2.0, **self.options(), **options}
+
+        async def take(message: ReceivedMessage) -> None:
+            self.delivered(group, message)
+
+        async with aio.PushConsumer(
+            group, self.cluster.name_server_address, start_from="first", **chosen
+        ) as consumer:
+            consumer.subscribe(self.topic, "*", take)
+            await asyncio.Event().wait()
+
     def next_body(self, producer: str) -> str:
         self._numbers += 1
         return f"{producer}-{self._numbers}"
@@ -122,6 +150,3 @@ class RunningLoad(ABC):
         )
         self._got[group].add(body)
         self.recorder.totals.delivered += 1
-
-
-__all__ = ["SEND_TIMEOUT_S", "MessageQueue", "RunningLoad"]

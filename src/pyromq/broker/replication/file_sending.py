@@ -12,7 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from pyromq.filesystem import Reader
 
@@ -21,25 +21,52 @@ _WAITS: Final = 8
 """So often a thread waits for the replica; after that the event loop does."""
 
 
-class FileSending:
-    """While it `is_busy`, nobody else may write to the socket."""
+Frame = tuple[bytes, int, int]
+"""A header, where the bytes after it begin in a file, and how many they are."""
+WhenSent = Callable[[BaseException | None], None]
 
-    def __init__(self, peer: int, sent: Callable[[BaseException | None], None]) -> None:
+
+class FileSender(Protocol):
+    """While it `is_busy`, nobody else may write to the connection."""
+
+    is_busy: bool
+
+    def send(self, file: Reader, frames: list[Frame]) -> None:
+        """Closes the file when all is sent."""
+        ...
+
+    def close(self) -> None:
+        """Send nothing more; nobody is told any more."""
+        ...
+
+
+def file_sender(transport: asyncio.BaseTransport, sent: WhenSent) -> FileSender | None:
+    """The sender that a transport offers, or one for its socket; None if it has neither."""
+    if (offered := transport.get_extra_info("file_sender")) is not None:
+        sender: FileSender = offered(sent)
+        return sender
+    peer = transport.get_extra_info("socket")
+    return None if peer is None else FileSending(peer.fileno(), sent)
+
+
+class FileSending:
+    """Sends to a socket; the system takes the bytes from the file."""
+
+    def __init__(self, peer: int, sent: WhenSent) -> None:
         """`peer`: a descriptor of the socket, which stays the caller's. `sent` is called on the event loop,
         when all is sent or cannot be."""
         self._loop = asyncio.get_running_loop()
         self._peer = socket.socket(fileno=os.dup(peer))
         self._sent = sent
         self._file: Reader | None = None
-        self._frames: deque[tuple[bytes, int, int]] = deque()
+        self._frames: deque[Frame] = deque()
         self._is_waiting = self._is_closed = False
         self.is_busy = False
 
     def __repr__(self) -> str:
         return f"<FileSending {len(self._frames)} frames to send{' closed' if self._is_closed else ''}>"
 
-    def send(self, file: Reader, frames: list[tuple[bytes, int, int]]) -> None:
-        """Send frames: their headers, where their bytes begin in the file, and how many. Closes the file."""
+    def send(self, file: Reader, frames: list[Frame]) -> None:
         self._file = file
         self._frames.extend(frames)
         self.is_busy = True

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol, cast
 
-from pyromq.broker.replication.file_sending import FileSending
+from pyromq.broker.replication.file_sending import FileSender, Frame, file_sender
 from pyromq.broker.replication.speed import Speed
 from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError
@@ -64,7 +64,7 @@ class ReplicaLink(asyncio.Protocol):
         self._loaded = 0
         """Up to here a thread has read the log from the disk."""
         self._loading: asyncio.Future[None] | None = None
-        self._files: FileSending | None = None
+        self._files: FileSender | None = None
         """Sends old parts of the log, unless they must be encrypted."""
         self.address = ""
         self.certificate_names: tuple[str, ...] = ()
@@ -91,8 +91,8 @@ class ReplicaLink(asyncio.Protocol):
         self.address = format_address(*peer[:2]) if peer else "?"
         if (tls := transport.get_extra_info("ssl_object")) is not None:
             self.certificate_names = certificate_names(tls)
-        elif (peer_socket := transport.get_extra_info("socket")) is not None:
-            self._files = FileSending(peer_socket.fileno(), self._were_sent)
+        else:
+            self._files = file_sender(transport, self._were_sent)
         self._transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
         if refusal := self._master.opened(self):
             self.close(refusal)
@@ -263,7 +263,7 @@ class ReplicaLink(asyncio.Protocol):
         if (found := self._store.open_log_file(self.next_offset)) is None:
             return False
         file, position, file_end = found
-        frames: list[tuple[bytes, int, int]] = []
+        frames: list[Frame] = []
         most = max(_FAR_FRAME_BYTES, self._master.batch_bytes)
         while len(frames) < _FAR_FRAMES and self.next_offset < min(end, file_end):
             size_bytes = self._frame_bytes(min(most, min(end, file_end) - self.next_offset))

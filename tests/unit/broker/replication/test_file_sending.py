@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.chance import examples
 
 from pyromq.broker.replication import file_sending
-from pyromq.broker.replication.file_sending import FileSending
+from pyromq.broker.replication.file_sending import FileSending, WhenSent, file_sender
 from pyromq.filesystem import Files
 
 CONTENT = bytes(range(251)) * 40_000
@@ -144,3 +144,18 @@ async def test_a_file_that_is_too_short_is_told(
     sender.send(Files().open(file), [(b"", len(CONTENT) - 5, 10)])
     assert "ends before" in str(await outcomes.get())
     sender.close()
+
+
+class Offering(asyncio.Transport):
+    """A transport without a socket that sends files itself."""
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return self.offer if name == "file_sender" else default
+
+    def offer(self, sent: WhenSent) -> str:
+        return "its own"
+
+
+def test_a_transport_may_send_files_itself() -> None:
+    assert str(file_sender(Offering(), lambda _: None)) == "its own"
+    assert file_sender(asyncio.Transport(), lambda _: None) is None
