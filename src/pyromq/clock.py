@@ -13,7 +13,11 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards, for deadlines."""
+        """Seconds that never go backwards, for deadlines. They stand still while the machine is suspended."""
+        ...
+
+    def since_boot(self) -> float:
+        """Seconds that also pass while the machine is suspended, for leases: others count them, too."""
         ...
 
 
@@ -28,6 +32,10 @@ def clock_of(loop: object) -> Clock:
     return own if own is not None else SystemClock()
 
 
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Where there is no CLOCK_BOOTTIME, as on macOS, this monotonic clock goes on while the machine is suspended."""
+
+
 class SystemClock:
     """The machine's own clocks."""
 
@@ -37,6 +45,9 @@ class SystemClock:
     # Called for every message: without a Python function around it.
     monotonic = staticmethod(time.monotonic)
 
+    def since_boot(self) -> float:
+        return time.clock_gettime(_SINCE_BOOT)
+
 
 class ManualClock:
     """A clock that only moves when told to."""
@@ -44,12 +55,21 @@ class ManualClock:
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._monotonic = 1000.0
+        self._suspended = 0.0
 
     def now_ms(self) -> int:
         return self._now_ms
 
     def monotonic(self) -> float:
         return self._monotonic
+
+    def since_boot(self) -> float:
+        return self._monotonic + self._suspended
+
+    def suspend(self, seconds: float) -> None:
+        """The machine sleeps: time passes, and no program notices."""
+        self._now_ms += round(seconds * 1000)
+        self._suspended += seconds
 
     def set_ahead(self, seconds: float) -> None:
         """Set the wall clock, as an operator or a time service would; no time passes."""

@@ -542,6 +542,9 @@ class World:
     def monotonic(self) -> float:
         return self.now
 
+    def since_boot(self) -> float:
+        return self.now
+
     def now_ms(self) -> int:
         return round(self.now * 1000)
 

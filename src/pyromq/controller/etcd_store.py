@@ -49,11 +49,11 @@ class EtcdStore:
     def leader(self) -> Leader | None:
         if self.is_leading:
             return self._own
-        return self._leader if self._clock.monotonic() < self._leader_until else None
+        return self._leader if self._clock.since_boot() < self._leader_until else None
 
     @property
     def is_leading(self) -> bool:
-        return self._term != 0 and self._clock.monotonic() < self._sure_until
+        return self._term != 0 and self._clock.since_boot() < self._sure_until
 
     @property
     def size_bytes(self) -> int:
@@ -91,7 +91,7 @@ class EtcdStore:
 
     async def compete(self) -> None:
         """Keep the lease alive, and take the leader key if nobody has it; raises StoreError."""
-        asked_at = self._clock.monotonic()
+        asked_at = self._clock.since_boot()
         if not self._lease_id or not await self._keep_alive():
             self._lose("the lease has expired")
             self._lease_id = str((await self._gateway.call("lease/grant", {"TTL": self._lease_s}))["ID"])

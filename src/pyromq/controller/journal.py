@@ -1,14 +1,15 @@
 """The file of one controller: every change of a group is appended and on disk before anybody hears of it.
 
 An entry holds a whole group, so the last entry of a group counts and replaying cannot go wrong half-way. At
-most the last entry can be torn, because each one is on disk before the next is written; damage anywhere else
-means that committed decisions are lost, and the journal refuses to open. docs/formats/controller.md has the
-layout.
+most the last entry can be torn, because each one is on disk before the next is written: a part of it was never
+written. An entry that is all there and wrong was a decision, and the journal refuses to open.
+docs/formats/controller.md has the layout.
 """
 
 import struct
 import zlib
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 from pyromq.config.durable_file import DurableFile
@@ -19,13 +20,14 @@ from pyromq.filesystem import FileLock, Files
 MAGIC = b"PYROCTL1"
 _ENTRY = struct.Struct(">II")
 MAX_ENTRY_BYTES = 1 << 24
+_SECTOR_BYTES = 512
+"""A disk writes a sector as a whole or not at all; before, there are zeros behind the end of the file."""
 COMPACT_ABOVE_BYTES = 1 << 20
 
 
 def encode_entry(group: BrokerGroup) -> bytes:
     payload = encode_group(group)
-    size = len(payload).to_bytes(4, "big")
-    return _ENTRY.pack(len(payload), zlib.crc32(size + payload)) + payload
+    return _ENTRY.pack(len(payload), _checksum(payload)) + payload
 
 
 def read_entry(data: bytes, start: int) -> tuple[bytes, int] | None:
@@ -37,7 +39,23 @@ def read_entry(data: bytes, start: int) -> tuple[bytes, int] | None:
     if not 0 < size <= MAX_ENTRY_BYTES or end > len(data):
         return None
     payload = data[start + _ENTRY.size : end]
-    return (payload, end) if zlib.crc32(size.to_bytes(4, "big") + payload) == checksum else None
+    return (payload, end) if _checksum(payload) == checksum else None
+
+
+def _checksum(payload: bytes) -> int:
+    return zlib.crc32(len(payload).to_bytes(4, "big") + payload)
+
+
+def _is_torn(data: bytes, start: int) -> bool:
+    """Whether a part of the last entry was never written. A wrong size makes a whole entry look short."""
+    cuts = [start, *range(start - start % _SECTOR_BYTES + _SECTOR_BYTES, len(data), _SECTOR_BYTES), len(data)]
+    if any(not any(data[begin:end]) for begin, end in pairwise(cuts)):
+        return True
+    if len(data) - start < _ENTRY.size:
+        return True
+    size, checksum = _ENTRY.unpack_from(data, start)
+    rest = data[start + _ENTRY.size :]
+    return size > len(rest) and _checksum(rest) != checksum
 
 
 def replay(data: bytes, path: Path) -> tuple[dict[str, BrokerGroup], int]:
@@ -52,12 +70,13 @@ def replay(data: bytes, path: Path) -> tuple[dict[str, BrokerGroup], int]:
         payload, end = entry
         group = decode_group(payload)
         groups[group.name] = group
-    for later in range(end + 1, len(data)):
-        if read_entry(data, later) is not None:
-            raise StoreError(
-                f"{path} is damaged at byte {end}, before later decisions; restore a copy of it, or move it "
-                "away: the controller then starts empty, and all brokers need new ids"
-            )
+    is_damaged = end < len(data) and not _is_torn(data, end)
+    if is_damaged or any(read_entry(data, later) is not None for later in range(end + 1, len(data))):
+        raise StoreError(
+            f"{path} is damaged at byte {end}, and what was decided there is lost; restore a copy of the file"
+            " as it was last, or move it away and let the brokers enter their groups again:"
+            " docs/howto/lost-controller-store.md"
+        )
     return groups, end
 
 

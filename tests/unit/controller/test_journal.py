@@ -1,6 +1,7 @@
 """The journal of a single controller: nothing committed is lost, wherever a crash interrupts a write."""
 
 import errno
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -55,6 +56,30 @@ def test_damage_before_later_decisions_is_an_error(tmp_path: Path) -> None:
     data[len(MAGIC) + 12] ^= 1
     with pytest.raises(StoreError, match="damaged at byte 8"):
         replay(bytes(data), tmp_path)
+
+
+def test_a_flipped_bit_anywhere_in_the_last_decision_is_an_error(tmp_path: Path) -> None:
+    """Else an election would be undone, and its epoch given out again."""
+    before = MAGIC + encode_entry(group("a"))
+    last = encode_entry(group("a", 2))
+    for place in range(8 * len(last)):
+        damaged = bytearray(before + last)
+        damaged[len(before) + place // 8] ^= 1 << place % 8
+        with pytest.raises(StoreError, match=f"damaged at byte {len(before)}"):
+            replay(bytes(damaged), tmp_path)
+
+
+@pytest.mark.parametrize("padding", range(380, 520, 7))
+def test_an_entry_of_which_a_sector_was_not_written_is_cut_off(tmp_path: Path, padding: int) -> None:
+    """The file was made longer, and the power failed before all of it was on disk."""
+    first = group("a" * padding)
+    before = MAGIC + encode_entry(first)
+    whole = before + encode_entry(group("b" * 1500))
+    bounds = sorted({len(before), *range(0, len(whole), 512), len(whole)})
+    for start, end in pairwise(each for each in bounds if each >= len(before)):
+        torn = whole[:start] + bytes(end - start) + whole[end:]
+        assert replay(torn, tmp_path) == ({first.name: first}, len(before))
+    assert len(replay(whole, tmp_path)[0]) == 2
 
 
 def test_another_file_is_not_taken_for_a_journal(tmp_path: Path) -> None:

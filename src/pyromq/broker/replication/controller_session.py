@@ -250,7 +250,7 @@ class ControllerSession:
 
     async def _beat(self, address: str) -> None:
         self._beating.add(address)
-        sent_at = self._clock.monotonic()
+        sent_at = self._clock.since_boot()
         settings = self._live.now
         beat = SendBrokerHeartbeat(
             cluster_name=self._cluster,

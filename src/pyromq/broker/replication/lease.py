@@ -1,8 +1,9 @@
 """How long a master may go on alone: until a controller may have given its place to another broker.
 
 A controller replaces a master from which it has heard nothing for the heartbeat time-out. A master reckons
-from when it sent the last heartbeat that was answered, on its own clock, so its time is over first. Once it
-is over, answered heartbeats prove nothing: the controller must say that this broker is still the master.
+from when it sent the last heartbeat that was answered, on its own clock, so its time is over first; time in
+which its machine was suspended counts. Once it is over, answered heartbeats prove nothing: the controller
+must say that this broker is still the master.
 """
 
 from pyromq.clock import Clock
@@ -27,7 +28,7 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        return self._sent_at + self._timeout_s - self._clock.monotonic()
+        return self._sent_at + self._timeout_s - self._clock.since_boot()
 
     @property
     def is_held(self) -> bool:
@@ -48,7 +49,7 @@ class Lease:
 
     def confirm(self, asked: float) -> None:
         """The controller has said that this broker is the master. It had heard the heartbeat of then."""
-        if asked + self._timeout_s > self._clock.monotonic():
+        if asked + self._timeout_s > self._clock.since_boot():
             self._is_doubtful = False
             self._kept = None
 
@@ -63,7 +64,7 @@ class Lease:
             self._kept = self._sent_at
         self._is_doubtful = True
         self._sent_at = _NEVER
-        self._suspended_at = self._clock.monotonic()
+        self._suspended_at = self._clock.since_boot()
 
     def resume(self) -> None:
         """It turned out that no controller was there to notice."""

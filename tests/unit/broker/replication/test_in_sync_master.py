@@ -46,7 +46,7 @@ class Group:
 
     def hold_lease(self) -> None:
         lease = self.master.lease
-        lease.renew(self.clock.monotonic())
+        lease.renew(self.clock.since_boot())
         lease.confirm(lease.ask())
         self.master.look()
 
