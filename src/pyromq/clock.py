@@ -33,7 +33,7 @@ def clock_of(loop: object) -> Clock:
 
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Where there is no CLOCK_BOOTTIME, as on macOS, this monotonic clock goes on while the machine is suspended."""
+"""Without a CLOCK_BOOTTIME, as on macOS, that one goes on while the machine is suspended."""
 
 
 class SystemClock:

@@ -1,7 +1,7 @@
 """The file of one controller: every change of a group is appended and on disk before anybody hears of it.
 
 An entry holds a whole group, so the last entry of a group counts and replaying cannot go wrong half-way. At
-most the last entry can be torn, because each one is on disk before the next is written: a part of it was never
+most the last entry can be torn, because each one is on disk before the next is written: part of it was never
 written. An entry that is all there and wrong was a decision, and the journal refuses to open.
 docs/formats/controller.md has the layout.
 """
