@@ -1,7 +1,7 @@
 """The routes of topics: asked once, then kept up to date by the name server if it can, else by polling.
 
 A route stays in use until a new one is known, even if name servers are unreachable or the topic is gone for a
-moment.
+moment. A question that failed is asked again soon: it may have been about a change.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ _log = logging.getLogger(__name__)
 
 _POLLS_PER_LOOK_AT_WATCHED = 10
 _QUESTIONS_AT_ONCE = 16
+_FIRST_RETRY_S = 0.5
+_MAX_RETRY_S = 10.0
 _CLOSED = "the client is closed: create a new producer or consumer"
 
 
@@ -44,7 +46,9 @@ class Routes:
         self._routes: dict[str, Route] = {}
         self._borrowed: dict[str, Route] = {}
         self._watched: set[str] = set()
-        self._is_stale = False
+        self._stale: set[str] = set()
+        """Topics in use whose last question failed."""
+        self._catching_up: asyncio.Task[None] | None = None
         self._listeners: dict[str, list[Callable[[Route], None]]] = {}
         self._questions: dict[str, asyncio.Task[Route]] = {}
         self._outdated: set[str] = set()
@@ -196,26 +200,25 @@ class Routes:
     def _is_wanted(self, topic: str) -> bool:
         return topic in self._routes or topic in self._borrowed or topic in self._listeners
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._refreshes.add(task)
         task.add_done_callback(self._refreshes.discard)
+        return task
 
     async def _refresh_all(self, topics: Iterable[str]) -> None:
         limit = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
         async def refresh(topic: str) -> None:
             async with limit:
+                was_stale = bool(self._stale)
                 try:
                     await self.refresh(topic)
                 except NoRoute:
                     _log.debug("no route topic=%s", topic)
                 except PyroError as problem:
-                    level = logging.DEBUG if self._is_stale else logging.INFO
-                    self._is_stale = True
+                    level = logging.DEBUG if was_stale else logging.INFO
                     _log.log(level, "routes not refreshed topic=%s: %s", topic, problem)
-                else:
-                    self._is_stale = False
 
         await asyncio.gather(*(refresh(topic) for topic in topics))
 
@@ -226,9 +229,29 @@ class Routes:
                 route = await self._ask_once(topic)
                 if topic not in self._outdated:
                     return route
+        except NoRoute:
+            self._stale.discard(topic)
+            raise
+        except PyroError:
+            self._ask_again(topic)
+            raise
         finally:
             self._outdated.discard(topic)
             del self._questions[topic]
+
+    def _ask_again(self, topic: str) -> None:
+        if self._is_wanted(topic) and not self._is_closed:
+            self._stale.add(topic)
+            if self._catching_up is None or self._catching_up.done():
+                self._catching_up = self._start(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        pause_s = _FIRST_RETRY_S
+        while self._stale:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_RETRY_S)
+            self._stale = set(filter(self._is_wanted, self._stale))
+            await self._refresh_all(list(self._stale))
 
     async def _ask_once(self, topic: str) -> Route:
         try:
@@ -248,6 +271,7 @@ class Routes:
         return route
 
     def _take(self, route: Route) -> None:
+        self._stale.discard(route.topic)
         self._borrowed.pop(route.topic, None)
         old = self._routes.get(route.topic)
         self._routes[route.topic] = route

@@ -7,10 +7,20 @@ from typing import Any
 import pytest
 from tests.support.loop import turn_until
 
+from pyromq.cluster import route_table
 from pyromq.cluster.name_servers import NameServers
 from pyromq.cluster.route_table import Routes
 from pyromq.cluster.routes import Route, borrow_route, build_route, readable_queues, writable_queues
-from pyromq.errors import ConnectFailed, NoRoute, PyroError, Refused, RemoteProtocolError, StateError
+from pyromq.errors import (
+    CallTimeout,
+    ConnectFailed,
+    NoRoute,
+    PyroError,
+    Refused,
+    RemoteProtocolError,
+    StateError,
+    TransportError,
+)
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
@@ -279,6 +289,39 @@ async def test_a_poll_survives_what_fails(
     await routes.poll()
     assert "routes not refreshed topic=t: no name server can be reached" in caplog.text
     assert "the cable is out" in caplog.text
+    await routes.close()
+
+
+async def test_a_changed_route_whose_question_timed_out_is_asked_for_again(
+    server: NameServer, routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name server tells of a change once; polls look at what it tells about only every tenth time."""
+    monkeypatch.setattr(route_table, "_FIRST_RETRY_S", 0.0, raising=False)
+    server.watched = True
+    await routes.get("t")
+    server.known["t"] = route_data("b")
+    server.problem = CallTimeout("no answer")
+    routes.changed(["t"])
+    await turn_until(lambda: len(server.asked) > 2)
+    server.problem = None
+    await turn_until(lambda: "b" in routes.brokers)
+    count = len(server.asked)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(server.asked) == count
+    await routes.close()
+
+
+async def test_a_topic_that_is_not_in_use_is_not_asked_for_again(
+    server: NameServer, routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route_table, "_FIRST_RETRY_S", 0.0, raising=False)
+    server.problem = CallTimeout("no answer")
+    with pytest.raises(TransportError):
+        await routes.get("t")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert server.asked == ["t"]
 
 
 async def test_a_lost_watch_has_everything_asked_again(server: NameServer, routes: Routes) -> None:
