@@ -2,6 +2,8 @@
 
 Roles come with an epoch; only a newer epoch changes the role. A notice of the controller may get lost, so the
 broker also asks. It registers with name servers when it knows its role.
+
+A broker whose disk takes nothing falls silent: to the controller it is gone, and another one becomes master.
 """
 
 import asyncio
@@ -105,6 +107,7 @@ class ControllerSession:
         self._working: asyncio.Task[None] | None = None
         self._beat_due = asyncio.Event()
         self._poll_due = asyncio.Event()
+        self._is_silent = False
         self._beating: set[str] = set()
         self._beats: set[asyncio.Task[None]] = set()
         self._told = ""
@@ -214,7 +217,7 @@ class ControllerSession:
         self._learn(answer.master_broker_id, answer.master_address, answer.master_epoch, body)
 
     async def _stand_for_election(self) -> None:
-        if self._live.now.learner:
+        if self._live.now.learner or self._is_unfit:
             return
         answer = await self._controllers.call(
             ElectMaster(
@@ -232,11 +235,27 @@ class ControllerSession:
 
     # Heartbeats
 
+    @property
+    def _is_unfit(self) -> bool:
+        """Whether the disk of this broker takes nothing. A master that is alone in sync stays: it is read."""
+        in_sync = self._master.in_sync
+        is_alone = in_sync is not None and in_sync.members == {self._own_id}
+        return bool(self._store.faults) and self.joined.is_set() and not is_alone
+
+    def _fall_silent(self) -> None:
+        reason = self._store.statistics().fault_reason
+        _log.warning("this broker can be no master until its disk takes messages again: %s", reason)
+        for address in self._controllers.addresses:
+            self._dialer.hang_up(address, "the disk takes nothing")
+
     async def _keep_beating(self) -> None:
         while True:
             self._beat_due.clear()
+            was_silent, self._is_silent = self._is_silent, self._is_unfit
+            if self._is_silent and not was_silent:
+                self._fall_silent()
             for address in self._controllers.addresses:
-                if address not in self._beating:
+                if address not in self._beating and not self._is_silent:
                     beat = asyncio.create_task(self._beat(address))
                     self._beats.add(beat)
                     beat.add_done_callback(self._beats.discard)
