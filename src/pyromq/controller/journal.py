@@ -55,7 +55,7 @@ def _is_torn(data: bytes, start: int) -> bool:
         return True
     size, checksum = _ENTRY.unpack_from(data, start)
     rest = data[start + _ENTRY.size :]
-    return size > len(rest) and _checksum(rest) != checksum
+    return len(rest) < size and _checksum(rest) != int(checksum)
 
 
 def replay(data: bytes, path: Path) -> tuple[dict[str, BrokerGroup], int]:
@@ -73,9 +73,8 @@ def replay(data: bytes, path: Path) -> tuple[dict[str, BrokerGroup], int]:
     is_damaged = end < len(data) and not _is_torn(data, end)
     if is_damaged or any(read_entry(data, later) is not None for later in range(end + 1, len(data))):
         raise StoreError(
-            f"{path} is damaged at byte {end}, and what was decided there is lost; restore a copy of the file"
-            " as it was last, or move it away and let the brokers enter their groups again:"
-            " docs/howto/lost-controller-store.md"
+            f"{path} is damaged at byte {end}, and what was decided there is lost; restore a copy of it, or"
+            " move it away: the controller then starts empty, and all brokers need new ids"
         )
     return groups, end
 
