@@ -30,7 +30,7 @@ class HostClock:
     """The clocks of one machine; the wall clock may be wrong."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
-        self.monotonic = loop.time
+        self.monotonic = self.since_boot = loop.time
         self.ahead_ms = 0
 
     def now_ms(self) -> int:

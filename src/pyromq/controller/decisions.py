@@ -227,7 +227,8 @@ def _objection(group: BrokerGroup | None, request: AlterSyncStateSet, heard: Hea
     """Why a set cannot replace the present one; the order of the checks is Apache's.
 
     Apache refuses the present set. Here it is accepted: its new version ends older proposals, and a master
-    whose proposal was not answered can decide anew.
+    whose proposal was not answered can decide anew. In Apache, all must be alive; here a replica that was in
+    sync may be unheard of for a while without keeping others from joining or leaving.
     """
     wanted, failed = request.body.sync_state_set, ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
     if group is None or not group.replicas:
@@ -251,7 +252,7 @@ def _objection(group: BrokerGroup | None, request: AlterSyncStateSet, heard: Hea
     for each in sorted(wanted):
         if each not in group.replicas:
             return ResponseCode.CONTROLLER_INVALID_REPLICAS, f"group {group.name} has no broker {each}"
-        if each not in heard.alive:
+        if each not in heard.alive and (each not in group.sync_set or each == group.master_id):
             return ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, f"broker {each} of {group.name} is not alive"
     if group.master_id not in wanted:
         return failed, f"the master {group.master_id} of group {group.name} must be in sync with itself"

@@ -297,6 +297,13 @@ def test_the_master_changes_the_replicas_in_sync() -> None:
     assert facts(after.sync_set, after.sync_set_epoch, after.master_epoch) == ({1, 2, 3}, 10, 5)
 
 
+def test_a_replica_in_sync_that_is_not_heard_of_keeps_no_other_from_joining_or_leaving() -> None:
+    assert changed(decide(GROUP, alter(1, 2, 3), alive(1, 3))).sync_set == {1, 2, 3}
+    everyone = replace(GROUP, sync_set=frozenset({1, 2, 3}))
+    assert changed(decide(everyone, alter(1, 2), alive(1))).sync_set == {1, 2}
+    refused(everyone, alter(1, 2), alive(2), ResponseCode.CONTROLLER_BROKER_NOT_ALIVE)  # the master itself
+
+
 def test_the_present_set_gets_a_new_version_so_that_older_proposals_end() -> None:
     after = changed(decide(GROUP, alter(1, 2), alive(1, 2)))
     assert facts(after.sync_set, after.sync_set_epoch) == ({1, 2}, 10)

@@ -37,6 +37,8 @@ class InSyncSet:
         """The brokers in proposals of this version that were not answered and may still be accepted."""
         self.joining: frozenset[int] = frozenset()
         """Replicas that are nearly there: the master waits for them, so that they can catch up."""
+        self._turn = own_id
+        """Who was last proposed to join."""
         self.epoch_start = epoch_start
         self._confirmed = 0
         self._reports: dict[int, Report] = {}
@@ -84,13 +86,14 @@ class InSyncSet:
     def propose(self, log_end: int, now: float, max_behind_s: float) -> frozenset[int] | None:
         """The set that the controller should confirm; None if the present one is right.
 
+        Replicas join one at a time, each in its turn: the controller may refuse one that it does not hear of.
         It is the present one if an unanswered proposal names another broker: the next version ends that
         proposal, and with it the waiting for that broker.
         """
         self.unanswered()
         self.joining = frozenset(each for each in self.joining if self._is_near(each, now, _PATIENCE_S))
         waited_for = self.joining | self._doubtful
-        wanted, joining = {self._own_id}, set()
+        wanted, ready, joining = {self._own_id}, set(), set()
         for each, report in self._reports.items():
             if each in self.members:
                 if now - report.caught_up_at <= max_behind_s:
@@ -98,10 +101,13 @@ class InSyncSet:
             elif report.offset >= max(self._confirmed, self.epoch_start) and (
                 each in waited_for or report.offset >= log_end
             ):
-                wanted.add(each)
+                ready.add(each)
             elif self._is_near(each, now, _NEARLY_S):
                 joining.add(each)
-        self.joining = frozenset(joining)
+        turns = ready if wanted == self.members else ready | {self._own_id}  # in which none joins
+        self._turn = min(turns, key=lambda each: (each <= self._turn, each), default=self._own_id)
+        wanted.add(self._turn)
+        self.joining = frozenset(joining | ready - wanted)
         if wanted == self.members and self._doubtful <= self.members:
             return None
         self.proposed = frozenset(wanted)
@@ -123,6 +129,7 @@ class InSyncSet:
             return
         self.members, self.version = members, version
         self.proposed, self._doubtful = None, frozenset()
+        self._turn = self._own_id
         if not is_answer:
             for each in self._reports.keys() - members:
                 self.lost(each)

@@ -129,6 +129,25 @@ def test_a_broker_that_died_while_it_was_proposed_is_not_waited_for_after_the_ne
     assert pair.propose(150, 2.0, MAX_BEHIND_S) is None
 
 
+def test_a_replica_that_the_controller_refuses_keeps_no_other_from_joining_or_leaving(
+    pair: InSyncSet,
+) -> None:
+    """It copies the log, but the controller hears nothing of it."""
+    for each in (3, 4):
+        pair.reported(each, 100, 100, now=1.0)
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 2, 3}
+    assert pair.awaited == {1, 2, 3, 4}
+    pair.refused()
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 2, 4}
+    pair.confirmed_by_controller(frozenset({1, 2, 4}), 8, is_answer=True)
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 2, 3, 4}
+    pair.refused()
+    pair.lost(2)
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 4}
+    pair.refused()
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 3, 4}
+
+
 def test_a_proposal_that_was_never_sent_is_waited_for_no_longer(pair: InSyncSet) -> None:
     pair.reported(3, 100, 100, now=1.0)
     pair.propose(100, 1.0, MAX_BEHIND_S)
