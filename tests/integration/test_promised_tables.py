@@ -8,12 +8,13 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.support.broker_cluster import CLUSTER, GROUP, BrokerClient, message
-from tests.support.controlled_group import controlled_group
+from tests.support.controlled_group import controlled_group, members_of, side_of
 from tests.support.replicas import broker_group, until
 
 from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
+from pyromq.broker.replication.table_sync import TableSync
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -139,21 +140,54 @@ async def test_a_replica_leaves_a_master_that_was_replaced_and_copies_the_next_o
             assert all(topic in tables(each).topics for each in group.brokers)
 
 
-async def test_a_replica_that_cannot_have_the_tables_still_gets_the_log(tmp_path: Path) -> None:
-    """As under a master of Apache that refuses to tell."""
+async def test_a_replica_without_its_masters_tables_gets_the_log_and_is_in_sync_when_they_come(
+    tmp_path: Path,
+) -> None:
     async with controlled_group(tmp_path) as group:
         master = await group.start("a")
+        may_copy = asyncio.Event()
+        copy = TableSync._copy
 
-        async def fail(*_: object) -> float:
-            raise Refused(ResponseCode.NO_PERMISSION, "no")
+        async def refuse(sync: TableSync, address: str) -> float:
+            if not may_copy.is_set():
+                raise Refused(ResponseCode.NO_PERMISSION, "no")
+            return await copy(sync, address)
 
         with (
             patch("pyromq.broker.replication.table_sync._FIRST_COPY_S", 0.05),
-            patch("pyromq.broker.replication.table_sync.TableSync._copy", fail),
+            patch.object(TableSync, "_copy", refuse),
         ):
             replica = await group.start("b")
-            await group.settled(2)
             async with BrokerClient(master.address) as client:
                 await client.create_topic()
                 await client.send()
             await until(lambda: replica.store.log_end == master.store.log_end)
+            await until(lambda: side_of(master).links)
+            assert side_of(master).wanted_set() is None
+            assert len(members_of(master)) == 1
+            may_copy.set()
+            await group.settled(2)
+
+
+async def test_a_replica_joins_with_every_change_that_was_promised_before(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        master = await group.start("a")
+        take, may_take = TableSync._take, asyncio.Event()
+
+        async def take_later(sync: TableSync, *answer: Any) -> None:
+            await take(sync, *answer)
+            sync._copied()  # its log comes, and the next answer does not
+            await may_take.wait()
+
+        with patch.object(TableSync, "_take", take_later):
+            replica = await group.start("b")
+            async with BrokerClient(master.address) as client:
+                await until(lambda: replica.replication.replica.link is not None)
+                await client.create_topic("Fresh")
+                await client.send(topic="Fresh")
+            await until(lambda: side_of(master).links and replica.store.log_end == master.store.log_end)
+            assert side_of(master).wanted_set() is None
+            assert "Fresh" not in tables(replica).topics
+            may_take.set()
+            await group.settled(2)
+            assert "Fresh" in tables(replica).topics

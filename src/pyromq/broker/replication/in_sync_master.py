@@ -82,7 +82,9 @@ class InSyncMaster(Master):
         if self.in_sync is None:
             return None
         max_behind_s = self._live.now.replica_max_behind_ms / 1000
-        wanted = self.in_sync.propose(self._store.log_end, self._clock.monotonic(), max_behind_s)
+        wanted = self.in_sync.propose(
+            self._store.log_end, self._clock.monotonic(), max_behind_s, self.has_tables
+        )
         self.look()
         return wanted
 
@@ -107,6 +109,10 @@ class InSyncMaster(Master):
 
     def wants_tables_at(self, broker_id: int, *, is_watching: bool) -> bool:
         return self._is_master and self.in_sync is not None and broker_id in self.in_sync.awaited
+
+    def tables_copied(self, broker_id: int) -> None:
+        if self.in_sync is not None and broker_id not in self.in_sync.members:
+            self._wanted.set()
 
     @property
     def acknowledges_alone(self) -> bool:

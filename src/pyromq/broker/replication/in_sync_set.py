@@ -5,7 +5,7 @@ for the members that the controller has confirmed and for all that it has propos
 which of these sets counts. A new version of the set makes that certain: it ends every older proposal.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 _NEARLY_S: Final = 0.5
@@ -83,8 +83,15 @@ class InSyncSet:
 
     # Changing the set
 
-    def propose(self, log_end: int, now: float, max_behind_s: float) -> frozenset[int] | None:
-        """The set that the controller should confirm; None if the present one is right.
+    def propose(
+        self,
+        log_end: int,
+        now: float,
+        max_behind_s: float,
+        has_tables: Callable[[int], bool] = lambda _: True,
+    ) -> frozenset[int] | None:
+        """The set that the controller should confirm; None if the present one is right. A replica joins with
+        the log and the tables.
 
         Replicas join one at a time, each in its turn: the controller may refuse one that it does not hear of.
         It is the present one if an unanswered proposal names another broker: the next version ends that
@@ -98,6 +105,8 @@ class InSyncSet:
             if each in self.members:
                 if now - report.caught_up_at <= max_behind_s:
                     wanted.add(each)
+            elif not has_tables(each):
+                continue
             elif report.offset >= max(self._confirmed, self.epoch_start) and (
                 each in waited_for or report.offset >= log_end
             ):

@@ -7,6 +7,7 @@ counts with what it acknowledged on its present connection.
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.replication.replica_link import ReplicaLink
@@ -46,6 +47,8 @@ class Master:
         self._is_master = role.now.is_master
         self._replicated = 0
         self._acceptor: Acceptor | None = None
+        self.has_tables: Callable[[int], bool] = lambda _: True
+        """Whether a replica has all changes of the tables that were promised."""
         self.address: tuple[str, int] = ("", 0)
         live.on_change(self._apply_settings)
         role.on_change(self._role_changed)
@@ -68,6 +71,9 @@ class Master:
         """Whether a change of the tables is to be at a replica before it is acknowledged. `is_watching`: it
         has had all tables, and its connection is open."""
         return self._is_master and is_watching
+
+    def tables_copied(self, broker_id: int) -> None:
+        """A replica has more of the tables."""
 
     @property
     def acknowledges_alone(self) -> bool:

@@ -55,7 +55,10 @@ class Replica:
         self._clock = clock
         self._ask_for_master = ask_for_master
         self._listeners: list[Callable[[], None]] = []
-        self._before_log: Callable[[], Awaitable[None]] | None = None
+        self._before_log: Callable[[], Awaitable[bool]] | None = None
+        self._has_tables = True
+        """Whether the master's tables were there when the present connection began; else it does not count
+        as in sync."""
         self._woken = asyncio.Event()
         self._role = role.now
         self._is_replica = False
@@ -113,9 +116,15 @@ class Replica:
         """Call `listener` when another master is known, or a connection to it was opened."""
         self._listeners.append(listener)
 
-    def before_log(self, ready: Callable[[], Awaitable[None]]) -> None:
-        """Under a controller: have `ready` return before the master is asked for its log."""
+    def before_log(self, ready: Callable[[], Awaitable[bool]]) -> None:
+        """Under a controller: have `ready` return before the master is asked for its log. It says whether the
+        master's tables are there; if they come later, `tables_came` is called."""
         self._before_log = ready
+
+    def tables_came(self) -> None:
+        if self.link is not None and not self._has_tables:
+            self.link.close(TransportError("the tables have come: from now on this replica may be in sync"))
+            self._failures = 0
 
     def master_is_at(self, address: str | None, ha_address: str | None) -> None:
         """What a name server says; who is master it does not decide if there is a controller."""
@@ -176,7 +185,7 @@ class Replica:
     async def _follow(self) -> None:
         """Copy the master's log until the connection ends; raises its error."""
         if self._is_controlled and self.master is not None and self._before_log is not None:
-            await self._before_log()
+            self._has_tables = await self._before_log()
         address = self.ha_address or await self._ask_for_ha_address()
         if self.master is not None and not (self._is_controlled and self._store.epochs.epochs):
             await check_agreement(self._dialer, self.master, self._store)
@@ -239,7 +248,7 @@ class Replica:
         if not self._is_controlled:
             return MasterLink(self._store, self._clock, appended)
         settings = self._live.now
-        is_learner = settings.learner or self._is_partial
+        is_learner = settings.learner or self._is_partial or not self._has_tables
         greeting = ReplicaGreeting(self._role.broker_id, settings.sync_from_last_file, is_learner)
         return EpochMasterLink(
             self._store,

@@ -25,6 +25,7 @@ class TableCopies:
     def __init__(self, master: Master, counts: Callable[[], Counts], timeout_ms: Callable[[], int]) -> None:
         """`counts` are the changes of each table so far."""
         self._master = master
+        master.has_tables = self.has_all
         self._counts = counts
         self._timeout_ms = timeout_ms
         self._copied: dict[int, tuple[Counts, Channel]] = {}
@@ -38,6 +39,14 @@ class TableCopies:
         """A replica has all changes up to `counts`."""
         self._copied[broker_id] = counts, channel
         self._told.set()
+        self._master.tables_copied(broker_id)
+
+    def has_all(self, broker_id: int) -> bool:
+        """Whether a replica has all changes so far, or never asks for any."""
+        known = self._copied.get(broker_id)
+        return known is None or all(
+            copied >= change for copied, change in zip(known[0], self._counts(), strict=True)
+        )
 
     def has(self, table: int, change: int) -> bool:
         """Whether all replicas in sync have a change of a table, or none needs it."""

@@ -114,11 +114,17 @@ class TableSync:
         self._has_copy.clear()
         self._woken.set()
 
-    async def _first_copy(self) -> None:
-        """A replica that has the whole log of its master may become master: it needs the tables, too."""
+    async def _first_copy(self) -> bool:
+        """A replica that has the whole log of its master may become master: it needs the tables, too. It does
+        not wait for ever: the log is worth having without them."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_COPY_S):
                 await self._has_copy.wait()
+        return self._has_copy.is_set()
+
+    def _copied(self) -> None:
+        self._has_copy.set()
+        self._replica.tables_came()
 
     def _role_changed(self, role: Role) -> None:
         self._role = role
@@ -170,7 +176,7 @@ class TableSync:
         if self._masters == masters:
             self._seen = seen
             self.copies += 1
-            self._has_copy.set()
+            self._copied()
         return pause_s
 
     async def _unless_woken(self, call: Coroutine[Any, Any, A]) -> A | None:
@@ -202,7 +208,7 @@ class TableSync:
         told = [Deletion(each.topic, each.log_offset, each.time_ms) for each in tables.deleted_topics or ()]
         deletions = [each for each in told if self._store.copying.lacks(each)]
         if deletions:
-            self._has_copy.set()  # or the log would not come
+            self._copied()  # or the log would not come
             if not await self._log_reaches(max(each.log_offset for each in deletions)):
                 return
         for each in deletions:

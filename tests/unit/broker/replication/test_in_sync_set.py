@@ -197,3 +197,11 @@ def test_nobody_waits_for_long_for_a_replica_that_came_near_and_then_stopped() -
     found.propose(150, 0.1, MAX_BEHIND_S)
     found.lost(2)
     assert found.awaited == {1}
+
+
+def test_a_replica_without_the_tables_is_neither_in_sync_nor_waited_for(pair: InSyncSet) -> None:
+    pair.reported(2, 100, 100, 1.0)
+    pair.reported(3, 100, 100, 1.0)
+    assert pair.propose(100, 1.0, MAX_BEHIND_S, lambda each: each != 3) is None
+    assert pair.awaited == frozenset({1, 2})
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 2, 3})
