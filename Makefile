@@ -52,7 +52,7 @@ IN_SCRATCH = scratch=$$(mktemp -d $(SCRATCH)/pyromq-tests-XXXXXX) && trap "rm -r
 
 quick: setup ## architecture, unit tests and a few examples of the property tests: well under a minute
 	$(IN_SCRATCH) $(SHARED) --hypothesis-profile=quick tests/architecture tests/unit tests/property \
-	  'tests/simulation/test_seeds.py::test_a_seed_breaks_no_promise[21]' 'tests/simulation/test_seeds.py::test_a_seed_breaks_no_promise[25]'
+	  'tests/simulation/test_seeds.py::test_a_seed_breaks_no_promise[1]' 'tests/simulation/test_seeds.py::test_a_seed_breaks_no_promise[6]'
 
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check

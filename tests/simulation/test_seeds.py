@@ -11,7 +11,7 @@ from tests.simulation.runs import run_forked
 
 SOUND = ("kill", "partition", "pause", "slow", "controller", "restart")
 """The kinds of faults that every seed survives today."""
-SEEDS = (2, 5, 6, 10, 13, 14, 15, 16, 17, 18, 21, 22, 25, 28, 29, 33, 35, 36, 38, 40)
+SEEDS = (1, 2, 3, 4, 5, 6, 10, 11)
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 
 
