@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -187,12 +188,12 @@ def run_plan(plan: Plan) -> Outcome:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run_forked(plan: Plan) -> Outcome:
-    """The same in a fork, which ends without a clean-up. A run that takes too long is a violation, too."""
+def run_forked(plan: Plan, first: Callable[[], None] | None = None) -> Outcome:
+    """The same in a fork, which ends without a clean-up. `first` is called there before the run."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        _run_in_child(plan, reading, writing)
+        _run_in_child(plan, first, reading, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
         answer = stream.read()
@@ -202,9 +203,11 @@ def run_forked(plan: Plan) -> Outcome:
     return msgspec.msgpack.decode(answer, type=Outcome)
 
 
-def _run_in_child(plan: Plan, reading: int, writing: int) -> None:
+def _run_in_child(plan: Plan, first: Callable[[], None] | None, reading: int, writing: int) -> None:
     try:
         os.close(reading)
+        if first is not None:
+            first()
         signal.alarm(5 * _MAX_CPU_S)
         answer = msgspec.msgpack.encode(run_plan(plan))
         with os.fdopen(writing, "wb") as stream:
