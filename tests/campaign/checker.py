@@ -104,20 +104,29 @@ def _check_logs(history: History, acknowledged: list[Sent], verdict: Verdict) ->
                 verdict.lost.append(f"{sent.body!r}, acknowledged at {told}, is not in the log of {broker}")
             elif told not in found:
                 verdict.moved.append(f"{sent.body!r}, acknowledged at {told}, is at {found} on {broker}")
-    verdict.disordered += _producers_out_of_order(acknowledged)
+    verdict.disordered += _sends_out_of_order(acknowledged)
 
 
-def _producers_out_of_order(acknowledged: Iterable[Sent]) -> Iterator[str]:
-    """A producer that waits for each acknowledgement finds its messages in the order of its sends."""
-    last: dict[tuple[str, int], Sent] = {}
+def _sends_out_of_order(acknowledged: Iterable[Sent]) -> Iterator[str]:
+    """A send that began after another's acknowledgement has a higher offset in the same queue, whoever made
+    the two."""
+    by_queue: dict[int, list[Sent]] = defaultdict(list)
     for sent in acknowledged:
-        before = last.get((sent.producer, sent.queue))
-        if before is not None and _offset(before) >= _offset(sent) and before.ended <= sent.began:
-            yield (
-                f"{sent.producer} was told {_offset(before)} for {before.body!r} and later {_offset(sent)}"
-                f" for {sent.body!r} in queue {sent.queue}"
-            )
-        last[sent.producer, sent.queue] = sent
+        by_queue[sent.queue].append(sent)
+    for queue, sends in by_queue.items():
+        ended = iter(sorted(sends, key=lambda sent: sent.ended))
+        following: Sent | None = next(ended)
+        highest: Sent | None = None
+        for sent in sorted(sends, key=lambda sent: sent.began):
+            while following is not None and following.ended <= sent.began:
+                if highest is None or _offset(following) > _offset(highest):
+                    highest = following
+                following = next(ended, None)
+            if highest is not None and highest is not sent and _offset(highest) >= _offset(sent):
+                yield (
+                    f"{highest.producer} was told {_offset(highest)} for {highest.body!r} and later"
+                    f" {sent.producer} {_offset(sent)} for {sent.body!r} in queue {queue}"
+                )
 
 
 def _offset(sent: Sent) -> int:

@@ -29,14 +29,14 @@ class Faults:
         self._recorder = recorder
         self._open: list[asyncio.Task[None]] = []
 
-    async def run(self) -> None:
-        """Return when the last fault is over."""
+    async def run(self) -> bool:
+        """Return when the last fault is over; False if the cluster did not get over one of them."""
         for fault in self._cluster.plan.faults:
             await asyncio.sleep(fault.after_s)
             kind = KINDS[fault.kind]
             if kind.waits and not await self._cluster.whole(WHOLE_S):
                 self._recorder.violation("not whole", f"{self._cluster.state()} after {WHOLE_S} s")
-                break
+                return False
             lasting = asyncio.create_task(self._break(fault, kind))
             if kind.waits:
                 await lasting
@@ -44,6 +44,7 @@ class Faults:
                 self._open.append(lasting)
         if self._open:
             await asyncio.wait(self._open)
+        return True
 
     async def _break(self, fault: Fault, kind: "Kind") -> None:
         cluster = self._cluster

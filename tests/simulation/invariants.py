@@ -17,6 +17,7 @@ from pyromq.controller.controller import Controller
 from pyromq.controller.file_store import FileStore
 from pyromq.controller.groups import BrokerGroup
 from pyromq.protocol.names import SCHEDULE_TOPIC
+from pyromq.store.filenames import offset_name
 
 LOOK_S = 0.05
 
@@ -29,6 +30,7 @@ class Always:
         self._recorder = recorder
         self._masters: dict[int, str] = {}
         """By epoch: who was its master."""
+        self._flushed: dict[Broker, int] = {}
         self._decided = (0, 0)
         self._confirmed: dict[int, int] = {}
         """By epoch: up to where the log is confirmed."""
@@ -43,6 +45,7 @@ class Always:
         running = [(each, broker) for each in cluster.brokers if (broker := cluster.broker(each)) is not None]
         for server, broker in running:
             self._check_master(server, broker)
+            self._check_flushed(server, broker)
             if broker.role.now.is_master:
                 self._check_offsets(server, broker)
         group = self._decided_group()
@@ -62,6 +65,23 @@ class Always:
             self._recorder.totals.failovers += len(self._masters) > 1
         elif known != name:
             self._recorder.violation("two masters", f"{known} and {name} in epoch {role.epoch}")
+
+    def _check_flushed(self, server: Server, broker: Broker) -> None:
+        """What was declared safe last is on the disk."""
+        store = broker.store
+        end, checked = store.flushed_offset, self._flushed.get(broker, 0)
+        if end <= checked:
+            return
+        self._flushed[broker] = end
+        size = store.settings.log_segment_bytes
+        first = (end - 1) // size * size
+        start = max(first, checked, store.log_start)
+        file = server.disk.content.live.get(store.paths.commit_log / offset_name(first))
+        safe = file.content[start - first : end - first] if file is not None else b""
+        if safe != bytes(store.log_bytes(start, end - start)):
+            self._recorder.violation(
+                "flushed, but not on disk", f"{server.host.name}: the log from {start} to {end}"
+            )
 
     def _decided_group(self) -> BrokerGroup | None:
         """What the controller has stored for good."""

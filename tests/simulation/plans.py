@@ -99,7 +99,7 @@ def draw_plan(seed: int, only: tuple[str, ...] | None = None) -> Plan:
         replicas=replicas,
         has_controller=has_controller,
         flush=flush,
-        loads=tuple(Load(kind, round(chance.choice((0.05, 0.2, 0.5)), 3)) for kind in loads),
+        loads=tuple(Load(kind, round(chance.choice((0.1, 0.3, 1.0)), 3)) for kind in loads),
         faults=faults,
         restarts_at_end=chance.random() < 0.3,
     )
@@ -108,7 +108,8 @@ def draw_plan(seed: int, only: tuple[str, ...] | None = None) -> Plan:
 def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
     kind = chance.choice(kinds)
     after_s = chance.choice((chance.uniform(0.0, 1.0), chance.uniform(0.5, 8.0)))
-    for_s = chance.choice((chance.uniform(0.1, 3.0), chance.uniform(3.0, 15.0), chance.uniform(30.0, 60.0)))
+    shortest, longest = chance.choices(((0.1, 3.0), (3.0, 15.0), (45.0, 60.0)), weights=(4, 3, 1))[0]
+    for_s = chance.uniform(shortest, longest)
     detail, strength = "", 1.0
     if kind == "stall":
         detail, strength = chance.choice(("ha", "any")), chance.choice((0.3, 0.6, 1.0))

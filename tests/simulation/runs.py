@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -65,7 +66,7 @@ _QUIET_S = 10.0
 _NEW_CLIENT_S = 10.0
 _AFTER_NAMES_S = 45.0
 """The same if the name server was away: brokers register with it every 30 seconds."""
-_MAX_STEPS = 3_000_000
+_MAX_STEPS = 1_500_000
 _MAX_CPU_S = 120
 
 
@@ -112,14 +113,15 @@ class Run:
         loads = [_LOADS[load.kind](cluster, self.recorder, load) for load in self.plan.loads]
         for load in loads:
             load.start()
-        await Faults(cluster, self.recorder).run()
-        await self._heal()
+        # What else is wrong with a group that never gets whole again follows from that: it is not judged.
+        if not await Faults(cluster, self.recorder).run() or not await self._heal():
+            return
         await asyncio.sleep(self.plan.calm_s)
         for load in loads:
             await load.finish_sending()
         await cluster.until(lambda: all(load.is_delivered for load in loads), _DELIVERY_S)
-        if self.plan.restarts_at_end:
-            await self._restart_all()
+        if self.plan.restarts_at_end and not await self._restart_all():
+            return
         await asyncio.sleep(1.0)
         await cluster.until(lambda: len({each.store.log_end for each in cluster.running()}) == 1, _QUIET_S)
         if watching.done():
@@ -127,16 +129,19 @@ class Run:
         watching.cancel()
         self._judge(loads)
 
-    async def _heal(self) -> None:
+    async def _heal(self) -> bool:
+        """Whether all brokers are in sync in time."""
         self.recorder.event("healed", "everything")
         if not await self.cluster.whole(_HEAL_S):
             self.recorder.violation("not whole", f"{self.cluster.state()} after {_HEAL_S} s")
+            return False
         names_were_away = any(fault.kind in ("names", "all power") for fault in self.plan.faults)
         process = self.cluster.client("new client")
         sending = process.run(self._send_one(process.host.address))
         within_s = _AFTER_NAMES_S if names_were_away else _NEW_CLIENT_S
         if not await self.cluster.until(sending.done, within_s):
             self.recorder.violation("a new client cannot send", self.cluster.state())
+        return True
 
     async def _send_one(self, address: str) -> None:
         """Return when a message of a client that knows nothing yet is acknowledged."""
@@ -150,14 +155,15 @@ class Run:
                         return
                 await asyncio.sleep(0.5)
 
-    async def _restart_all(self) -> None:
+    async def _restart_all(self) -> bool:
         for server in self.cluster.brokers:
             server.kill()
             await asyncio.sleep(1.0)
             server.start()
             if not await self.cluster.whole(_HEAL_S):
                 self.recorder.violation("not whole", f"{self.cluster.state()} after the last restart")
-                return
+                return False
+        return True
 
     def _judge(self, loads: list[RunningLoad]) -> None:
         cluster = self.cluster
@@ -187,12 +193,12 @@ def run_plan(plan: Plan) -> Outcome:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run_forked(plan: Plan) -> Outcome:
-    """The same in a fork, which ends without a clean-up. A run that takes too long is a violation, too."""
+def run_forked(plan: Plan, first: Callable[[], None] | None = None) -> Outcome:
+    """The same in a fork, which ends without a clean-up. `first` is called there before the run."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        _run_in_child(plan, reading, writing)
+        _run_in_child(plan, first, reading, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
         answer = stream.read()
@@ -202,9 +208,11 @@ def run_forked(plan: Plan) -> Outcome:
     return msgspec.msgpack.decode(answer, type=Outcome)
 
 
-def _run_in_child(plan: Plan, reading: int, writing: int) -> None:
+def _run_in_child(plan: Plan, first: Callable[[], None] | None, reading: int, writing: int) -> None:
     try:
         os.close(reading)
+        if first is not None:
+            first()
         signal.alarm(5 * _MAX_CPU_S)
         answer = msgspec.msgpack.encode(run_plan(plan))
         with os.fdopen(writing, "wb") as stream:

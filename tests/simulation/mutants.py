@@ -1,0 +1,395 @@
+"""`make mutants`: bugs that are planted on purpose, one at a time. The simulation must find each of them.
+
+A bug that no seed finds means that a fault, a load or an invariant is missing. A seed counts only if the same
+plan passes without the bug. The code of one function is replaced in the process of a run. Everything there is
+interpreted, as compiled twins would not have the bug.
+"""
+
+import argparse
+import importlib
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from types import FunctionType, MappingProxyType
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+from tests.simulation.plans import FaultKind, Load, LoadKind, Plan, draw_plan
+from tests.simulation.runs import run_forked
+
+_FIRST_SEED = 1
+
+
+class Mutant(NamedTuple):
+    name: str
+    sentence: str
+    where: str
+    """The module and the function in it."""
+    old: str
+    new: str
+    faults: tuple[FaultKind, ...]
+    loads: tuple[LoadKind, ...] = ("plain",)
+    changes: Mapping[str, Any] = MappingProxyType({})
+    """Of the plan: what the bug needs to be seen."""
+
+    def plan(self, seed: int) -> Plan:
+        """Drawn from the seed, with the faults and loads that can show the bug."""
+        drawn = draw_plan(seed, only=self.faults)
+        loads = tuple(Load(kind, 0.05) for kind in self.loads)
+        return replace(drawn, **{"replicas": 3, "has_controller": True, "loads": loads, **self.changes})
+
+
+_SYNC: dict[str, Any] = {"flush": "SYNC_FLUSH"}
+_ASYNC: dict[str, Any] = {"flush": "ASYNC_FLUSH"}
+_REPLICATION = "pyromq.broker.replication"
+
+MUTANTS = (
+    Mutant(
+        "a",
+        "a master confirms its log without the replicas",
+        f"{_REPLICATION}.in_sync_set:InSyncSet.confirm",
+        "min(have, default=0)",
+        "log_end",
+        ("kill", "stall", "partition"),
+    ),
+    Mutant(
+        "b",
+        "a replica does not cut its log at the agreed end",
+        f"{_REPLICATION}.epoch_master_link:EpochMasterLink._align",
+        "store.begin_cut(agreed)",
+        "store.begin_cut(end)",
+        ("kill", "stall", "partition"),
+    ),
+    Mutant(
+        "c",
+        "the log is declared flushed without a sync",
+        "pyromq.store.flushing:Flusher._flush_log",
+        "yield partial(self._log.sync, self.flushed_offset, end)",
+        "yield partial(int)",
+        ("power", "all power"),
+        changes=_SYNC,
+    ),
+    Mutant(
+        "d",
+        "the controller's journal is not synced",
+        "pyromq.controller.journal:Journal.append",
+        "self._files.overwrite(self.path, self._end, entry)",
+        "self._files.open_for_writing(self.path).write(self._end, memoryview(entry))",
+        ("controller", "all power", "kill"),
+        changes=_SYNC,
+    ),
+    Mutant(
+        "e",
+        "a broker that restarted counts as in sync",
+        "pyromq.controller.decisions:_restarted",
+        "if broker_id in group.sync_set and len(group.sync_set) > 1:",
+        "if not group:",
+        ("power", "all power", "stall"),
+        changes=_ASYNC,
+    ),
+    Mutant(
+        "f",
+        "a master does not wait for the members that it has proposed",
+        f"{_REPLICATION}.in_sync_set:InSyncSet.awaited",
+        "self.members | (self.proposed or frozenset()) | self.joining",
+        "self.members",
+        ("kill", "stall", "partition", "controller"),
+    ),
+    Mutant(
+        "g",
+        "the in-sync set shrinks before the controller agrees",
+        f"{_REPLICATION}.in_sync_set:InSyncSet.propose",
+        "self.proposed = frozenset(wanted)",
+        "self.proposed = self.members = frozenset(wanted)",
+        ("stall", "partition", "controller"),
+        changes={"broker_settings": {"min_in_sync_replicas": 1}},
+    ),
+    Mutant(
+        "h",
+        "the bytes of an epoch are stored before the epoch is safe",
+        "pyromq.store.log.epoch_file:EpochFile._replace",
+        "self._files.sync_directory(self._path.parent)",
+        "pass",
+        ("power", "stall", "partition"),
+    ),
+    Mutant(
+        "i",
+        "a replica with SYNC_FLUSH reports what it has not flushed",
+        f"{_REPLICATION}.master_link:MasterLink.report",
+        "if store.settings.flush_policy.is_sync and store.flushed_offset < offset:",
+        "if not store:",
+        ("all power", "power"),
+        changes=_SYNC,
+    ),
+    Mutant(
+        "j",
+        "the longest log wins an election, in sync or not",
+        "pyromq.controller.election:choose_master",
+        "winner = _among(group.sync_set,",
+        "winner = _among(group.replicas,",
+        ("stall", "partition", "kill", "pause"),
+    ),
+    Mutant(
+        "k",
+        "a lease counts from the answer to a heartbeat, not from its sending",
+        f"{_REPLICATION}.controller_session:ControllerSession._beat",
+        "lease.renew(sent_at)",
+        "lease.renew(self._clock.monotonic())",
+        ("stall", "partition", "pause"),
+        changes={"broker_settings": {"min_in_sync_replicas": 1}},
+    ),
+    Mutant(
+        "l",
+        "a refused proposal is forgotten although it was sent twice",
+        f"{_REPLICATION}.in_sync_set:InSyncSet.refused",
+        "if not self._is_uncertain:",
+        "if self:",
+        ("controller", "stall", "partition"),
+    ),
+    Mutant(
+        "m",
+        "readers see what is not confirmed",
+        "pyromq.broker.flow.durability:Durability.readable_offset",
+        "if self._replicated.offset is None:",
+        "if limit >= 0:",
+        ("kill", "stall", "partition"),
+    ),
+    Mutant(
+        "n",
+        "a cut leaves units in queues whose records are gone",
+        "pyromq.store.cutting:Cutting._cut_queues",
+        "if queue.last_place >= end:",
+        "if not queue:",
+        ("kill", "stall", "partition"),
+    ),
+    Mutant(
+        "o",
+        "a cut does not set the checkpoint back",
+        "pyromq.store.flushing:Flusher.set_back",
+        "with self._worker.alone():",
+        "while log_end < 0:",
+        ("stall", "partition", "power", "kill"),
+    ),
+    Mutant(
+        "p",
+        "a table is renamed without a sync of its directory",
+        "pyromq.store.json_table:JsonTable._replace",
+        "self._files.sync_directory(self.path.parent)",
+        "pass",
+        ("all power", "power"),
+        ("tables",),
+        _SYNC,
+    ),
+    Mutant(
+        "q",
+        "the checkpoint is written although the queues were not synced",
+        "pyromq.store.flushing:Flusher._flush_queues",
+        "yield partial(self._files.sync, path)",
+        "yield partial(int)",
+        ("power", "all power"),
+        changes=_SYNC,
+    ),
+    Mutant(
+        "r",
+        "the checkpoint of timers is written although their log was not synced",
+        "pyromq.store.timers.timer_files:TimerFiles._save",
+        "self._files.sync(path)",
+        "pass",
+        ("power", "all power"),
+        ("timed",),
+        _SYNC,
+    ),
+    Mutant(
+        "s",
+        "a commit leaves no op message",
+        "pyromq.broker.flow.open_transactions:OpenTransactions._close",
+        "self.ops.add(offset, needed_end)",
+        "pass",
+        ("kill", "restart", "pause"),
+        ("transactional",),
+    ),
+    Mutant(
+        "t",
+        "a transaction that is over can be committed once more",
+        "pyromq.broker.services.transactions:Transactions._end",
+        "if offset is None and not self._is_given_up(half, is_commit=is_commit):",
+        "if half is None:",
+        ("kill", "stall", "pause"),
+        ("transactional",),
+    ),
+    Mutant(
+        "u",
+        "a pop is answered before its checkpoint is safe",
+        "pyromq.broker.services.popping:Popping._answer_when_safe",
+        "if self._durability.is_immediate or not pop.written:",
+        "if pop is not None:",
+        ("kill", "stall", "partition"),
+        ("popped",),
+    ),
+    Mutant(
+        "v",
+        "a new master revives what the one before has revived",
+        "pyromq.broker.services.reviving:Reviving._begin",
+        "self._revival.earlier = EarlierRevivals(store, since_ms)",
+        "pass",
+        ("kill", "restart", "pause"),
+        ("popped",),
+    ),
+    Mutant(
+        "w",
+        "a consumer commits messages that are not done",
+        "pyromq.client.consumer.reading.in_flight:InFlight.committable",
+        "next(iter(self._messages), self.next_offset)",
+        "self.next_offset",
+        ("kill", "pause", "stall"),
+        ("plain", "ordered"),
+    ),
+    Mutant(
+        "x",
+        "a client keeps the route that it got first",
+        "pyromq.cluster.route_table:Routes._take",
+        "self._routes[route.topic] = route",
+        "self._routes[route.topic] = route = route if old is None else old",
+        ("kill", "partition"),
+    ),
+    Mutant(
+        "y",
+        "a name server drops the master with a replica",
+        "pyromq.nameserver.unregistration:unregister",
+        "if address == broker.address]",
+        "if address == broker.address or not id_]",
+        ("restart", "kill"),
+    ),
+    Mutant(
+        "z",
+        "a connection closes and its calls are never answered",
+        "pyromq.remoting.pending_calls:PendingCalls.fail",
+        "for answered, _ in waiting:",
+        "for answered, _ in waiting[:0]:",
+        ("kill", "power"),
+    ),
+    Mutant(
+        "aa",
+        "readers are not woken by what is confirmed",
+        "pyromq.broker.flow.durability:Durability._tell",
+        "for listener in self._listeners:",
+        "for listener in self._listeners[:0]:",
+        ("kill", "restart"),
+    ),
+    Mutant(
+        "bb",
+        "a producer whose send was repeated reports another offset",
+        "pyromq.client.sending:Sender.send",
+        "is_safe = answer.code == ResponseCode.SUCCESS",
+        "is_safe = answer.code == ResponseCode.SUCCESS; answer.queue_offset -= bool(attempts)",
+        ("kill", "stall"),
+    ),
+    Mutant(
+        "cc",
+        "the controller answers before its journal is written",
+        "pyromq.controller.file_store:FileStore._commit",
+        "await loop.run_in_executor(self._thread, self._journal.append, group)",
+        "loop.run_in_executor(self._thread, self._journal.append, group)",
+        ("controller", "all power", "kill"),
+        changes=_SYNC,
+    ),
+    Mutant(
+        "dd",
+        "replicas miss a change of a table during a snapshot",
+        f"{_REPLICATION}.table_changes:TableChanges.watch",
+        '{"seen": token}',
+        '{"seen": self._token()}',
+        ("kill", "restart", "power"),
+        ("tables", "plain"),
+    ),
+    Mutant(
+        "ee",
+        "the flusher goes on after a failed sync",
+        "pyromq.store.flushing:Flusher._flush_log",
+        "self.failure = error",
+        "self.failure = None",
+        ("eio",),
+        changes=_SYNC,
+    ),
+    Mutant(
+        "ff",
+        "a log file that was made ahead has no safe name",
+        "pyromq.store.log.commit_log:CommitLog._create",
+        "self._files.sync_directory(self.segments.directory)",
+        "pass",
+        ("power", "all power"),
+        changes=_SYNC,
+    ),
+)
+
+
+def function_at(where: str) -> FunctionType:
+    """A function, a method, or the function of a property."""
+    module, _, path = where.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = inspect.getattr_static(found, name)
+    found = found.fget if isinstance(found, property) else found
+    assert isinstance(found, FunctionType), f"{where} is not a function"
+    return found
+
+
+def plant(mutant: Mutant) -> None:
+    """From now on this process has the bug, wherever the function is used."""
+    function = function_at(mutant.where)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(mutant.old) == 1, f"{mutant.where} does not have {mutant.old!r} once"
+    space: dict[str, Any] = {}
+    changed = source.replace(mutant.old, mutant.new)
+    # Decorators and annotations stay those of the original.
+    body = changed[changed.index("def ") if "async def " not in changed else changed.index("async def ") :]
+    code = compile(f"from __future__ import annotations\n{body}", mutant.where, "exec")
+    exec(code, function.__globals__, space)
+    (planted,) = (each for each in space.values() if isinstance(each, FunctionType))
+    function.__code__ = planted.__code__
+
+
+def is_found(mutant: Mutant, seed: int) -> list[str]:
+    """The invariants that fail with the bug, if none does without it."""
+    plan = mutant.plan(seed)
+    broken = run_forked(plan, lambda: plant(mutant)).broken
+    return broken if broken and not run_forked(plan).violations else []
+
+
+def search(mutant: Mutant, seeds: int) -> tuple[int, list[str]]:
+    """After how many seeds it was found, and by which invariants; 0 if it was not."""
+    for number in range(1, seeds + 1):
+        if broken := is_found(mutant, _FIRST_SEED + number - 1):
+            return number, broken
+    return 0, []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make mutants")
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", help="names of bugs, separated by commas")
+    options = parser.parse_args()
+    chosen = [each for each in MUTANTS if options.only is None or each.name in options.only.split(",")]
+    missed = 0
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("fork")) as workers:
+        running = {workers.submit(search, each, options.seeds): each for each in chosen}
+        for done in as_completed(running):
+            mutant, (number, broken) = running[done], done.result()
+            missed += not number
+            verdict = f"found by seed {number}: {', '.join(broken)}" if number else "NOT FOUND"
+            sys.stdout.write(f"{mutant.name:3} {mutant.sentence}: {verdict}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{len(chosen) - missed} of {len(chosen)} found\n")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0" or os.environ.get("PYROMQ_NATIVE") != "0":
+        os.environ["PYTHONHASHSEED"] = os.environ["PYROMQ_NATIVE"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation.mutants", *sys.argv[1:]])
+    sys.exit(main())
