@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyromq.protocol.record import Host, StoredMessage, decode_record
-from pyromq.store import appending, dispatch, reading
+from pyromq.store import appending, dispatch, reading, scrubbing
 from pyromq.store.index import key_hash
 from pyromq.store.log import replicated
 from pyromq.store.message_store import MessageStore
@@ -98,5 +98,6 @@ def interpreted() -> Iterator[None]:
         patch.object(reading, "_native", None),
         patch.object(key_hash, "_native", None),
         patch.object(replicated, "_native", None),
+        patch.object(scrubbing, "_native", None),
     ):
         yield

@@ -3,5 +3,5 @@
 from mmap import mmap
 
 def whole_records(
-    buffer: mmap | bytearray, position: int, end: int, limit: int, log_offset: int
+    buffer: mmap | bytearray | bytes, position: int, end: int, limit: int, log_offset: int
 ) -> tuple[int, int, int]: ...

@@ -259,7 +259,7 @@ class Parts:
             topics,
             Groups(tables, tables.statistics.forget_group, slices),
             Inspection(live, store, tables, clock, self.advertised, slices),
-            FiguresInBulk(store, tables, clock, slices),
+            FiguresInBulk(store, tables, clock, slices, lambda: self.replication.repair.summary),
             self.brokers,
             unread,
             Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),

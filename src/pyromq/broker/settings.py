@@ -106,6 +106,8 @@ class BrokerSettings(ServerSettings):
     ha_heartbeat_ms: Millis = setting(5000, "Master and replica send something at least this often.", key="haSendHeartbeatInterval", mutable=True, check=POSITIVE)
     ha_silence_ms: Millis = setting(20_000, "Master and replica end a connection on which nothing arrived for this time.", key="haHousekeepingInterval", mutable=True, check=POSITIVE)
     sync_from_last_file: bool = setting(False, "An empty replica begins with the newest log file of its master instead of the oldest. Under a controller it does not count as in sync while its master has older ones.", mutable=True)
+    scrub_interval_hours: int = setting(168, "How often the broker reads its whole log, compares checksums, and fetches what is damaged from a broker of its group; 0 means never.", mutable=True, check=NOT_NEGATIVE)
+    scrub_max_bytes_per_s: SizeBytes = setting(20 * _MIB, "How fast it reads, in bytes per second.", key="scrubMaxBytesPerSecond", mutable=True, check=POSITIVE)
     ha_flow_control: bool = setting(False, "The master limits how fast it sends to a replica.", key="haFlowControlEnable", mutable=True)
     ha_max_bytes_per_s: SizeBytes = setting(100 * _MIB, "The limit for each replica, in bytes per second, with haFlowControlEnable.", key="maxHaTransferByteInSecond", mutable=True, check=POSITIVE)
     slave_acting_master: bool = setting(False, "While the master is away, the replica with the lowest id serves readers as master would; needs supportActingMaster at the name servers. It never takes messages.", key="enableSlaveActingMaster")

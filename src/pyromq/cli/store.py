@@ -1,8 +1,8 @@
-"""`pyromq store` reads a broker's files on disk and changes nothing, so a broker may be running."""
+"""`pyromq store` reads the files of a broker. Only `repair` changes them: no broker may be running then."""
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -14,8 +14,14 @@ from pyromq.cli.progress import progress_bar
 from pyromq.cli.stored_messages import as_json, body_text, message_id
 from pyromq.cli.tables import console, moment, printable, table
 from pyromq.cli.tree import did_you_mean
-from pyromq.errors import StoreError
+from pyromq.cluster.signing import signer
+from pyromq.errors import Refused, StoreError
 from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.requests.pulling import ViewMessage
+from pyromq.remoting.blocking_link import Link, LinkOptions
+from pyromq.remoting.tls import TlsClient, TlsOptions
+from pyromq.security.signature import Credentials
+from pyromq.store import offline_repair
 from pyromq.store.offline import OfflineStore, Verification
 
 _PREVIEW_CHARACTERS = 60
@@ -27,7 +33,7 @@ _DIRECTORY = click.argument(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
-    """Inspect the store directory of a broker, PyroMQ's or Apache's, running or not."""
+    """Inspect or repair the store directory of a broker, PyroMQ's or Apache's."""
 
 
 @store.command()
@@ -95,6 +101,69 @@ def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit
             click.echo(f"note: {printable(remark)}", err=True)
         if limit and next(found, None) is not None:
             click.echo(f"there are more messages: raise --limit above {limit}", err=True)
+
+
+@store.command()
+@_DIRECTORY
+@click.option(
+    "--from",
+    "address",
+    required=True,
+    metavar="HOST:PORT",
+    help="A broker of the group that has the messages.",
+)
+@click.option(
+    "--access-key", envvar="PYROMQ_ACCESS_KEY", show_envvar=True, help="Sign requests as this user."
+)
+@click.option("--secret-key", envvar="PYROMQ_SECRET_KEY", show_envvar=True, help="The user's secret.")
+@click.option("--tls", is_flag=True, help="Connect with TLS.")
+@click.option(
+    "--tls-trust",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Connect with TLS, and check the broker's certificate against those in this file (PEM).",
+)
+def repair(
+    directory: Path,
+    address: str,
+    access_key: str | None,
+    secret_key: str | None,
+    tls: bool,
+    tls_trust: Path | None,
+) -> None:
+    """Replace damage in the log of DIR by what another broker of its group has.
+
+    The broker of DIR must not be running: one that runs does this by itself. The exit code is 1 if damage is
+    left.
+    """
+    out = console()
+    credentials = Credentials(access_key, secret_key) if access_key and secret_key else None
+    chosen = TlsOptions.chosen(tls, tls_trust)
+    options = LinkOptions(tls=None if chosen is None else TlsClient(chosen), before_send=signer(credentials))
+    left = count = 0
+    with _looking_into(directory) as opened, closing(Link(address, options)) as link:
+
+        def view(offset: int) -> bytes | None:
+            try:
+                return link.call(ViewMessage(offset=offset)).body
+            except Refused:
+                return None
+
+        with progress_bar("reading every record", opened.log_end - opened.log_start) as tell:
+            found = list(offline_repair.repair(opened, view, tell))
+        for damage, reason in found:
+            outcome = f"not repaired: {reason}" if reason else "repaired"
+            out.print(
+                f"log offsets {damage.start} to {damage.end}, {damage.end - damage.start} bytes:"
+                f" {printable(damage.reason)}: {printable(outcome)}"
+            )
+            count += 1
+            left += bool(reason)
+        for remark in opened.remarks:
+            out.print(f"note: {printable(remark)}")
+    out.print(f"{count - left} damaged ranges repaired, {left} left")
+    if left:
+        raise click.exceptions.Exit(1)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index.key_index import Index
 from pyromq.store.json_table import JsonTable
 from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.damage import Damage, is_filler
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
 from pyromq.store.queue_flushing import QueueFlushing
@@ -42,12 +43,14 @@ from pyromq.store.reading import IsOver, QueueReader, RecordTest
 from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoint
 from pyromq.store.results import AppendResult, AppendStatus, Boundary, QueueAdvance, ReadResult
 from pyromq.store.retention import CleaningReport, Retention
+from pyromq.store.scrubbing import Scrubbing
 from pyromq.store.settings import StoreSettings
 from pyromq.store.statistics import StoreStatistics
 from pyromq.store.timers.timer_files import TimerFiles
 from pyromq.store.timers.timer_log import TimerUnit
 from pyromq.store.upkeep import Upkeep
 
+_UNITS_AT_ONCE = 1000
 _LATEST_INTAKE_MS = 60_000
 """A timed message is in the wheel long before."""
 
@@ -177,6 +180,7 @@ class MessageStore:
         self.copying = Copying(self._log, self._queues, self._dispatcher, self._deletions, self._faults)
         self._flusher = Flusher(files, self._log, paths.checkpoint, checkpoint)
         self._waiters = FlushWaiters(self._flusher)
+        self.scrubbing = Scrubbing(files, self._log)
         self._cutting = Cutting(
             self._log,
             self.epochs,
@@ -300,6 +304,24 @@ class MessageStore:
 
     # Replication
 
+    cuts = 0
+    """How often the end of the log was taken back: what was read of the log before may not be in it."""
+
+    def ask_others(self, is_awaited: Callable[[int], bool]) -> None:
+        """Readers wait while `is_awaited` says that other brokers are asked for damage at a log offset."""
+        self._mending.is_awaited = is_awaited
+
+    def restore_units(self, damage: Damage) -> Iterator[None]:
+        """Give units to messages that are back in the log; it yields now and then, so that the caller can
+        pause. Raises OSError."""
+        for count, (outline, _) in enumerate(self.records_from(damage.start)):
+            if outline.log_offset >= damage.end:
+                return
+            if not is_filler(outline) and not self.is_deleted(outline.topic, outline.log_offset):
+                self._mending.restore(outline)
+            if count % _UNITS_AT_ONCE == _UNITS_AT_ONCE - 1:
+                yield
+
     @property
     def log_start(self) -> int:
         return self._log.start_offset
@@ -336,6 +358,7 @@ class MessageStore:
         """The same, step by step: a loop may leave what waits for the disk to threads."""
         self.finish_cut()
         self.fail_waiters()
+        self.cuts += 1
         self._cut = DiskSteps(self._told_of_cut(end))
         return self._cut
 

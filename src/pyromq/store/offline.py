@@ -100,35 +100,35 @@ class OfflineStore:
     """Use it as a context manager: `with OfflineStore(root) as store:`."""
 
     def __init__(self, root: Path, log_directory: Path | None = None) -> None:
-        self._files = _ReadOnlyFiles()
+        self.files = _ReadOnlyFiles()
         self.paths = StorePaths(root, log_directory)
         if not self.paths.commit_log.is_dir():
             raise StoreError(f"{root} is not a store: it has no {self.paths.commit_log.name} directory")
-        self.was_clean = self._files.size(self.paths.abort) is None
+        self.was_clean = self.files.size(self.paths.abort) is None
         """Whether no broker has it open now, and the last one stopped cleanly."""
-        self.checkpoint: Checkpoint = read_checkpoint(self._files, self.paths.checkpoint)
+        self.checkpoint: Checkpoint = read_checkpoint(self.files, self.paths.checkpoint)
         self.deletions: list[Deletion] = []
         """The topics that were deleted while the log still had messages of theirs, oldest first."""
         sizes = self._file_sizes()
         segment_bytes = _most_likely_size(sizes)
-        self._log = CommitLog(
-            self._files, self.paths.commit_log, segment_bytes, preallocate=False, warm_up=False
+        self.log = CommitLog(
+            self.files, self.paths.commit_log, segment_bytes, preallocate=False, warm_up=False
         )
-        self.remarks: list[str] = self._log.segments.load(repair=False)
+        self.remarks: list[str] = self.log.segments.load(repair=False)
         last = max(sizes, default=0)
         self._damage = [
             f"{self.paths.commit_log.name}/{offset_name(start)} has {size} of {segment_bytes} bytes"
             for start, size in sizes.items()
             if size > segment_bytes or (size < segment_bytes and start != last)
         ]
-        self.log_start = self._log.start_offset
+        self.log_start = self.log.start_offset
         self.log_end, end_remark = self._find_end()
-        self._log.end_offset = self.log_end
+        self.log.end_offset = self.log_end
         if end_remark:
             self.remarks.append(end_remark)
             self._damage.append(end_remark)
         try:
-            self.deletions = Deletions(self._files, self.paths.deletions).all()
+            self.deletions = Deletions(self.files, self.paths.deletions).all()
         except StoreError as error:
             self.remarks.append(str(error))
             self._damage.append(str(error))
@@ -143,34 +143,34 @@ class OfflineStore:
         self.close()
 
     def close(self) -> None:
-        self._log.close()
+        self.log.close()
 
     def _file_sizes(self) -> dict[int, int]:
         """The sizes of the log files by their first offsets; all are the same, except perhaps the last."""
         directory = self.paths.commit_log
-        starts = map(parse_offset_name, self._files.names(directory)[0])
+        starts = map(parse_offset_name, self.files.names(directory)[0])
         return {
             start: size_bytes
             for start in starts
-            if start is not None and (size_bytes := self._files.size(directory / offset_name(start)))
+            if start is not None and (size_bytes := self.files.size(directory / offset_name(start)))
         }
 
     def _find_end(self) -> tuple[int, str]:
         """The end of the records, found from the checkpoint or from the last file that has records."""
         end = self.checkpoint.safe_offset
-        if not self.log_start <= end <= self._log.segments.end:
-            used = [each.start for each in self._log.segments.row if self._log.first_store_timestamp(each)]
+        if not self.log_start <= end <= self.log.segments.end:
+            used = [each.start for each in self.log.segments.row if self.log.first_store_timestamp(each)]
             end = used[-1] if used else self.log_start
         offset = end
         while True:
             try:
-                found = self._log.outline(offset)
+                found = self.log.outline(offset)
             except RemoteProtocolError as error:
-                following = next_sound_record(self._files, self._log, offset, self._log.segments.end)
+                following = next_sound_record(self.files, self.log, offset, self.log.segments.end)
                 if following is not None:
                     offset = following
                     continue
-                segment = self._log.segments.find(offset)
+                segment = self.log.segments.find(offset)
                 position = offset - segment.start if segment is not None else 0
                 is_untouched = segment is None or not any(segment.mapped.buffer[position : position + 8])
                 return end, "" if is_untouched else f"the log ends in damaged bytes: {error}"
@@ -189,18 +189,18 @@ class OfflineStore:
                 each.start,
                 each.size_bytes,
                 max(0, min(self.log_end, each.end) - each.start),
-                self._log.first_store_timestamp(each),
+                self.log.first_store_timestamp(each),
             )
-            for each in self._log.segments.row
+            for each in self.log.segments.row
         ]
 
     def topics(self) -> list[str]:
-        return self._files.names(self.paths.consume_queues)[1]
+        return self.files.names(self.paths.consume_queues)[1]
 
     def queues(self, topic: str | None = None) -> list[QueueSummary]:
         summaries = []
         for name in self.topics() if topic is None else [topic]:
-            ids = self._files.names(self.paths.consume_queues / name)[1]
+            ids = self.files.names(self.paths.consume_queues / name)[1]
             for queue_id in sorted(int(each) for each in ids if each.isascii() and each.isdigit()):
                 summary = self._summarise_queue(name, queue_id)
                 if summary is not None:
@@ -208,13 +208,13 @@ class OfflineStore:
         return summaries
 
     def _summarise_queue(self, topic: str, queue_id: int) -> QueueSummary | None:
-        starts = self._queue_starts(topic, queue_id)
+        starts = self.queue_starts(topic, queue_id)
         if not starts:
             return None
         first_unit = min_offset = end = starts[0] // UNIT_BYTES
         is_min_known = False
         for start in starts:
-            with self._files.open(self._queue_path(topic, queue_id, start)) as reader:
+            with self.files.open(self.queue_path(topic, queue_id, start)) as reader:
                 units = count_units(reader, _NO_LIMIT)
                 if not units:
                     break
@@ -225,22 +225,22 @@ class OfflineStore:
                     is_min_known = gone < units
         return QueueSummary(topic, queue_id, first_unit, min_offset, end, len(starts))
 
-    def _queue_starts(self, topic: str, queue_id: int) -> list[int]:
-        names = self._files.names(self.paths.queue(topic, queue_id))[0]
+    def queue_starts(self, topic: str, queue_id: int) -> list[int]:
+        names = self.files.names(self.paths.queue(topic, queue_id))[0]
         return [start for start in map(parse_offset_name, names) if start is not None]
 
-    def _queue_path(self, topic: str, queue_id: int, start: int) -> Path:
+    def queue_path(self, topic: str, queue_id: int, start: int) -> Path:
         return self.paths.queue(topic, queue_id) / offset_name(start)
 
     def index_files(self) -> list[IndexSummary]:
         return [each for each in self._look_at_index_files() if isinstance(each, IndexSummary)]
 
     def _look_at_index_files(self) -> Iterator[IndexSummary | StoreError]:
-        for name in self._files.names(self.paths.index)[0]:
+        for name in self.files.names(self.paths.index)[0]:
             if is_index_name(name):
                 path = self.paths.index / name
                 try:
-                    begin, end, first, last, slots, next_unit = read_header(self._files, path)
+                    begin, end, first, last, slots, next_unit = read_header(self.files, path)
                 except StoreError as error:
                     yield error
                 else:
@@ -251,7 +251,7 @@ class OfflineStore:
     def records(self, start: int | None = None) -> Iterator[memoryview]:
         """Every record of the log in order, from `start` on. Raises RemoteProtocolError at damage."""
         offset = self.log_start if start is None else start
-        for segment, outline in self._log.outlines(offset, self.log_end):
+        for segment, outline in self.log.outlines(offset, self.log_end):
             yield segment.mapped.view[outline.start : outline.end]
 
     def messages(self, topic: str, queue_id: int | None = None, offset: int = 0) -> Iterator[StoredMessage]:
@@ -266,7 +266,7 @@ class OfflineStore:
     def _messages_of(self, summary: QueueSummary, offset: int) -> Iterator[StoredMessage]:
         for number, log_offset, size, _ in self._units_of(summary):
             if number >= offset and size != PRE_BLANK_SIZE:
-                record = self._log.record(log_offset)
+                record = self.log.record(log_offset)
                 if record is None:
                     continue
                 try:
@@ -288,8 +288,8 @@ class OfflineStore:
 
     def _units_of(self, summary: QueueSummary) -> Iterator[tuple[int, int, int, int]]:
         number = summary.first_unit
-        for start in self._queue_starts(summary.topic, summary.queue_id):
-            raw = self._files.read(self._queue_path(summary.topic, summary.queue_id, start))
+        for start in self.queue_starts(summary.topic, summary.queue_id):
+            raw = self.files.read(self.queue_path(summary.topic, summary.queue_id, start))
             for log_offset, size, code in UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]):
                 if number >= summary.max_offset:
                     return
@@ -306,7 +306,7 @@ class OfflineStore:
         offset = self.log_start
         while offset < self.log_end:
             try:
-                for segment, outline in self._log.outlines(offset, self.log_end):
+                for segment, outline in self.log.outlines(offset, self.log_end):
                     self._verify_record(segment, outline, result)
                     tell(outline.log_offset + outline.size - offset)
                     offset = outline.log_offset + outline.size
@@ -319,8 +319,8 @@ class OfflineStore:
                         queue.extend((outline.queue_offset, outline.log_offset, outline.size, code))
                 break
             except RemoteProtocolError as error:
-                damaged = self._log.end_of_blanks(offset)
-                following = next_sound_record(self._files, self._log, damaged, self.log_end)
+                damaged = self.log.end_of_blanks(offset)
+                following = next_sound_record(self.files, self.log, damaged, self.log_end)
                 end = self.log_end if following is None else following
                 result.damage.append(f"log offsets {damaged} to {end}, {end - damaged} bytes: {error}")
                 result.damaged_bytes += end - damaged
@@ -339,7 +339,7 @@ class OfflineStore:
     def _deleted_topics(self, topics: set[str]) -> set[str]:
         """The topics that a broker has deleted; their messages stay in the log until its files expire."""
         try:
-            table = json_body.decode(self._files.read(self.paths.topics), TopicConfigSerializeWrapper)
+            table = json_body.decode(self.files.read(self.paths.topics), TopicConfigSerializeWrapper)
         except (PyroError, OSError):
             return set()
         return topics - set(table.topic_config_table) - set(self.topics())

@@ -24,6 +24,22 @@ def register_replication(metrics: Metrics, store: MessageStore, replication: Rep
         "1 if this replica copies the log of its master, 0 otherwise and on a master.",
         lambda: int(replica.is_connected),
     )
+    repair = replication.repair
+    metrics.gauge(
+        "pyromq_broker_log_damaged_bytes",
+        "Bytes of the log that are damaged, and that no broker of the group could replace yet.",
+        lambda: repair.damaged_bytes,
+    )
+    metrics.gauge(
+        "pyromq_broker_log_repaired_bytes",
+        "Damaged bytes of the log that were replaced by those of another broker since the start.",
+        lambda: repair.repaired_bytes,
+    )
+    metrics.gauge(
+        "pyromq_broker_log_scrubs",
+        "How often all of the log was read since the start.",
+        lambda: repair.scrubs,
+    )
     if isinstance(master, InSyncMaster):
         metrics.gauge(
             "pyromq_broker_master_epoch",

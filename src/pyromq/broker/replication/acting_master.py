@@ -7,19 +7,19 @@ offsets that were committed meanwhile before it registers.
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Final
 
 from pyromq.broker.replication.master import Master
+from pyromq.broker.replication.members import group_members
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.config.live import LiveSettings
-from pyromq.errors import PyroError, TransportError
+from pyromq.errors import PyroError
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.names import MASTER_ID
-from pyromq.protocol.requests.brokers import GetBrokerMemberGroup, NotifyMinBrokerIdChange
+from pyromq.protocol.requests.brokers import NotifyMinBrokerIdChange
 from pyromq.protocol.requests.offsets import GetAllConsumerOffsets, GetAllDelayOffsets
 from pyromq.protocol.requests.replication import (
     ExchangeHaInfo,
@@ -126,29 +126,13 @@ class ActingMaster:
     async def ask(self) -> None:
         """Ask a name server who is in the group; no answer changes nothing."""
         try:
-            members = await self._members()
+            members = await group_members(self._dialer, self._live.now)
         except PyroError:
             return  # registration tells what is wrong with name servers
         if members:
             self._lowest_is(min(members))
             if MASTER_ID in members and self._replica.master is None:
                 self._registration.register_soon()
-
-    async def _members(self) -> Mapping[int, str]:
-        """The addresses of the group's brokers by id; raises PyroError if no name server answers."""
-        settings = self._live.now
-        problem: PyroError = TransportError("there are no name servers")
-        request = GetBrokerMemberGroup(
-            cluster_name=settings.broker_cluster_name, broker_name=settings.broker_name
-        )
-        for address in settings.name_servers:
-            try:
-                group = (await self._dialer.call(address, request, _TIMEOUT_S)).body.broker_member_group
-            except PyroError as failure:
-                problem = failure
-            else:
-                return group.broker_addrs if group is not None else {}
-        raise problem
 
     # A master that comes back
 
@@ -159,7 +143,7 @@ class ActingMaster:
         told = ""
         while is_needed and not settings.skip_pre_online:
             try:
-                for broker_id, address in sorted((await self._members()).items()):
+                for broker_id, address in sorted((await group_members(self._dialer, self._live.now)).items()):
                     if broker_id != MASTER_ID:
                         await self._take_over_from(address)
                 return

@@ -9,6 +9,7 @@ from pyromq.broker.replication.controller_session import ControllerSession
 from pyromq.broker.replication.ha_status import HaStatus
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.master import Master
+from pyromq.broker.replication.repair import Repair
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.replication.table_changes import TableChanges
 from pyromq.broker.replication.table_sync import TableSync
@@ -34,6 +35,7 @@ class Replication:
     timer_sync: TimerSync
     acting_master: ActingMaster
     status: HaStatus
+    repair: Repair
     session: ControllerSession | None
     """None without a controller."""
 
@@ -73,6 +75,11 @@ class Replication:
         else:
             master = Master(live, store, appending.durability, tables.role, clock)
         appending.at_turn_end(master.pump)
+        repair = Repair(
+            *(live, store, appending, tables.role, replica, dialer, clock),
+            registration.broker_address,
+        )
+        master.begins_at = repair.look_at
         return cls(
             master,
             replica,
@@ -81,6 +88,7 @@ class Replication:
             TimerSync(store, tables, replica, dialer),
             ActingMaster(live, store, tables, master, replica, registration, dialer),
             HaStatus(live, store, tables.role, master, replica, clock),
+            repair,
             session,
         )
 
@@ -105,6 +113,7 @@ class Replication:
             self.timer_sync,
             self.acting_master,
             self.status,
+            self.repair,
         ]
         return parts if self.session is None else [*parts, self.session]
 
@@ -116,4 +125,5 @@ class Replication:
     @property
     def problem(self) -> str:
         """What an operator should know before anyone relies on this broker; empty if all is well."""
-        return self.replica.problem or (self.session.problem if self.session is not None else "")
+        of_session = self.session.problem if self.session is not None else ""
+        return self.replica.problem or of_session or self.repair.problem

@@ -50,6 +50,7 @@ class Master:
         self.has_tables: Callable[[int], bool] = lambda _: True
         """Whether a replica has all changes of the tables that were promised."""
         self.address: tuple[str, int] = ("", 0)
+        self.begins_at: Callable[[int], None] = lambda _: None
         live.on_change(self._apply_settings)
         role.on_change(self._role_changed)
 

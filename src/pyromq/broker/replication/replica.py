@@ -78,6 +78,8 @@ class Replica:
         """Why this replica does not copy its master's log, and will not without an operator."""
         self._is_partial = False
         """Whether this copy lacks files that the master has: then it never counts as in sync."""
+        self.is_damaged: Callable[[], bool] = lambda: False
+        """Whether this copy has damage that no broker could repair: then it does not count, either."""
         self._stuck_at = -1
         self._stuck_because = ""
         appending.durability.on_progress(self._flushed)
@@ -147,6 +149,11 @@ class Replica:
         self._dialer.reset_backoff(master)
         self._woken.set()
         self._tell()
+
+    def greet_again(self) -> None:
+        """Tell the master anew whether this copy counts."""
+        if self.link is not None and self._is_controlled:
+            self.link.close(TransportError("this replica connects again to say whether it is whole"))
 
     def _role_changed(self, role: Role) -> None:
         self._role = role
@@ -248,7 +255,8 @@ class Replica:
         if not self._is_controlled:
             return MasterLink(self._store, self._clock, appended)
         settings = self._live.now
-        is_learner = settings.learner or self._is_partial or not self._has_tables
+        is_whole = self._has_tables and not self._is_partial and not self.is_damaged()
+        is_learner = settings.learner or not is_whole
         greeting = ReplicaGreeting(self._role.broker_id, settings.sync_from_last_file, is_learner)
         return EpochMasterLink(
             self._store,

@@ -46,6 +46,10 @@ class Links(Protocol):
         """Why the replica is not served; empty if it is."""
         ...
 
+    def begins_at(self, offset: int) -> None:
+        """A replica is sent the log from here on."""
+        ...
+
     def acknowledged(self, link: "ReplicaLink") -> None: ...
 
     def lost(self, link: "ReplicaLink") -> None: ...
@@ -159,6 +163,7 @@ class ReplicaLink(asyncio.Protocol):
             segment_bytes = self._store.settings.log_segment_bytes
             offset = max(start, end - end % segment_bytes) if self._begins_with_last_file else start
         self.next_offset = self._loaded = offset
+        self._master.begins_at(offset)
         _log.info("replica connected address=%s from=%d behind=%d", self.address, offset, end - offset)
 
     def _take_report(self, offset: int) -> None:

@@ -6,7 +6,7 @@ counted while messages are sent and read.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pyromq.broker.tables.all_tables import Tables
@@ -73,8 +73,17 @@ class Entries:
 
 
 class FiguresInBulk:
-    def __init__(self, store: MessageStore, tables: Tables, clock: Clock, slices: Slices) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        tables: Tables,
+        clock: Clock,
+        slices: Slices,
+        repaired: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`repaired` says what was repaired in the log since the start."""
         self._store = store
+        self._repaired = repaired
         self._tables = tables
         self._clock = clock
         self._slices = slices
@@ -150,7 +159,7 @@ class FiguresInBulk:
             fault=store.fault_reason,
             index_files=store.index_files,
             queues=store.queues,
-            recovered=_recovered(self._store.recovery),
+            recovered="; ".join(filter(None, (_recovered(self._store.recovery), self._repaired()))),
             refuse_at_percent=settings.disk_warning_percent,
             retention_hours=settings.file_reserved_hours,
             segments=store.segments,

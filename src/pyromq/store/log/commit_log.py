@@ -266,12 +266,7 @@ class CommitLog(LogEnd):
         buffer = segment.mapped.buffer
         outline = scan_record(buffer, offset - segment.start, segment.size_bytes)
         if outline is not None:
-            if outline.log_offset != offset:
-                raise RemoteProtocolError(
-                    f"record at {offset} gives {outline.log_offset} as its own log offset"
-                )
-            if not can_be_directory(outline.topic):
-                raise RemoteProtocolError(f"record at {offset} has an impossible topic: {outline.topic!r}")
+            verify_place(outline, offset)
         return segment, outline
 
     def outlines(self, offset: int, end: int) -> Iterator[tuple[Segment, RecordOutline]]:
@@ -389,3 +384,11 @@ class CommitLog(LogEnd):
     def close(self) -> None:
         self._leave()
         self.segments.close()
+
+
+def verify_place(outline: RecordOutline, offset: int) -> None:
+    """Raise RemoteProtocolError unless a record can be at this log offset."""
+    if outline.log_offset != offset:
+        raise RemoteProtocolError(f"record at {offset} gives {outline.log_offset} as its own log offset")
+    if not can_be_directory(outline.topic):
+        raise RemoteProtocolError(f"record at {offset} has an impossible topic: {outline.topic!r}")

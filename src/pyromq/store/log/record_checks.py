@@ -12,13 +12,16 @@ from typing import Final
 from pyromq.errors import RemoteProtocolError
 from pyromq.filesystem import Files
 from pyromq.protocol.record import (
+    BLANK_MAGIC,
     MIN_RECORD_SIZE,
     RecordOutline,
     peek_log_offset,
     peek_size,
+    peek_size_and_magic,
+    scan_record,
     verify_body_crc,
 )
-from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.commit_log import CommitLog, verify_place
 from pyromq.store.log.segment import MissingSegment, Segment
 
 MIN_GAP_BYTES: Final = MIN_RECORD_SIZE + 1
@@ -47,13 +50,31 @@ def sound_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline |
                 f"blank record at {offset} has {blank_bytes} bytes; its file has {segment.end - offset} left"
             )
         return found
-    if outline.queue_id < 0 or outline.queue_offset < 0:
-        raise RemoteProtocolError(
-            f"record at {offset} has an impossible queue id or queue offset:"
-            f" {outline.queue_id}, {outline.queue_offset}"
-        )
+    _verify_queue(outline)
     verify_body_crc(buffer, outline)
     return found
+
+
+def _verify_queue(outline: RecordOutline) -> None:
+    if outline.queue_id < 0 or outline.queue_offset < 0:
+        raise RemoteProtocolError(
+            f"record at {outline.log_offset} has an impossible queue id or queue offset:"
+            f" {outline.queue_id}, {outline.queue_offset}"
+        )
+
+
+def sound_in(content: bytes, position: int, place: int, file_end: int) -> RecordOutline | None:
+    """The same for bytes that were read from a file: those at `position` have the log offset `place`."""
+    size_bytes, magic = peek_size_and_magic(content, position)
+    if magic == BLANK_MAGIC and size_bytes == file_end - place:
+        return None
+    outline = scan_record(content, position)
+    if outline is None:
+        raise RemoteProtocolError(f"blank record at {place} has {size_bytes} bytes")
+    verify_place(outline, place)
+    _verify_queue(outline)
+    verify_body_crc(content, outline)
+    return outline
 
 
 def complete_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline | None] | None:

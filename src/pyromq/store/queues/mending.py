@@ -2,8 +2,9 @@
 
 The messages between two sound units lie between their records in the log, so mending reads only that part of
 the log. It works in pieces to keep other requests fast: the first piece at once, which is enough for small
-damage, the others with each step of the dispatch. If the log does not have a message either, its unit becomes
-a gap, which readers skip. Afterwards each unit is sound or a gap, so none is mended twice.
+damage, the others with each step of the dispatch. If the log does not have a message either, other brokers
+are asked for it, and readers wait. If they do not have it, its unit becomes a gap, which readers skip.
+Afterwards each unit is sound or a gap, so none is mended twice.
 """
 
 from array import array
@@ -13,7 +14,7 @@ from typing import Final
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.filesystem import Files
-from pyromq.protocol.record import SysFlag
+from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.record_checks import next_sound_record
 from pyromq.store.queues.all_queues import Queues
@@ -51,6 +52,8 @@ class Mending:
         self.has_work = False
         """Whether `step` has something to do."""
         self._remarks: deque[str] = deque(maxlen=_MAX_REMARKS)
+        self.is_awaited: Callable[[int], bool] = lambda _: False
+        """Whether other brokers are asked for what the log has lost at an offset."""
 
     def __repr__(self) -> str:
         return f"<Mending {len(self._work)} queues>"
@@ -134,8 +137,12 @@ class Mending:
         # Written only after the whole search: if a topic was deleted and created again, the log may have
         # older messages with the same numbers, and the last one counts.
         found = array("q", bytes(3 * 8 * (end - first)))
-        for _ in self._find(queue, first, end, walk_start, walk_end, found):
+        holes: list[int] = []
+        for _ in self._find(queue, first, end, walk_start, walk_end, found, holes):
             yield
+        if 0 in found[1::3] and any(map(self.is_awaited, holes)):
+            self._resting.add(queue)
+            return
         lost = 0
         for number in range(first, end):
             place, size, code = found[3 * (number - first) : 3 * (number - first) + 3]
@@ -162,8 +169,10 @@ class Mending:
         walk_start: int,
         walk_end: int,
         found: "array[int]",
+        holes: list[int],
     ) -> Iterator[None]:
-        """Search a part of the log for the messages `first` to `end` and put their units into `found`."""
+        """Search a part of the log for the messages `first` to `end` and put their units into `found`; the
+        log offsets of damage on the way go to `holes`."""
         log = self._log
         place = walk_start
         while place < walk_end:
@@ -171,6 +180,7 @@ class Mending:
             try:
                 there = log.outline(place)
             except RemoteProtocolError:
+                holes.append(place)
                 following = next_sound_record(self._files, log, place, walk_end)
                 if following is None:
                     return
@@ -193,6 +203,24 @@ class Mending:
                 found[at + 2] = self._tags_codes.of_record(queue, segment, outline)
             place += outline.size
             yield
+
+    def restore(self, outline: RecordOutline) -> None:
+        """Give a message that is back in the log its unit. Raises OSError."""
+        segment = self._log.segments.find(outline.log_offset)
+        queue, number = self._queues.find(outline.topic, outline.queue_id), outline.queue_offset
+        if (
+            queue is None
+            or segment is None
+            or outline.sys_flag & SysFlag.TRANSACTION_PREPARED
+            or not queue.first_unit <= number < queue.end_offset
+            or is_sound(self._log, queue, number, *self._place(queue, number))
+        ):
+            return
+        code = self._tags_codes.of_record(queue, segment, outline)
+        self._put(queue, number, outline.log_offset, outline.size, code)
+        queue.forget_min_offset()
+        self._mended.append(queue)
+        self.has_work = True
 
     def _place(self, queue: ConsumeQueue, offset: int) -> tuple[int, int]:
         """Log offset and size of a unit; a pre-blank one if its file is gone."""

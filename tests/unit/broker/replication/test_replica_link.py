@@ -32,6 +32,9 @@ class Links:
     def opened(self, link: ReplicaLink) -> str:
         return ""
 
+    def begins_at(self, offset: int) -> None:
+        pass
+
     def acknowledged(self, link: ReplicaLink) -> None:
         pass
 
