@@ -114,18 +114,20 @@ def offset_ids(text: str, count: int) -> list[str]:
 
 R = TypeVar("R")
 
-_Key: TypeAlias = tuple[str, MessageQueue | None, bool, str | None]
-"""What messages must have in common to share a batch: topic, queue, `wait_stored`, tags."""
+_Key: TypeAlias = MessageQueue | tuple[str, bool, str | None]
+"""What shares a batch: the messages of a chosen queue, whose order counts. Others share one if they have the same
+topic, `wait_stored` and tags."""
 
 
 class SendBatch(Generic[R]):
     """A batch that is being filled, and the futures of its messages."""
 
-    __slots__ = ("futures", "is_closed", "messages", "queue", "size_bytes", "timer", "topic")
+    __slots__ = ("futures", "is_closed", "messages", "queue", "size_bytes", "timer", "topic", "wait_stored")
 
-    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
+    def __init__(self, topic: str, queue: MessageQueue | None, *, wait_stored: bool) -> None:
         self.topic = topic
         self.queue = queue
+        self.wait_stored = wait_stored
         self.messages: list[PreparedMessage] = []
         self.futures: list[asyncio.Future[R]] = []
         self.size_bytes = 0
@@ -196,12 +198,16 @@ class Accumulator(Generic[R]):
         size_bytes = entry_bytes(message)
         if size_bytes > self._max_bytes or batching_problem(message) is not None:
             return None
-        key: _Key = (message.topic, queue, message.wait_stored, message.tags)
+        key: _Key = queue or (message.topic, message.wait_stored, message.tags)
         batch = self._filling.get(key)
-        if not isinstance(batch, SendBatch) or batch.size_bytes + size_bytes > self._max_bytes:
+        if (
+            not isinstance(batch, SendBatch)
+            or batch.size_bytes + size_bytes > self._max_bytes
+            or batch.wait_stored is not message.wait_stored
+        ):
             if batch is not None:
                 self._flush(key)
-            batch = SendBatch(message.topic, queue)
+            batch = SendBatch(message.topic, queue, wait_stored=message.wait_stored)
             self._begin(key, batch)
         future: asyncio.Future[R] = self._loop.create_future()
         batch.messages.append(message)

@@ -146,6 +146,17 @@ async def test_only_messages_that_agree_share_a_batch() -> None:
     assert wire.queues == [None, QUEUE, None, None, None]
 
 
+async def test_messages_of_a_chosen_queue_keep_their_order_whatever_else_differs() -> None:
+    wire = Wire()
+    gathering = accumulator(wire)
+    for number in range(8):
+        message = prepared(b"%d" % number, tags="AB"[number % 2], wait_stored=number < 6)
+        added(gathering, message, QUEUE)
+    await gathering.close()
+    assert wire.batches == [[b"0", b"1", b"2", b"3", b"4", b"5"], [b"6", b"7"]]
+    assert wire.queues == [QUEUE, QUEUE]
+
+
 async def test_a_full_batch_does_not_linger() -> None:
     wire = Wire()
     size_bytes = entry_bytes(prepared(b"1"))
