@@ -19,7 +19,7 @@ from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.runs import Lot, rest_of, run_handlers
-from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work, log_failure
+from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work
 from pyromq.client.consumer.handling.taking import Offer, QueueOffer
 from pyromq.client.consumer.handling.thread_runs import Load, SharedLot, ThreadRun
 from pyromq.client.values import ReceivedMessage
@@ -308,7 +308,6 @@ class ConcurrentDelivery(Delivery):
         if problem is None:
             self._settling.done(work, now)
         else:
-            log_failure(problem, work.messages)
             self._settling.failed(work, problem, now)
 
     def _settle_run(self, run: ThreadRun, trace_id: str) -> None:

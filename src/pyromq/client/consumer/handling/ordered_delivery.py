@@ -13,7 +13,14 @@ from itertools import islice
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.outcomes import RetryLater
-from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work, log_failure, reason_of
+from pyromq.client.consumer.handling.settling import (
+    HeldQueue,
+    NoHandler,
+    Work,
+    log_failure,
+    reason_of,
+    what_failed,
+)
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
 
@@ -75,9 +82,8 @@ class OrderedDelivery(Delivery):
             if not held.may_be_handled and held.relock is not None and not await held.relock():
                 await _pause(held, _RELOCK_PAUSE_S)
                 continue
-            messages = list(islice(held, self._batch_size))
+            messages = self._batch(held)
             handler = self._handlers.find(messages[0].topic)
-            messages = [message for message in messages if message.topic == messages[0].topic]
             async with self._free:
                 if held.is_closing:
                     return
@@ -106,6 +112,11 @@ class OrderedDelivery(Delivery):
             if now > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = self._clock.monotonic() + _TURN_S
+
+    def _batch(self, held: HeldQueue) -> list[ReceivedMessage]:
+        """The messages of the next call."""
+        messages = list(islice(held, self._batch_size))
+        return [message for message in messages if message.topic == messages[0].topic]
 
     async def _handle(
         self,
@@ -177,11 +188,16 @@ class OrderedDelivery(Delivery):
 
     async def _failed(self, held: HeldQueue, problem: BaseException) -> None:
         """Put messages aside that were tried often enough; else wait before the queue is tried again."""
-        messages = list(islice(held, self._batch_size))
-        log_failure(problem, messages)
+        messages = self._batch(held)
+        problem, failed = what_failed(problem, messages)
+        log_failure(problem, failed)
         is_given_up = isinstance(problem, RetryLater) and problem.delay_level < 0
         may_go_on = True
         for message in messages:
+            if message not in failed:
+                if may_go_on:  # else it is handled again, after the one that failed
+                    await self._settling.end(held, message)
+                continue
             times = message.reconsume_times
             if is_given_up or (self._max_times is not None and times >= self._max_times):
                 try:

@@ -14,7 +14,7 @@ from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.troubles import Troubles
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import PyroError
+from pyromq.errors import PyroError, StateError
 
 _log = logging.getLogger(__name__)
 
@@ -85,12 +85,11 @@ class Settling:
 
     async def finish(self, work: Work, now: float) -> None:
         """The same; returns when brokers know it."""
-        acknowledge = self._acknowledge
-        if acknowledge is None:
+        if self._acknowledge is None:
             self.done(work, now)
             return
         self._count(work, now)
-        await asyncio.gather(*(self._end(acknowledge, work.held, each) for each in work.messages))
+        await asyncio.gather(*(self.end(work.held, each) for each in work.messages))
 
     def _count(self, work: Work, now: float) -> None:
         held, counts = work.held, work.counts
@@ -106,14 +105,16 @@ class Settling:
 
     def failed(self, work: Work, problem: BaseException, now: float) -> None:
         """Give back the failed messages; the rest of a batch is done."""
-        only = problem.only if isinstance(problem, RetryLater) and problem.only is not None else work.messages
+        problem, failed = what_failed(problem, work.messages)
+        log_failure(problem, failed)
         level = problem.delay_level if isinstance(problem, RetryLater) else BROKER_DECIDES
         work.held.last_done = now
         counts = work.counts
         counts.handled += 1
         counts.handle_ms += (now - work.started) * 1000
+        again = set(failed)
         for message in work.messages:
-            if any(message is each for each in only):
+            if message in again:
                 counts.failed += 1
                 self.give_back(work.held, message, level, reason_of(problem))
             else:
@@ -135,10 +136,12 @@ class Settling:
         if self._acknowledge is None:
             held.done(message)
         else:
-            self._begin(self._end(self._acknowledge, held, message))
+            self._begin(self.end(held, message))
 
-    async def _end(self, acknowledge: Acknowledge, held: HeldQueue, message: ReceivedMessage) -> None:
-        await acknowledge(message)
+    async def end(self, held: HeldQueue, message: ReceivedMessage) -> None:
+        """A message is done; returns when its broker knows it, if it must."""
+        if self._acknowledge is not None:
+            await self._acknowledge(message)
         held.done(message)
 
     async def _return(
@@ -169,6 +172,28 @@ class Settling:
         self._ending.set()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
+
+
+def what_failed(
+    problem: BaseException, messages: list[ReceivedMessage]
+) -> tuple[BaseException, list[ReceivedMessage]]:
+    """The messages that a handler failed with, and why: all of them, unless it named some."""
+    if not isinstance(problem, RetryLater) or problem.only is None:
+        return problem, messages
+    # Not by identity: a process pool returns copies.
+    named = set(map(_identity, problem.only))
+    failed = [message for message in messages if _identity(message) in named]
+    if len(failed) < len(named):
+        wrong = StateError(f"{type(problem).__name__}(only=…) names a message that is not in the batch")
+        wrong.__cause__ = problem
+        return wrong, messages
+    return problem, failed
+
+
+def _identity(message: object) -> object:
+    if isinstance(message, ReceivedMessage):
+        return message.queue, message.queue_offset, message.message_id
+    return id(message)
 
 
 def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import pickle
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -466,6 +467,63 @@ async def test_ordered_batches(bench: Bench) -> None:
     deliver_all(bench.ordered(batch_size=2), held)
     await held.wait_until_empty()
     assert batches == [[0, 1], [0, 1], [2, 3], [4]]
+
+
+# Some of a batch
+
+
+@pytest.mark.parametrize("kind", [RetryLater, GiveUp])
+async def test_only_the_messages_that_a_handler_names_failed_even_if_it_has_copies(
+    bench: Bench, kind: type[RetryLater]
+) -> None:
+    def handle(messages: list[ReceivedMessage]) -> None:
+        copies = pickle.loads(pickle.dumps(messages))  # as a process pool returns them
+        raise kind(only=copies[1:3])
+
+    bench.handle(handle, takes_batch=True)
+    held = held_queue(*range(4))
+    deliver_all(bench.concurrent(batch_size=4), held)
+    await held.wait_until_empty()
+    level = kind().delay_level
+    assert bench.given_back.levels == [(1, level), (2, level)]
+    assert bench.stats.totals().succeeded == 2
+
+
+async def test_a_batch_fails_whole_if_the_handler_names_a_message_that_is_not_in_it(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        raise RetryLater(only=[messages[0], a_message(99)], delay_level=5)
+
+    bench.handle(handle, takes_batch=True)
+    held = held_queue(*range(3))
+    deliver_all(bench.concurrent(batch_size=3), held)
+    await held.wait_until_empty()
+    assert bench.given_back.levels == [(0, 0), (1, 0), (2, 0)]
+    assert "RetryLater(only=…) names a message that is not in the batch" in caplog.text
+
+
+def test_a_handler_that_names_no_message_is_told_so() -> None:
+    with pytest.raises(ValueError, match="only must have the messages that failed"):
+        RetryLater(only=[])
+
+
+async def test_an_ordered_handler_may_name_the_messages_that_failed(bench: Bench) -> None:
+    batches: list[list[int]] = []
+
+    def handle(messages: list[ReceivedMessage]) -> None:
+        batches.append([message.queue_offset for message in messages])
+        if len(batches) == 1:
+            raise RetryLater(only=messages[1:2])
+        if len(batches) == 2:
+            raise GiveUp(only=messages[:1])
+
+    bench.handle(handle, takes_batch=True)
+    held = held_queue(*range(5))
+    deliver_all(bench.ordered(batch_size=3), held)
+    await held.wait_until_empty()
+    assert batches == [[0, 1, 2], [1, 2, 3], [4]], "those before a failed one are done, those behind come again"
+    assert bench.put_aside == [1]
 
 
 # Streams
