@@ -2,6 +2,7 @@
 """Twin of `pyromq.client.consumer.handling.taking`: streams take messages, and those before are done."""
 
 import asyncio
+import sys
 from asyncio.events import _get_running_loop
 from collections import deque
 from types import CoroutineType
@@ -10,6 +11,7 @@ cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
+from pyromq.client.consumer.handling.loops import FAILED, is_left_on_purpose
 from pyromq_native.received cimport HeldMessages
 
 cdef extern from "Python.h":
@@ -104,15 +106,25 @@ cdef class QueueOffer(Offer):
 
 cdef class Taking:
     cdef readonly object _waiting
-    cdef readonly dict _taken
+    cdef readonly dict _taken, _loops, _left
     cdef public object _all_settled
     cdef public bint _is_observed
 
     def __init__(self):
         self._waiting = deque()
         self._taken = {}
+        self._loops = {}
+        self._left = {}
+
+    def __aiter__(self):
+        cdef Loop loop = Loop.__new__(Loop)
+        loop._stream = self
+        return loop
 
     def __anext__(self):
+        return self.following()
+
+    cdef Next following(self):
         cdef Next following = Next.__new__(Next)
         following._stream = self
         return following
@@ -121,7 +133,7 @@ cdef class Taking:
         """The next message, if one is there; the reader's last one is done now."""
         cdef Offer offer
         if me in self._taken:
-            self._settle(me, None)
+            self._settle(me, FAILED if self._left and self._has_failed(me) else None)
         waiting = self._waiting
         while waiting:
             offer = waiting[0]
@@ -133,14 +145,55 @@ cdef class Taking:
         return None
 
     cpdef object _settle(self, reader, problem):
-        cdef tuple entry = self._taken.pop(reader)
+        cdef tuple entry = self._forget(reader)
         (<Offer?>entry[1]).end(entry[0], problem)
         if self._all_settled is not None:
             self._tell_finisher()
 
+    cpdef tuple _forget(self, reader):
+        """The reader's last message is no longer its own."""
+        if self._left:
+            self._left.pop(reader, None)
+        return self._taken.pop(reader)
+
+    def enter(self, reader, loop):
+        if reader in self._loops and reader in self._taken:
+            self._left[reader] = False
+        self._loops[reader] = loop
+
+    def leave(self, reader, loop, *, on_purpose):
+        if self._loops.get(reader) == loop:
+            del self._loops[reader]
+            if reader in self._taken:
+                self._left[reader] = on_purpose
+
+    def _has_failed(self, reader):
+        return not self._left.get(reader, True)
+
     cpdef object _tell_finisher(self):
         if self._all_settled is not None and not self._taken and not self._all_settled.done():
             self._all_settled.set_result(None)
+
+
+cdef class Loop:
+    """One `async for` over a stream."""
+
+    cdef Taking _stream
+    cdef object _reader
+
+    def __aiter__(self):
+        return self
+
+    def __anext__(self):
+        if self._reader is None:
+            self._reader = _current_task()
+            self._stream.enter(self._reader, id(self))
+        return self._stream.following()
+
+    def __del__(self):
+        if self._reader is not None:
+            # A compiled method has no frame: this is the one of the loop.
+            self._stream.leave(self._reader, id(self), on_purpose=is_left_on_purpose(sys._getframe()))
 
 
 @cython.freelist(8)

@@ -4,6 +4,7 @@ A handler may be an `async` function; it then runs on the client's own loop.
 """
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
@@ -15,6 +16,7 @@ from pyromq.client.consumer import pull, push, simple
 from pyromq.client.consumer.consumer import Consumer
 from pyromq.client.consumer.group.assigned_queues import RebalanceListener
 from pyromq.client.consumer.handling.handlers import HandlerFunction, MessageStream, as_decorator
+from pyromq.client.consumer.handling.loops import is_left_on_purpose
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.push import F
@@ -24,7 +26,7 @@ from pyromq.client.values import MessageQueue, ReceivedMessage
 
 
 class Messages(Iterator[ReceivedMessage]):
-    """`for message in messages`: taking the next message marks the one before as done.
+    """`for message in messages`: taking the next message marks the one before as done; see `MessageStream`.
 
     Several threads may read it; each is responsible for the messages it took.
     """
@@ -36,8 +38,8 @@ class Messages(Iterator[ReceivedMessage]):
     def __repr__(self) -> str:
         return f"<blocking {self._stream!r}>"
 
-    def __iter__(self) -> "Messages":
-        return self
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return _Loop(self, self._stream)
 
     def __next__(self) -> ReceivedMessage:
         message = self._thread.run(self._stream.next_for, threading.current_thread())
@@ -52,6 +54,26 @@ class Messages(Iterator[ReceivedMessage]):
             self._stream.retry(message, delay_level=delay_level)
 
         self._thread.run(retry)
+
+
+class _Loop(Iterator[ReceivedMessage]):
+    """One `for` over messages."""
+
+    def __init__(self, messages: Messages, stream: MessageStream) -> None:
+        self._messages = messages
+        self._stream = stream
+        self._reader: threading.Thread | None = None
+
+    def __next__(self) -> ReceivedMessage:
+        if self._reader is None:
+            self._reader = threading.current_thread()
+            self._stream.enter(self._reader, id(self))
+        return next(self._messages)
+
+    def __del__(self) -> None:
+        if self._reader is not None:
+            on_purpose = is_left_on_purpose(sys._getframe(1))
+            self._stream.leave(self._reader, id(self), on_purpose=on_purpose)
 
 
 class BlockingConsumer(Blocking):

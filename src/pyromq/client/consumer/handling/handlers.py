@@ -85,8 +85,9 @@ def _is_async(function: HandlerFunction) -> bool:
 class MessageStream(Taking):
     """`async for message in stream`: taking the next message marks the one before as done.
 
-    If the loop ends by an exception, its last message is not done and comes again. Several tasks may read one
-    stream; each is responsible for the messages it took.
+    So does leaving the loop by `break` or `return`, once the reader takes another message, or closes the consumer. If
+    the loop is left by an exception, its last message is not done and comes again. Several tasks may read one stream;
+    each is responsible for the messages it took.
     """
 
     def __init__(self, topic: str, check_loop: Callable[[], None] = lambda: None) -> None:
@@ -148,12 +149,13 @@ class MessageStream(Taking):
     async def finish(self, *, is_failed: bool, reader: Hashable = None) -> None:
         """Wait for the readers' last messages.
 
-        The message of `reader`, by default the current task, is done unless `is_failed`. The message of a
-        reader whose task ends meanwhile is done if the task succeeded.
+        The message of `reader`, by default the current task, is done unless `is_failed` or its loop failed. The
+        message of a reader whose task ends meanwhile is done if the task and its loop succeeded.
         """
         me = reader if reader is not None else asyncio.current_task()
         if me in self._taken:
-            message, offer = self._taken.pop(me)
+            is_failed = is_failed or self._has_failed(me)
+            message, offer = self._forget(me)
             if not is_failed:
                 offer.settle(message, None)
         for task in list(self._taken):
@@ -169,9 +171,6 @@ class MessageStream(Taking):
         return [message for message, _ in self._taken.values()]
 
     # The application's side
-
-    def __aiter__(self) -> "MessageStream":
-        return self
 
     def observe(self, around: Callable[[Next], Next]) -> None:
         """Have a function wrapped around `next_for`."""
@@ -208,8 +207,8 @@ class MessageStream(Taking):
 
     def _reader_ended(self, task: "asyncio.Task[Any]") -> None:
         if task in self._taken:
-            if task.cancelled() or task.exception() is not None:
-                del self._taken[task]
+            if task.cancelled() or task.exception() is not None or self._has_failed(task):
+                self._forget(task)
                 self._tell_finisher()
             else:
                 self._settle(task, None)

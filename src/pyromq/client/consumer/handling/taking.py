@@ -4,10 +4,12 @@ There is a compiled twin of the classes.
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING
 
+from pyromq.client.consumer.handling.loops import FAILED, is_left_on_purpose
 from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.values import ReceivedMessage
@@ -85,11 +87,18 @@ class InterpretedTaking:
     def __init__(self) -> None:
         self._waiting: deque[InterpretedOffer] = deque()
         self._taken: dict[Hashable, tuple[ReceivedMessage, InterpretedOffer]] = {}
+        self._loops: dict[Hashable, int] = {}
+        """Readers that are in a loop, and which."""
+        self._left: dict[Hashable, bool] = {}
+        """Readers that left a loop with a message: whether on purpose."""
         self._all_settled: asyncio.Future[None] | None = None
         self._is_observed = False
 
     def next_for(self, me: Hashable) -> Awaitable[ReceivedMessage | None]:
         raise NotImplementedError
+
+    def __aiter__(self) -> "InterpretedLoop":
+        return InterpretedLoop(self)
 
     async def __anext__(self) -> ReceivedMessage:
         me = asyncio.current_task()
@@ -104,7 +113,7 @@ class InterpretedTaking:
     def _take(self, me: Hashable) -> ReceivedMessage | None:
         """The next message, if one is there; the reader's last one is done now."""
         if me in self._taken:
-            self._settle(me, None)
+            self._settle(me, FAILED if self._left and self._has_failed(me) else None)
         waiting = self._waiting
         while waiting:
             offer = waiting[0]
@@ -115,15 +124,59 @@ class InterpretedTaking:
             waiting.popleft()
         return None
 
+    def enter(self, reader: Hashable, loop: int) -> None:
+        """The reader begins a loop."""
+        if reader in self._loops and reader in self._taken:
+            self._left[reader] = False  # its last loop lies in a generator, and ends later
+        self._loops[reader] = loop
+
+    def leave(self, reader: Hashable, loop: int, *, on_purpose: bool) -> None:
+        if self._loops.get(reader) == loop:
+            del self._loops[reader]
+            if reader in self._taken:
+                self._left[reader] = on_purpose
+
+    def _has_failed(self, reader: Hashable) -> bool:
+        """Whether the reader's last message is one at which its loop failed."""
+        return not self._left.get(reader, True)
+
     def _settle(self, reader: Hashable, problem: BaseException | None) -> None:
-        message, offer = self._taken.pop(reader)
+        message, offer = self._forget(reader)
         offer.settle(message, problem)
         if self._all_settled is not None:
             self._tell_finisher()
 
+    def _forget(self, reader: Hashable) -> tuple[ReceivedMessage, InterpretedOffer]:
+        """The reader's last message is no longer its own."""
+        if self._left:
+            self._left.pop(reader, None)
+        return self._taken.pop(reader)
+
     def _tell_finisher(self) -> None:
         if self._all_settled is not None and not self._taken and not self._all_settled.done():
             self._all_settled.set_result(None)
+
+
+class InterpretedLoop:
+    """One `async for` over a stream."""
+
+    def __init__(self, stream: InterpretedTaking) -> None:
+        self._stream = stream
+        self._reader: Hashable = None
+
+    def __aiter__(self) -> "InterpretedLoop":
+        return self
+
+    def __anext__(self) -> Awaitable[ReceivedMessage]:
+        if self._reader is None:
+            self._reader = asyncio.current_task()
+            self._stream.enter(self._reader, id(self))
+        return self._stream.__anext__()
+
+    def __del__(self) -> None:
+        if self._reader is not None:
+            on_purpose = is_left_on_purpose(sys._getframe(1))
+            self._stream.leave(self._reader, id(self), on_purpose=on_purpose)
 
 
 _twin = twin("taking")

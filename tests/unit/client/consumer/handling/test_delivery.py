@@ -5,8 +5,9 @@ import gc
 import logging
 import pickle
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -660,6 +661,143 @@ async def test_a_reader_that_is_cancelled_leaves_its_turn_to_another() -> None:
     assert message is not None
     assert message.queue_offset == 0
     await asyncio.gather(first, return_exceptions=True)
+
+
+# How a loop was left
+
+
+async def settled_after(loop: Callable[[MessageStream], Awaitable[None]], *, is_failed: bool) -> list[str]:
+    """What became of the message at which a loop was left, and of the next one, at which another was."""
+    stream, settled = MessageStream("Orders"), list[str]()
+    for offset in range(2):
+        outcome = partial(lambda offset, problem: settled.append(f"{offset} {problem}"), offset)
+        stream.offer(a_message(offset), lambda: False, outcome)
+    await loop(stream)
+    assert settled == []
+    await loop(stream)
+    for _ in range(3):
+        await asyncio.sleep(0)  # generators are closed
+    await stream.finish(is_failed=is_failed)
+    return settled
+
+
+async def raise_and_catch(stream: MessageStream) -> None:
+    with suppress(ZeroDivisionError):
+        async for message in stream:
+            try:
+                1 / (message.queue_offset * 0)
+            finally:
+                await asyncio.sleep(0)
+
+
+async def raise_in_a_generator(stream: MessageStream) -> None:
+    with suppress(ZeroDivisionError):
+        async for message in (message async for message in stream):
+            1 / (message.queue_offset * 0)
+
+
+async def raise_in_another_function(stream: MessageStream) -> None:
+    async def read() -> None:
+        async for message in stream:
+            1 / (message.queue_offset * 0)
+
+    with suppress(ZeroDivisionError):
+        await read()
+
+
+async def be_cancelled(stream: MessageStream) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.001):
+            async for _ in stream:
+                await asyncio.Event().wait()
+
+
+async def do_break(stream: MessageStream) -> None:
+    async for _ in stream:
+        with suppress(ZeroDivisionError):
+            await asyncio.sleep(0)
+            break
+
+
+async def do_return(stream: MessageStream) -> None:
+    async def read() -> int:
+        async for message in stream:
+            try:
+                return message.queue_offset + 1
+            finally:
+                await asyncio.sleep(0)
+        return 0
+
+    await read()
+
+
+LEFT = "the loop over the stream was left by an exception"
+
+
+@pytest.mark.parametrize(
+    "loop", [raise_and_catch, raise_in_a_generator, raise_in_another_function, be_cancelled]
+)
+async def test_a_message_comes_again_if_an_exception_ended_the_loop_and_was_caught(
+    loop: Callable[[MessageStream], Awaitable[None]],
+) -> None:
+    # The second one is not done, and its offset is not committed.
+    assert await settled_after(loop, is_failed=False) == [f"0 {LEFT}"]
+
+
+@pytest.mark.parametrize("loop", [do_break, do_return])
+async def test_a_message_is_done_if_its_loop_was_left_on_purpose(
+    loop: Callable[[MessageStream], Awaitable[None]],
+) -> None:
+    assert await settled_after(loop, is_failed=False) == ["0 None", "1 None"]
+    assert await settled_after(loop, is_failed=True) == ["0 None"]
+
+
+async def test_the_message_of_a_task_that_caught_the_exception_of_its_loop_is_not_done() -> None:
+    stream, settled = MessageStream("Orders"), list[object]()
+    stream.offer(a_message(0), lambda: False, settled.append)
+    gate = asyncio.Event()
+
+    async def read() -> None:
+        await raise_and_catch(stream)
+        await gate.wait()
+
+    reading = asyncio.create_task(read())
+    while not stream.is_read_by(reading):
+        await asyncio.sleep(0)
+    finishing = asyncio.create_task(stream.finish(is_failed=False))
+    await asyncio.sleep(0)
+    gate.set()
+    await finishing
+    assert settled == []
+
+
+async def test_a_message_that_was_asked_for_alone_is_done_when_a_loop_begins() -> None:
+    stream, settled = MessageStream("Orders"), list[object]()
+    for offset in range(2):
+        stream.offer(a_message(offset), lambda: False, settled.append)
+    await anext(stream)
+    await do_break(stream)
+    assert settled == [None]
+
+
+def test_a_blocking_loop_that_was_left_by_an_exception_gets_its_message_again() -> None:
+    loop, stream, settled = LoopThread.shared(), MessageStream("Orders"), list[str]()
+
+    async def offer() -> None:
+        for offset in range(4):
+            stream.offer(a_message(offset), lambda: False, lambda problem: settled.append(str(problem)))
+
+    loop.run(offer)
+    messages = Messages(stream, loop)
+    for _ in messages:
+        break
+    for _ in range(2):
+        with suppress(ZeroDivisionError):
+            for message in messages:
+                1 / (message.queue_offset * 0)
+    assert settled == ["None", LEFT]
+    loop.run(stream.finish, is_failed=False, reader=threading.current_thread())
+    assert settled == ["None", LEFT]
 
 
 # `anext` of a stream is awaited like a coroutine, whoever does it.
