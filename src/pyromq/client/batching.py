@@ -115,7 +115,7 @@ def offset_ids(text: str, count: int) -> list[str]:
 R = TypeVar("R")
 
 _Key: TypeAlias = MessageQueue | tuple[str, bool, str | None]
-"""What shares a batch: the messages of a chosen queue, whose order counts. Others share one if they have the same
+"""What shares a batch: the messages of a chosen queue, whose order counts; others if they have the same
 topic, `wait_stored` and tags."""
 
 

@@ -74,7 +74,7 @@ class AssignedQueues:
         self._listeners = listeners
         self._committable = work.committable
         self._readers: dict[MessageQueue, QueueReader] = {}
-        self._closing: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._closing: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
         self._is_paused = False
         self._changing = asyncio.Lock()
         self._restarts: set[asyncio.Task[None]] = set()
@@ -162,7 +162,7 @@ class AssignedQueues:
         for reader in readers:
             del self._readers[reader.queue]
             task = asyncio.create_task(self._close(reader), name=f"give up {reader.queue}")
-            self._closing[reader.queue] = task
+            self._closing[reader.queue] = (reader, task)
             tasks.append(task)
         if tasks:
             await asyncio.wait(tasks, timeout=_WAIT_FOR_CLOSING_S)
@@ -171,9 +171,9 @@ class AssignedQueues:
         try:
             await reader.stop()
             await self._finish(reader.held)
-            offset = self._committable(reader)
+            offset = self._to_store(reader)
             reader.held.drop()
-            if offset is not None and offset != reader.stored_offset:
+            if offset is not None:
                 await self._store({reader: offset}, confirmed=True)
             if self._locks is not None:
                 await self._locks.release([reader.queue])
@@ -242,7 +242,8 @@ class AssignedQueues:
             held.next_offset = offset
             raise
         reader.begin_at(offset)
-        await self._store({reader: offset}, confirmed=True)
+        if reader.held.is_ours:
+            await self._store({reader: offset}, confirmed=True)
 
     def begin_soon(self, offsets: dict[MessageQueue, int]) -> None:
         """An operator has reset the offsets of these queues."""
@@ -275,14 +276,19 @@ class AssignedQueues:
         """Store every changed offset; `confirmed`: wait for the answers, and raise if one was not stored."""
         changed: dict[QueueReader, int] = {}
         for reader in self._readers.values():
-            offset = self._committable(reader)
-            if offset is not None and offset != reader.stored_offset:
+            offset = self._to_store(reader)
+            if offset is not None:
                 changed[reader] = offset
         if changed:
             problems = await self._store(changed, confirmed=confirmed)
             if confirmed:
                 for problem in problems.values():
                     raise problem
+
+    def _to_store(self, reader: QueueReader) -> int | None:
+        """The offset to commit, if it has changed. Without the lock, it is for the member that has it now."""
+        offset = self._committable(reader) if reader.held.is_ours else None
+        return offset if offset != reader.stored_offset else None
 
     async def _store(
         self, offsets: Mapping[QueueReader, int], *, confirmed: bool
@@ -306,14 +312,16 @@ class AssignedQueues:
         if self._locks is None:
             return
         # Queues that are being given up stay locked until their last handler has finished.
-        granted = await self._locks.acquire([*self._readers, *self._closing])
-        for queue, reader in list(self._readers.items()):
-            if queue not in granted:
-                if reader.held.is_locked:
-                    _log.warning("lock lost queue=%s", queue)
-                reader.held.unlock()
-            else:
+        closing = [reader for reader, _ in self._closing.values()]
+        readers = [*self._readers.values(), *closing]
+        granted = await self._locks.acquire([reader.queue for reader in readers])
+        for reader in readers:
+            if reader.queue in granted:
                 self._locked(reader)
+            else:
+                if reader.held.is_locked:
+                    _log.warning("lock lost queue=%s", reader.queue)
+                reader.held.unlock()
 
     async def lock(self, queue: MessageQueue) -> bool:
         """Lock one queue again; returns whether its messages may be handled now."""
@@ -324,24 +332,36 @@ class AssignedQueues:
         return self._locked(reader)
 
     def _locked(self, reader: QueueReader) -> bool:
-        is_stale = reader.held.may_have_been_read_by_others
-        reader.held.lock()
-        if is_stale:
-            # Another member may have continued where we stopped: held messages may be done already.
+        """A broker has granted the lock; returns whether it was ours all the time."""
+        held = reader.held
+        if not held.may_have_been_read_by_others:
+            held.lock()
+            return True
+        if not held.is_closing:
+            # Another member may have continued where we stopped: held messages may be done already. They are
+            # neither begun nor committed any more.
+            held.unlock()
+            held.close()
             self._restart(self._begin_again(reader))
-        return not is_stale
+        return False
 
     async def _begin_again(self, reader: QueueReader) -> None:
+        assert self._locks is not None
         async with self._changing:
             if self._readers.get(reader.queue) is not reader:
                 return
             await reader.stop()
             await self._finish(reader.held)
+            # Before the offset is read: only the holder of the lock changes it.
+            is_locked = await self._locks.acquire_one(reader.queue)
             try:
                 reader.begin_at(await self._begin(reader.queue))
             except PyroError as problem:
                 _log.warning("offset not read again queue=%s: %s", reader.queue, problem)
                 reader.begin_at(reader.held.committable)
+                is_locked = False
+            if is_locked:
+                reader.held.lock()
             reader.start()
 
     # The end
@@ -356,4 +376,4 @@ class AssignedQueues:
         async with self._changing:
             await self._give_up(list(self._readers.values()))
             if self._closing:
-                await asyncio.wait(set(self._closing.values()))
+                await asyncio.wait({task for _, task in self._closing.values()})

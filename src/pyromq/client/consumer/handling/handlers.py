@@ -85,9 +85,9 @@ def _is_async(function: HandlerFunction) -> bool:
 class MessageStream(Taking):
     """`async for message in stream`: taking the next message marks the one before as done.
 
-    So does leaving the loop by `break` or `return`, once the reader takes another message, or closes the consumer. If
-    the loop is left by an exception, its last message is not done and comes again. Several tasks may read one stream;
-    each is responsible for the messages it took.
+    So does leaving the loop by `break` or `return`, once the reader takes another message, or closes the
+    consumer. If the loop is left by an exception, its last message is not done and comes again. Several tasks
+    may read one stream; each is responsible for the messages it took.
     """
 
     def __init__(self, topic: str, check_loop: Callable[[], None] = lambda: None) -> None:
@@ -116,20 +116,26 @@ class MessageStream(Taking):
         for _ in range(min(offer.waiting, len(self._readers))):
             self._wake_one()
 
-    async def handle(self, message: ReceivedMessage) -> None:
-        """Put a message in and wait until it is done; for ordered consumers."""
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def handle(self, message: ReceivedMessage, may_begin: Callable[[], bool] = lambda: True) -> bool:
+        """Put a message in and wait until it is done; for ordered consumers. False: when a reader came for
+        it, it could not begin any more."""
+        settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def is_dropped() -> bool:
+            if not settled.done() and not may_begin():
+                settled.set_result(False)
+            return settled.done()
 
         def settle(problem: BaseException | None) -> None:
             if settled.done():
                 return
             if problem is None:
-                settled.set_result(None)
+                settled.set_result(True)
             else:
                 settled.set_exception(problem)
 
-        self.offer(message, settled.done, settle)
-        await settled
+        self.offer(message, is_dropped, settle)
+        return await settled
 
     def end(self, problem: BaseException | None = None) -> None:
         """No more messages: readers stop at once, or raise `problem`."""
@@ -149,8 +155,8 @@ class MessageStream(Taking):
     async def finish(self, *, is_failed: bool, reader: Hashable = None) -> None:
         """Wait for the readers' last messages.
 
-        The message of `reader`, by default the current task, is done unless `is_failed` or its loop failed. The
-        message of a reader whose task ends meanwhile is done if the task and its loop succeeded.
+        The message of `reader`, by default the current task, is done unless `is_failed` or its loop failed.
+        The message of a reader whose task ends meanwhile is done if the task and its loop succeeded.
         """
         me = reader if reader is not None else asyncio.current_task()
         if me in self._taken:

@@ -1,6 +1,7 @@
 """How a loop over a stream was left: by `break` or `return` on purpose, else by an exception.
 
-A loop that is left on purpose has handled its last message. One that is left in any other way has failed with it.
+A loop that is left on purpose has handled its last message. One that is left in any other way has failed with
+it.
 """
 
 import dis

@@ -79,7 +79,7 @@ class OrderedDelivery(Delivery):
     async def _go_through(self, held: HeldQueue) -> None:
         turn_ends = self._clock.monotonic() + _TURN_S
         while _has_more(held):
-            if not held.may_be_handled and held.relock is not None and not await held.relock():
+            if not held.is_ours and held.relock is not None and not await held.relock():
                 await _pause(held, _RELOCK_PAUSE_S)
                 continue
             messages = self._batch(held)
@@ -87,6 +87,8 @@ class OrderedDelivery(Delivery):
             async with self._free:
                 if held.is_closing:
                     return
+                if not held.is_ours:
+                    continue  # the lock ran out during the wait
                 started = self._clock.monotonic()
                 trace_id = self._tracing.begin(messages) if self._tracing is not None else ""
                 handled: list[ReceivedMessage] = []
@@ -128,8 +130,8 @@ class OrderedDelivery(Delivery):
         """Adds the messages that were handled to `handled`; returns the error of the next one."""
         try:
             if isinstance(handler, MessageStream):
-                await handler.handle(messages[0])
-                handled += messages[:1]
+                if await handler.handle(messages[0], lambda: held.is_ours):
+                    handled += messages[:1]
                 return None
             if handler is None:
                 return NoHandler(f"the topic {messages[0].topic} has no handler")
@@ -166,7 +168,7 @@ class OrderedDelivery(Delivery):
         """Runs on a thread: handles messages until one fails or the queue is closing."""
         topic = messages[0].topic
         for message in messages:
-            may_go_on = not held.is_closing and not self._is_stopped and held.may_be_handled
+            may_go_on = not held.is_closing and not self._is_stopped and held.is_ours
             if message.topic != topic or not may_go_on:
                 return None
             try:
@@ -188,6 +190,8 @@ class OrderedDelivery(Delivery):
 
     async def _failed(self, held: HeldQueue, problem: BaseException) -> None:
         """Put messages aside that were tried often enough; else wait before the queue is tried again."""
+        if not held.is_ours:
+            return  # whoever has the queue now decides
         messages = self._batch(held)
         problem, failed = what_failed(problem, messages)
         log_failure(problem, failed)

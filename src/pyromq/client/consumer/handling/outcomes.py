@@ -15,8 +15,8 @@ class RetryLater(PyroError):
     Any other exception asks for a retry, too. `delay_level` is one of the broker's levels (by default 1 is a
     second, 18 are two hours). With 0 the broker waits longer each time; with a negative level the message
     goes to the dead letters of the group, and a level above the broker's highest means the highest.
-    `only`: the messages of a batch that failed, or copies of them; the others are done. If one of them is not in
-    the batch, all of it failed.
+    `only`: the messages of a batch that failed, or copies of them; the others are done. If one of them is not
+    in the batch, all of it failed.
     """
 
     def __init__(

@@ -239,24 +239,36 @@ class InFlight(HeldMessages, Generic[M]):
     def unlock(self) -> None:
         self.is_locked = False
 
+    def lock_as(self, former: "InFlight[M]") -> None:
+        """The queue is locked since the same time, if at all."""
+        self.is_locked = former.is_locked
+        self._locked_at, self.last_lock_ms = former._locked_at, former.last_lock_ms
+
     @property
     def may_be_pulled(self) -> bool:
         """Whether the queue needs no lock, or a broker has locked it for us."""
         return self.relock is None or self.is_locked
 
     @property
-    def may_be_handled(self) -> bool:
-        """Whether the queue needs no lock, or we renewed the lock recently enough to trust it."""
+    def is_ours(self) -> bool:
+        """Whether the queue needs no lock, or we renewed the lock recently enough to trust it: only then its
+        messages may be handled, and its offset committed."""
         return self.relock is None or self.is_lock_valid
 
     @property
     def is_lock_valid(self) -> bool:
-        return self.is_locked and self._clock.monotonic() - self._locked_at <= LOCK_VALID_S
+        return self.is_locked and self._lock_age_s <= LOCK_VALID_S
+
+    @property
+    def _lock_age_s(self) -> float:
+        """By both clocks: one stands still while the machine is suspended, the other may be set back."""
+        by_wall_clock_s = (self._clock.now_ms() - self.last_lock_ms) / 1000
+        return max(self._clock.monotonic() - self._locked_at, by_wall_clock_s)
 
     @property
     def may_have_been_read_by_others(self) -> bool:
         """Whether the lock may have expired, so that another member could have read the queue."""
-        return not self.is_locked or self._clock.monotonic() - self._locked_at > LOCK_EXPIRES_S
+        return not self.is_locked or self._lock_age_s > LOCK_EXPIRES_S
 
     # For operators
 

@@ -130,8 +130,7 @@ class QueueReader:
         former.drop()
         self.confirmed_offset = None
         self.held = InFlight(self.queue, offset, former.thresholds, self._clock, former.relock)
-        if former.is_locked:
-            self.held.lock()
+        self.held.lock_as(former)
 
     async def _read(self) -> None:
         deliver, interval_s = self._reading.deliver, self._reading.interval_s
@@ -182,7 +181,7 @@ class QueueReader:
             self.queue,
             self.subscription,
             held.next_offset,
-            held.committable if reading.commits else 0,
+            held.committable if reading.commits and held.is_ours else 0,
             self._broker_id,
         )
         self._broker_id = pulled.next_broker_id

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support.held_messages import RETRY_QUEUE, a_message, held_queue
+from tests.support.loop import turn_until
 
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.blocking import Messages
@@ -432,6 +433,71 @@ async def test_nothing_is_handled_without_a_lock(bench: Bench) -> None:
     assert handled == [0, 1]
 
 
+@pytest.mark.parametrize("kind", ["async", "plain", "stream"])
+async def test_a_lock_that_ran_out_before_a_handler_was_free_is_renewed_first(
+    bench: Bench, kind: str
+) -> None:
+    gate, begun, handled = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def relock() -> bool:
+        handled.append("locked")
+        second.lock()
+        return True
+
+    async def handle_other(message: ReceivedMessage) -> None:
+        begun.set()
+        await gate.wait()
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.append("handled")
+
+    stream = MessageStream("Orders")
+    plain = Handler(lambda message: handled.append("handled"), takes_batch=False)
+    chosen: Handler | MessageStream = plain if kind == "plain" else Handler(handle, takes_batch=False)
+    bench.handlers.put("Others", Handler(handle_other, takes_batch=False))
+    bench.handlers.put("Orders", stream if kind == "stream" else chosen)
+    first = held_queue()
+    first.put([a_message(0, topic="Others")], 1)
+    second = held_queue(0, clock=bench.clock, relock=relock)
+    second.lock()
+    delivery = bench.ordered(concurrency=2 if kind == "stream" else 1)
+    deliver_all(delivery, first)
+    await begun.wait()
+    deliver_all(delivery, second)
+    await asyncio.sleep(0)
+    bench.clock.advance(61)
+    gate.set()
+    if kind == "stream":
+        await anext(stream)
+        handled.append("handled")
+        stream.end_when_empty()
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+    await second.wait_until_empty()
+    assert handled == ["locked", "handled"]
+
+
+async def test_a_handler_that_lost_its_lock_puts_nothing_aside(bench: Bench) -> None:
+    tried = asyncio.Event()
+
+    async def relock() -> bool:
+        tried.set()
+        return False
+
+    async def handle(message: ReceivedMessage) -> None:
+        bench.clock.advance(61)
+        raise GiveUp
+
+    bench.handle(handle)
+    held = held_queue(0, clock=bench.clock, relock=relock)
+    held.lock()
+    delivery = bench.ordered()
+    deliver_all(delivery, held)
+    await tried.wait()
+    await delivery.close(held)
+    assert bench.put_aside == []
+
+
 async def test_closing_an_ordered_queue_waits_for_the_handler_at_work_and_starts_no_other(
     bench: Bench,
 ) -> None:
@@ -523,7 +589,9 @@ async def test_an_ordered_handler_may_name_the_messages_that_failed(bench: Bench
     held = held_queue(*range(5))
     deliver_all(bench.ordered(batch_size=3), held)
     await held.wait_until_empty()
-    assert batches == [[0, 1, 2], [1, 2, 3], [4]], "those before a failed one are done, those behind come again"
+    assert batches == [[0, 1, 2], [1, 2, 3], [4]], (
+        "those before a failed one are done, those behind come again"
+    )
     assert bench.put_aside == [1]
 
 
@@ -762,8 +830,7 @@ async def test_the_message_of_a_task_that_caught_the_exception_of_its_loop_is_no
         await gate.wait()
 
     reading = asyncio.create_task(read())
-    while not stream.is_read_by(reading):
-        await asyncio.sleep(0)
+    await turn_until(lambda: stream.is_read_by(reading))
     finishing = asyncio.create_task(stream.finish(is_failed=False))
     await asyncio.sleep(0)
     gate.set()

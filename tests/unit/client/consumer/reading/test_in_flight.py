@@ -133,6 +133,18 @@ def test_a_lock_is_trusted_for_half_a_minute_and_lost_for_sure_after_a_whole_one
     assert held.may_have_been_read_by_others is may_be_stale
 
 
+@pytest.mark.parametrize(("ahead_s", "is_valid"), [(25, True), (600, False), (-600, True)])
+def test_a_lock_runs_out_while_the_machine_is_suspended(ahead_s: int, is_valid: bool) -> None:
+    clock = ManualClock()
+    held = held_queue(0, clock=clock)
+    held.lock()
+    clock.set_ahead(ahead_s)  # the monotonic clock has stood still
+    assert held.is_lock_valid is is_valid
+    assert held.may_have_been_read_by_others is not is_valid
+    clock.advance(31)
+    assert not held.is_lock_valid
+
+
 def test_a_queue_that_is_not_locked_may_be_read_by_others() -> None:
     held = held_queue(0)
     assert held.may_have_been_read_by_others
