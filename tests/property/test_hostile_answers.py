@@ -36,7 +36,7 @@ from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import ReceivedMessage
-from pyromq.clock import ManualClock
+from pyromq.clock import ManualClock, SystemClock
 from pyromq.cluster.assignment import Average
 from pyromq.cluster.routes import MAX_QUEUES_PER_ROUTE, Route
 from pyromq.errors import PyroError
@@ -333,7 +333,9 @@ SUBSCRIPTION = Subscription.of("Orders", "*", 0)
 
 async def start_position(network: HostileNetwork, start_from: Any) -> int:
     brokers = Brokers(network)
-    return await StartPositions(brokers, start_from).find(QUEUE, RemoteOffsets(brokers, "billing"))
+    return await StartPositions(brokers, start_from, SystemClock()).find(
+        QUEUE, RemoteOffsets(brokers, "billing")
+    )
 
 
 @settings(max_examples=examples(60))
@@ -350,8 +352,8 @@ def test_an_offset_is_one_that_can_be_pulled_from_or_an_error(
     network = HostileNetwork(lambda _: an_answer(code, ext), ORDERS)
     found = (
         run(start_position(network, "last")),
-        run(seek(StartPositions(Brokers(network), "last"), QUEUE)),
-        run(StartPositions(Brokers(network), "last").at(QUEUE, 0)),
+        run(seek(StartPositions(Brokers(network), "last", SystemClock()), QUEUE)),
+        run(StartPositions(Brokers(network), "last", SystemClock()).at(QUEUE, 0)),
     )
     for offset in found:
         assert isinstance(offset, PyroError) or 0 <= offset < 2**63

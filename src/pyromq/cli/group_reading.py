@@ -46,7 +46,7 @@ class GroupReading:
         session = self._session = await Session.obtain(self._settings)
         queues = (await session.routes.get(session.wrap(self._wanted.topic))).subscribe_queues
         check_readable(self._wanted.topic, queues)
-        self._positions = StartPositions(Brokers(session), "first")
+        self._positions = StartPositions(Brokers(session), "first", session.clock)
         chosen = named_queues(self._wanted.queue_names, queues)
         if not chosen:
             self._consumer.subscribe(self._wanted.topic, self._wanted.expression)

@@ -63,7 +63,7 @@ class QueueScan:
         session = self._session = await Session.obtain(self._settings)
         topic = session.wrap(self._wanted.topic)
         self._subscription = Subscription.of(topic, self._wanted.expression, 0)
-        self._positions = StartPositions(Brokers(session), "first")
+        self._positions = StartPositions(Brokers(session), "first", session.clock)
         self._fetching = Fetching(
             session,
             GROUP,

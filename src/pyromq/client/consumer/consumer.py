@@ -155,7 +155,7 @@ class Consumer(ABC, Generic[P]):
         membership = parts.membership
         try:
             for topic, expression in self._expressions.items():
-                membership.subscribe(session.wrap(topic), expression)
+                membership.subscribe(session.wrap(topic), expression, is_awaited=True)
             if self._expressions or self._joins_unsubscribed:
                 await membership.join()
                 await membership.rebalancing.once()

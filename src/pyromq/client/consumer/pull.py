@@ -92,7 +92,7 @@ class PullConsumer(Consumer[Parts]):
             await membership.assigned.hold(topic, set())
         for topic in wanted:
             self._expressions[topic] = expression
-            membership.subscribe(topic, expression)
+            membership.subscribe(topic, expression, is_awaited=True)
             await membership.session.routes.get(topic)
         membership.rebalancing.by_hand = wanted
         await membership.introduce()

@@ -146,7 +146,7 @@ class PushConsumer(Consumer[_Parts]):
         is_shared = not settings.broadcast
         popping: Popping | None = None
         if settings.mode == "pop":
-            popping = Popping(session, group, _POP_TIMEOUT_S, from_first=settings.start_from == "first")
+            popping = Popping(session, group, _POP_TIMEOUT_S, settings.start_from)
         handling = Handling(settings, session, group, self._handlers, self._stats, popping)
         delivery = handling.delivery
 
@@ -216,7 +216,7 @@ class PushConsumer(Consumer[_Parts]):
             committable=lambda _: None,
             interval_s=settings.pull_interval_s,
             consume=handling.handle_now,
-            pops=True,
+            pops=popping.starts,
             pops_by_queue=settings.ordered,
             open=open_reader,
         )

@@ -108,8 +108,6 @@ class PushSettings(ConsumerSettings):
             return
         if self.broadcast:
             raise ConfigError("broadcast", True, 'False with mode="pop"')
-        if isinstance(self.start_from, datetime):
-            raise ConfigError("start_from", self.start_from, '"first" or "last" with mode="pop"')
         if self.pull_batch_size > MAX_POPPED_AT_ONCE:
             raise ConfigError(
                 "pull_batch_size", self.pull_batch_size, f'at most {MAX_POPPED_AT_ONCE} with mode="pop"'
@@ -164,7 +162,7 @@ class PullOptions(ConsumerOptions, total=False):
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleSettings(Options):
-    start_from: Literal["first", "last"] = setting("last", 'Where to start in queues that the group has never read: "first" or "last".')
+    start_from: StartFrom = setting("last", 'Where to start in queues that the group has never read: "first", "last" or a datetime.', check=_START)
     invisible_s: float = setting(60.0, "How long other members do not see a received message, unless `receive` says otherwise.", check=between(0.01, 259_200))
     wait_s: float = setting(15.0, "How long `receive` waits for a message, unless it says otherwise.", check=between(0, 600))
     otel: bool = setting(False, "`receive` makes OpenTelemetry spans, with links to the traces of messages; needs `pyromq[otel]`.")
@@ -174,7 +172,7 @@ class SimpleSettings(Options):
 class SimpleOptions(ClientOptions, total=False):
     """Made from SimpleSettings by `make docs`, for editors and type checkers."""
 
-    start_from: Literal["first", "last"]
+    start_from: StartFrom
     invisible_s: float
     wait_s: float
     otel: bool

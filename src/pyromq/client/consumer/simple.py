@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self, Unpack
 
+from pyromq.client.consumer.reading.offsets import on_the_wire
 from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.consumer.settings import (
@@ -69,6 +70,8 @@ class SimpleConsumer:
         """Pops that wait at brokers, by subscription and broker."""
         self._found: list[tuple[Subscription, PoppedMessage]] = []
         """What they found and no call has taken."""
+        self._starting: set[asyncio.Task[None]] = set()
+        """Have the group begin in topics that were just subscribed to."""
         self._missing: set[str] = set()
         """Topics that no broker has, as far as is known."""
         if self.settings.otel:
@@ -91,12 +94,13 @@ class SimpleConsumer:
         group = wrap(self.group, self.client_settings.namespace)
         session = await Session.obtain(self.client_settings, consumer_group=group)
         self._session = session
-        from_first = self.settings.start_from == "first"
-        self._popping = Popping(session, group, _TIMEOUT_S, from_first=from_first)
-        self._member = _Member(group, from_first, self._subscriptions)
-        for topic, expression in self._expressions.items():
-            self._take_up(session, topic, expression)
+        start_from = self.settings.start_from
+        self._popping = Popping(session, group, _TIMEOUT_S, start_from)
+        self._member = _Member(group, on_the_wire(start_from), self._subscriptions)
         session.add_consumer(group, self._member)
+        for topic, expression in self._expressions.items():
+            self._take_up(session, topic, expression, is_awaited=True)
+        await self._wait_for_starts()
         _log.info("simple consumer started group=%s client=%s", group, session.client_id)
 
     async def close(self) -> None:
@@ -107,7 +111,7 @@ class SimpleConsumer:
             return
         session.check_loop()
         self._session, self._is_closed = None, True
-        tasks = [each.task for each in self._pops.values()]
+        tasks = [*self._starting, *(each.task for each in self._pops.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -146,12 +150,35 @@ class SimpleConsumer:
         if self._session is not None:
             self._subscriptions.pop(self._session.wrap(topic), None)
 
-    def _take_up(self, session: Session, topic: str, expression: Expression) -> None:
+    def _take_up(
+        self, session: Session, topic: str, expression: Expression, *, is_awaited: bool = False
+    ) -> None:
         name = session.wrap(topic)
         chosen = Subscription.of(name, expression, session.clock.now_ms())
         before = self._subscriptions.get(name)
         if before is None or chosen != replace(before, version=chosen.version):
             self._subscriptions[name] = chosen
+        if before is None:
+            self._popping.starts.positions.subscribing(name, is_awaited=is_awaited)
+            start = asyncio.create_task(self._begin(session, name), name=f"start in {name}")
+            self._starting.add(start)
+            start.add_done_callback(self._starting.discard)
+
+    async def _begin(self, session: Session, topic: str) -> None:
+        """Place the group in a topic that was subscribed to just now; a pop tries again what fails."""
+        starts = self._popping.starts
+        try:
+            route = await session.routes.get(topic)
+            starts.positions.subscribed(topic, route.subscribe_queues)
+            for broker in {route.broker_of(queue) for queue in route.subscribe_queues}:
+                await starts.place(topic, broker)
+        except PyroError as problem:
+            starts.positions.subscribed(topic, ())
+            _log.info("the group has no start yet group=%s topic=%s: %s", self.group, topic, problem)
+
+    async def _wait_for_starts(self) -> None:
+        if self._starting:
+            await asyncio.wait(set(self._starting))
 
     # Messages
 
@@ -193,6 +220,7 @@ class SimpleConsumer:
         self, session: Session, limit: int, invisible_s: float, wait_s: float, until: float
     ) -> None:
         """Have a pop wait at every broker of every topic; those of other calls may still wait."""
+        await self._wait_for_starts()
         for name, subscription in list(self._subscriptions.items()):
             try:
                 route = await session.routes.get(name)
@@ -287,13 +315,9 @@ class SimpleConsumer:
 class _Member:
     """What brokers and operators are told about this consumer."""
 
-    def __init__(self, group: str, from_first: bool, subscriptions: dict[str, Subscription]) -> None:
+    def __init__(self, group: str, begins: ConsumeFromWhere, subscriptions: dict[str, Subscription]) -> None:
         self.group = group
-        self._from = (
-            ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-            if from_first
-            else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-        )
+        self._from = begins
         self._subscriptions = subscriptions
 
     def consumer_data(self) -> ConsumerData:

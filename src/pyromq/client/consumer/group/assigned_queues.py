@@ -14,6 +14,7 @@ from pyromq.client.application_log import application_log
 from pyromq.client.consumer.group.locks import QueueLocks
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.offsets import Offsets
+from pyromq.client.consumer.reading.pop_starts import PopStarts
 from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
@@ -36,7 +37,7 @@ class QueueWork:
     the offset that may be committed, None if there is none. `commits`, `interval_s`: see `Reading`. `consume`
     handles a message for an operator; None where the application polls. `reads_retries`: the group's retry
     topic is subscribed to, too, as soon as any topic is. `pops`: brokers divide the queues, and know where
-    the group is; `pops_by_queue`: each queue by itself. `open` makes the reader of a queue.
+    the group is once it was placed; `pops_by_queue`: each queue by itself. `open` makes a queue's reader.
     """
 
     deliver: Callable[[QueueReader, list[ReceivedMessage]], None]
@@ -48,7 +49,7 @@ class QueueWork:
     locks: QueueLocks | None = None
     consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None
     reads_retries: bool = False
-    pops: bool = False
+    pops: PopStarts | None = None
     pops_by_queue: bool = False
     open: Callable[[MessageQueue, int, Owner, Reading], QueueReader] = QueueReader
 

@@ -47,7 +47,9 @@ class Topics:
             stop()
 
 
-async def look_up(session: Session, group: str, subscription: Subscription, troubles: Troubles) -> None:
+async def look_up(
+    session: Session, group: str, subscription: Subscription, troubles: Troubles
+) -> Route | None:
     """Find the route of a topic, and ask its brokers whether they can filter; raises if they cannot.
 
     A topic that does not exist yet is not an error: it may be created later.
@@ -62,9 +64,10 @@ async def look_up(session: Session, group: str, subscription: Subscription, trou
         )
     except NoRoute as problem:
         troubles.happened(subscription.topic, problem, "topic has no route yet")
-        return
+        return None
     if subscription.expression_type != TAG:
         await _check(session, group, subscription, route)
+    return route
 
 
 async def _check(session: Session, group: str, subscription: Subscription, route: Route) -> None:

@@ -4,7 +4,7 @@ It takes no queues of a topic before brokers know its subscription: the other me
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +23,7 @@ from pyromq.client.consumer.reading.offsets import (
     StartPositions,
     offset_directory,
 )
+from pyromq.client.consumer.reading.pop_starts import PopStarts
 from pyromq.client.consumer.reading.queue_reader import Reading
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
@@ -78,7 +79,10 @@ class Membership:
             self.offsets = LocalOffsets(directory, session.client_id, group)
         else:
             self.offsets = RemoteOffsets(brokers, group)
-        self.positions = StartPositions(brokers, settings.start_from)
+        starts = work.pops
+        self.positions = (
+            starts.positions if starts else StartPositions(brokers, settings.start_from, session.clock)
+        )
         reading = Reading(
             subscriptions=topics.subscriptions,
             fetching=fetching,
@@ -92,7 +96,9 @@ class Membership:
             interval_s=work.interval_s,
         )
         self._troubles = reading.troubles
-        begin = _anywhere if work.pops else partial(self.positions.find, offsets=self.offsets)
+        begin: Callable[[MessageQueue], Awaitable[int]] = partial(self.positions.find, offsets=self.offsets)
+        if starts is not None:
+            begin = partial(_placed, starts)
         self.assigned = AssignedQueues(reading, work, begin, self.offsets, listeners)
         self.rebalancing = Rebalancing(
             session,
@@ -101,7 +107,7 @@ class Membership:
             None if settings.broadcast else settings.assignment,
             self._divided_topics,
             self.assigned.hold,
-            pops=work.pops,
+            pops=work.pops is not None,
             by_queue=work.pops_by_queue,
             interval_s=settings.rebalance_interval_s,
             troubles=reading.troubles,
@@ -124,8 +130,9 @@ class Membership:
     def _divided_topics(self) -> Collection[str]:
         return self._topics.subscriptions if self._is_known else ()
 
-    def subscribe(self, topic: str, expression: Expression) -> None:
-        """Brokers learn of it by `join`."""
+    def subscribe(self, topic: str, expression: Expression, *, is_awaited: bool = False) -> None:
+        """Brokers learn of it by `join`. `is_awaited`: see `StartPositions`."""
+        self.positions.subscribing(topic, is_awaited=is_awaited)
         subscription = Subscription.of(topic, expression, self.session.clock.now_ms())
         self._topics.put(subscription, self.session, self.rebalancing.soon)
 
@@ -138,7 +145,9 @@ class Membership:
         """Tell brokers the subscriptions; raises if a broker cannot filter as asked."""
         for subscription in list(self._topics.subscriptions.values()):
             if subscription.topic != self._retries:
-                await look_up(self.session, self.group, subscription, self._troubles)
+                route = await look_up(self.session, self.group, subscription, self._troubles)
+                queues = route.subscribe_queues if route is not None else ()
+                self.positions.subscribed(subscription.topic, queues)
         if not self._is_joined:
             self._is_joined = True
             if self._retries is not None:
@@ -173,6 +182,7 @@ class Membership:
         await self.session.release()
 
 
-async def _anywhere(_: MessageQueue) -> int:
+async def _placed(starts: PopStarts, queue: MessageQueue) -> int:
     """Brokers know where the group is."""
+    await starts.place(queue.topic, queue.broker_name)
     return 0

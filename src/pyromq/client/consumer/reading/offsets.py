@@ -5,12 +5,13 @@ where to start.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
 from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.clock import Clock
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConfigError, PyroError, Refused, RemoteProtocolError, StateError
 from pyromq.protocol import json_body
@@ -20,6 +21,7 @@ from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import is_retry_topic
+from pyromq.protocol.requests.groups import GetTopicsOfGroup
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
     GetMinOffset,
@@ -30,6 +32,10 @@ from pyromq.protocol.requests.offsets import (
 )
 
 OFFSET_TIMEOUT_S = 5.0
+
+_JUST_NOW_MS = 10_000
+_CLOCKS_DIFFER_MS = 60_000
+"""By this much a broker's clock may be behind ours."""
 
 StartFrom = Literal["first", "last"] | datetime
 """Where a group starts in a queue that it has never read."""
@@ -65,6 +71,7 @@ class RemoteOffsets:
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
+            set_zero_if_not_found=False,
             target_broker_name=queue.broker_name,
         )
         try:
@@ -73,7 +80,18 @@ class RemoteOffsets:
             if refusal.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        return answer.offset if answer.offset >= 0 else None
+        if answer.offset < 0 or (answer.offset == 0 and await self._is_guessed(queue)):
+            return None
+        return answer.offset
+
+    async def _is_guessed(self, queue: MessageQueue) -> bool:
+        """Whether 0 is not stored: brokers before 5.0 answer it if they have the first message at hand."""
+        try:
+            request = GetTopicsOfGroup(group=self._group)
+            answer = await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)
+        except Refused:
+            return False
+        return queue.topic not in answer.body.topic_list
 
     async def store(
         self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False
@@ -163,16 +181,32 @@ def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
 
 
 class StartPositions:
-    """Where to start in a queue: at the stored offset, else as `start_from` says."""
+    """Where to start in a queue: at the stored offset, else as `start_from` says.
 
-    def __init__(self, brokers: Brokers, start_from: StartFrom) -> None:
+    A queue of retries is always read from its first message: all of them are this group's.
+    """
+
+    def __init__(self, brokers: Brokers, start_from: StartFrom, clock: Clock) -> None:
         if isinstance(start_from, str) and start_from not in ("first", "last"):
             raise ConfigError("start_from", start_from, '"first", "last" or a datetime')
         self._brokers = brokers
         self._start_from = start_from
+        self._clock = clock
+        self._since: dict[str, tuple[int, bool]] = {}
+        """When a topic was subscribed to, and whether that lasts until its queues have begun."""
+        self._queues: dict[str, frozenset[MessageQueue]] = {}
+        """The queues that it had then."""
 
     def __repr__(self) -> str:
         return f"<StartPositions {self._start_from}>"
+
+    def subscribing(self, topic: str, *, is_awaited: bool) -> None:
+        """A topic is subscribed to now. `is_awaited`: the application waits until its queues have begun."""
+        self._since[topic] = self._clock.now_ms(), is_awaited
+
+    def subscribed(self, topic: str, queues: Iterable[MessageQueue]) -> None:
+        """A topic that was subscribed to had these queues."""
+        self._queues.setdefault(topic, frozenset(queues))
 
     async def find(self, queue: MessageQueue, offsets: Offsets) -> int:
         stored = await offsets.read(queue)
@@ -180,14 +214,17 @@ class StartPositions:
 
     async def beginning(self, queue: MessageQueue) -> int:
         """Where a group starts in a queue that it has never read."""
-        is_retry = is_retry_topic(queue.topic)
-        if self._start_from == "first":
+        if self._start_from == "first" or is_retry_topic(queue.topic):
             return 0  # if the first messages are gone, the broker corrects it on the first pull
         if isinstance(self._start_from, datetime):
-            if is_retry:
-                return await self.last(queue)
             return await self.at(queue, round(self._start_from.timestamp() * 1000))
-        return 0 if is_retry else await self.last(queue)
+        now_ms = self._clock.now_ms()
+        since_ms, is_awaited = self._since.get(queue.topic, (now_ms, True))
+        if queue in self._queues.get(queue.topic, (queue,)) and now_ms - since_ms < _JUST_NOW_MS:
+            return await (self.last(queue) if is_awaited else self.at(queue, since_ms))
+        # A queue that appears later, or that another member has read meanwhile without a commit: what was
+        # stored since the subscription is new.
+        return await self.at(queue, since_ms - _CLOCKS_DIFFER_MS)
 
     async def first(self, queue: MessageQueue) -> int:
         request = GetMinOffset(

@@ -3,6 +3,8 @@
 from contextlib import suppress
 from typing import Any
 
+from pyromq.client.consumer.reading.offsets import StartFrom
+from pyromq.client.consumer.reading.pop_starts import PopStarts
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.session import Session
 from pyromq.client.values import MessageQueue, ReceivedMessage
@@ -44,13 +46,14 @@ class PoppedMessage(ReceivedMessage):
 
 
 class Popping:
-    """`group` has the name that brokers know."""
+    """`group` has the name that brokers know. `starts` are where it begins."""
 
-    def __init__(self, session: Session, group: str, timeout_s: float, *, from_first: bool) -> None:
+    def __init__(self, session: Session, group: str, timeout_s: float, start_from: StartFrom) -> None:
         self._session = session
         self._group = group
         self._timeout_s = timeout_s
-        self._init_mode = _START_AT_MIN if from_first else _START_AT_MAX
+        self._init_mode = _START_AT_MIN if start_from == "first" else _START_AT_MAX
+        self.starts = PopStarts(session, group, start_from)
 
     async def pop(
         self,
@@ -64,6 +67,7 @@ class Popping:
     ) -> list[PoppedMessage]:
         """With an attempt id in order: nobody gets later messages of a queue until these are acknowledged.
         The same id again gets the same messages, if their answer was lost."""
+        await self.starts.place(subscription.topic, broker_name)
         request = PopMessage(
             consumer_group=self._group,
             topic=subscription.topic,

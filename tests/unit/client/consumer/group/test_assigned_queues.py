@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from tests.support.held_messages import QUEUE, a_message
 from tests.support.loop import turn_until
@@ -61,7 +61,7 @@ class Scene:
     """`handlers` are those that are at work."""
 
     def __init__(self) -> None:
-        self.broker: Any = Broker()
+        self.broker = cast(Any, Broker())
         self.clock = ManualClock()
         self.handlers_end = asyncio.Event()
         self.handlers_end.set()

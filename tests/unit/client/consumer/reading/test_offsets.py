@@ -12,9 +12,12 @@ from tests.support.held_messages import QUEUE, RETRY_QUEUE
 from pyromq.client.consumer.reading.brokers import Brokers
 from pyromq.client.consumer.reading.offsets import LocalOffsets, RemoteOffsets, StartFrom, StartPositions
 from pyromq.client.values import MessageQueue
+from pyromq.clock import ManualClock
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConnectFailed, Refused, StateError
+from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.groups import GetTopicsOfGroup
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
     OffsetAnswer,
@@ -22,6 +25,7 @@ from pyromq.protocol.requests.offsets import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from pyromq.protocol.requests.routes import TopicListAnswer
 
 
 async def test_a_stored_offset_is_told_from_none_and_from_not_knowing(network: FakeNetwork) -> None:
@@ -53,7 +57,7 @@ async def test_offsets_are_sent_without_waiting_unless_they_must_be_safe(network
         ("last", QUEUE, 100),
         ("last", RETRY_QUEUE, 0),
         (datetime(2024, 1, 1, tzinfo=UTC), QUEUE, 50),
-        (datetime(2024, 1, 1, tzinfo=UTC), RETRY_QUEUE, 100),
+        (datetime(2024, 1, 1, tzinfo=UTC), RETRY_QUEUE, 0),
     ],
 )
 async def test_a_new_group_starts_where_it_wants(
@@ -63,12 +67,50 @@ async def test_a_new_group_starts_where_it_wants(
     network.answers[SearchOffset] = OffsetAnswer(offset=50)
     network.answers[QueryConsumerOffset] = Refused(ResponseCode.QUERY_NOT_FOUND)
     positions, offsets = (
-        StartPositions(Brokers(network), start_from),
+        StartPositions(Brokers(network), start_from, ManualClock()),
         RemoteOffsets(Brokers(network), "billing"),
     )
     assert await positions.find(queue, offsets) == expected
     network.answers[QueryConsumerOffset] = OffsetAnswer(offset=3)
     assert await positions.find(queue, offsets) == 3
+
+
+async def test_a_guess_of_the_broker_is_no_offset(network: FakeNetwork) -> None:
+    def not_found(request: QueryConsumerOffset) -> OffsetAnswer:
+        if request.set_zero_if_not_found is False:
+            raise Refused(ResponseCode.QUERY_NOT_FOUND)
+        return OffsetAnswer(offset=0)
+
+    offsets = RemoteOffsets(Brokers(network), "billing")
+    network.answers[QueryConsumerOffset] = not_found
+    assert await offsets.read(QUEUE) is None
+    network.answers[QueryConsumerOffset] = OffsetAnswer(offset=0)  # before 5.0, and a stored one
+    network.answers[GetTopicsOfGroup] = TopicListAnswer(body=TopicList(topic_list=["Others"]))
+    assert await offsets.read(QUEUE) is None
+    network.answers[GetTopicsOfGroup] = TopicListAnswer(body=TopicList(topic_list=["Orders"]))
+    assert await offsets.read(QUEUE) == 0
+    network.answers[GetTopicsOfGroup] = Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    assert await offsets.read(QUEUE) == 0
+
+
+async def test_what_was_stored_since_the_subscription_is_not_skipped(network: FakeNetwork) -> None:
+    clock = ManualClock()
+    network.answers[GetMaxOffset] = OffsetAnswer(offset=100)
+    network.answers[SearchOffset] = OffsetAnswer(offset=50)
+    positions = StartPositions(Brokers(network), "last", clock)
+    positions.subscribing("Orders", is_awaited=True)
+    positions.subscribed("Orders", [QUEUE])
+    assert await positions.beginning(QUEUE) == 100
+    assert await positions.beginning(MessageQueue("Orders", "broker-a", 1)) == 50, "it appeared later"
+    clock.advance(11)
+    assert await positions.beginning(QUEUE) == 50, "another member may have read it without a commit"
+    _, request = network.calls[-1]
+    assert isinstance(request, SearchOffset)
+    assert request.timestamp == clock.now_ms() - 71_000
+    positions.subscribing("Orders", is_awaited=False)
+    assert await positions.beginning(QUEUE) == 50, (
+        "the application does not wait, and may have sent meanwhile"
+    )
 
 
 async def test_local_offsets_survive_in_the_file_of_javas_clients(tmp_path: Path) -> None:
