@@ -153,23 +153,25 @@ class OffsetTable:
             return None
         return queues.get(queue_id)
 
-    def take_reset(self, group: str, topic: str, queue_id: int, reads_at: int = 0) -> int | None:
-        """Take the pending reset, if any, of a group that is about to read a queue: where to read instead.
+    def take_reset(self, group: str, topic: str, queue_id: int, reads_at: int | None = None) -> int | None:
+        """Where a group that is about to read a queue has to read instead: an operator has reset it, or it is
+        beyond the end that it is held to.
 
-        It also says where to go on if the group is beyond the end that it is held to. That is so until it
-        reads from before that end: an answer may get lost.
+        That is so until it reads from there, because an answer may get lost. `reads_at` is None for a pop, which
+        reads where it is told here.
         """
         queues = self.resets.get((topic, group))
         if queues is None or (offset := queues.get(queue_id)) is None:
             return None
         is_held = (topic, group, queue_id) in self._held
-        if is_held and reads_at > offset:
+        is_reset = not is_held and self._server_side_reset
+        if reads_at is not None and ((is_held and reads_at > offset) or (is_reset and reads_at != offset)):
             return offset
         self._held.discard((topic, group, queue_id))
         del queues[queue_id]
         if not queues:
             del self.resets[topic, group]
-        return None if is_held or not self._server_side_reset else offset
+        return offset if is_reset and reads_at is None else None
 
     def _is_ignored(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         if (topic, group, queue_id) in self._held:
