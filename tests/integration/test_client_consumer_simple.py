@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_cluster
+from tests.support.loop import turn_until
 
 import pyromq
 from pyromq.client.consumer.reading.popping import PoppedMessage
@@ -204,6 +205,36 @@ async def test_tags_are_filtered(cluster: ConsumerCluster) -> None:
     await cluster.send("Orders", 3)
     async with consumer:
         assert await consumer.receive(wait_s=0.05) == []
+
+
+async def test_messages_that_no_call_received_come_again_at_once_after_a_close(
+    cluster: ConsumerCluster,
+) -> None:
+    await cluster.create_topic("Others", 1)
+    sent = [*await cluster.send("Orders", 1), *await cluster.send("Others", 1, first=1)]
+    async with simple(cluster) as consumer:
+        consumer.subscribe("Others")
+        (first,) = await consumer.receive(1)
+        await turn_until(lambda: all(pop.task.done() for pop in consumer._pops.values()))
+    async with simple(cluster) as consumer:
+        consumer.subscribe("Others")
+        (other,) = await received(consumer, 1)
+    assert sorted([first.body.decode(), other.body.decode()]) == sent
+
+
+async def test_what_a_pop_brings_after_a_close_comes_again_at_once(cluster: ConsumerCluster) -> None:
+    async with simple(cluster, "others") as other:  # keeps the connection open
+        async with simple(cluster) as consumer:
+            receiving = asyncio.create_task(consumer.receive())
+            await turn_until(lambda: consumer._pops)
+            (pop,) = consumer._pops.values()
+        assert await receiving == []
+        await cluster.send("Orders", 1)
+        await asyncio.wait([pop.task])
+        async with simple(cluster) as consumer:
+            (message,) = await received(consumer, 1)
+        assert message.body == b"0"
+        assert [each.body for each in await received(other, 1)] == [b"0"]
 
 
 async def test_mistakes_are_told(cluster: ConsumerCluster) -> None:

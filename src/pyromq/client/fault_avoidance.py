@@ -46,6 +46,9 @@ class BrokerFaults:
         self._note(broker_name, pause_ms(FAILURE_COUNTS_AS_MS), now_ms, is_reachable=is_reachable)
 
     def _note(self, broker_name: str, for_ms: int, now_ms: float, *, is_reachable: bool) -> None:
+        # A broker that is gone never answers again, and would keep quick sends off for good.
+        for name in [name for name, fault in self.known.items() if fault.until_ms <= now_ms]:
+            del self.known[name]
         fault = self.known.get(broker_name)
         if fault is None:
             if for_ms > 0:
@@ -54,8 +57,6 @@ class BrokerFaults:
         # java: a quick answer does not shorten a pause
         fault.until_ms = max(fault.until_ms, now_ms + for_ms)
         fault.is_reachable = is_reachable
-        if is_reachable and fault.until_ms <= now_ms:
-            del self.known[broker_name]
 
     def is_available(self, broker_name: str, now_ms: float) -> bool:
         fault = self.known.get(broker_name)

@@ -61,6 +61,15 @@ def test_what_is_over_is_forgotten() -> None:
     assert faults.is_empty
 
 
+def test_a_broker_that_is_gone_is_forgotten_when_others_answer() -> None:
+    faults = BrokerFaults()
+    faults.failed("gone", 1000, is_reachable=False)
+    faults.answered("b", 1, 10_999)
+    assert not faults.is_empty
+    faults.answered("b", 1, 11_000)
+    assert faults.is_empty, "quick sends are possible again"
+
+
 def test_quick_brokers_are_not_even_noted() -> None:
     faults = BrokerFaults()
     faults.answered("a", 49, 1000)

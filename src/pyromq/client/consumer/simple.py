@@ -64,6 +64,7 @@ class SimpleConsumer:
         self._subscriptions: dict[str, Subscription] = {}
         self._session: Session | None = None
         self._popping: Popping
+        self._closing: asyncio.Future[list[PoppedMessage]]
         self._member: _Member
         self._is_closed = False
         self._pops: dict[tuple[Subscription, str], _Pop] = {}
@@ -72,6 +73,7 @@ class SimpleConsumer:
         """What they found and no call has taken."""
         self._starting: set[asyncio.Task[None]] = set()
         """Have the group begin in topics that were just subscribed to."""
+        self._showing: set[asyncio.Task[None]] = set()
         self._missing: set[str] = set()
         """Topics that no broker has, as far as is known."""
         if self.settings.otel:
@@ -94,6 +96,7 @@ class SimpleConsumer:
         group = wrap(self.group, self.client_settings.namespace)
         session = await Session.obtain(self.client_settings, consumer_group=group)
         self._session = session
+        self._closing = asyncio.get_running_loop().create_future()
         start_from = self.settings.start_from
         self._popping = Popping(session, group, _TIMEOUT_S, start_from)
         self._member = _Member(group, on_the_wire(start_from), self._subscriptions)
@@ -104,19 +107,24 @@ class SimpleConsumer:
         _log.info("simple consumer started group=%s client=%s", group, session.client_id)
 
     async def close(self) -> None:
-        """Leave the group. Messages that were received and not acknowledged come again."""
+        """Leave the group. Messages that were received and not acknowledged come again after their invisible
+        time; those that no call has received, at once."""
         session = self._session
         if session is None:
             self._is_closed = True
             return
         session.check_loop()
         self._session, self._is_closed = None, True
-        tasks = [*self._starting, *(each.task for each in self._pops.values())]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._pops.clear()
+        self._closing.set_result([])
+        for start in self._starting:
+            start.cancel()
+        await self._wait_for_starts()
+        found = [message for _, message in self._found]
         self._found.clear()
+        for pop in self._pops.values():
+            pop.task.add_done_callback(self._arrived_late)  # at once, if it is over
+        self._pops.clear()
+        await self._show_again(found)
         await session.remove_consumer(self._member.group, self._member)
         await session.release()
 
@@ -242,8 +250,11 @@ class SimpleConsumer:
     async def _wait(self, pops: list[_Pop], timeout_s: float) -> bool:
         """Wait for one of the pops, and keep what it found. True: another call has taken that."""
         done, _ = await asyncio.wait(
-            [each.task for each in pops], timeout=max(timeout_s, 0), return_when=asyncio.FIRST_COMPLETED
+            [self._closing, *(each.task for each in pops)],
+            timeout=max(timeout_s, 0),
+            return_when=asyncio.FIRST_COMPLETED,
         )
+        done.discard(self._closing)
         finished = [
             (key, pop.task)
             for key, pop in self._pops.items()
@@ -292,6 +303,24 @@ class SimpleConsumer:
                 _log.info("a message is left to others id=%s: %s", message.message_id, problem)
                 return False
         return is_wanted
+
+    def _arrived_late(self, pop: asyncio.Task[list[PoppedMessage]]) -> None:
+        """A pop cannot be taken back; it ends with its connection, if no other client here needs that."""
+        if not pop.cancelled() and pop.exception() is None and pop.result():
+            task = asyncio.create_task(self._show_again(pop.result()))
+            self._showing.add(task)
+            task.add_done_callback(self._showing.discard)
+
+    async def _show_again(self, messages: list[PoppedMessage]) -> None:
+        """Nobody has received these: other members shall not wait until they are visible."""
+
+        async def show(message: PoppedMessage) -> None:
+            try:
+                await self._popping.change_invisible_time(message, _LEAST_INVISIBLE_S)
+            except PyroError as problem:
+                _log.info("message is visible later id=%s: %s", message.message_id, problem)
+
+        await asyncio.gather(*map(show, messages))
 
     async def ack(self, message: PoppedMessage) -> None:
         """The message is done; it does not come again."""
