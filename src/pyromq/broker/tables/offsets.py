@@ -157,8 +157,8 @@ class OffsetTable:
         """Where a group that is about to read a queue has to read instead: an operator has reset it, or it is
         beyond the end that it is held to.
 
-        That is so until it reads from there, because an answer may get lost. `reads_at` is None for a pop, which
-        reads where it is told here.
+        That is so until it reads from there, because an answer may get lost. `reads_at` is None for a pop,
+        which reads where this says.
         """
         queues = self.resets.get((topic, group))
         if queues is None or (offset := queues.get(queue_id)) is None:
