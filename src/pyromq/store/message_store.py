@@ -16,7 +16,9 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.disk_steps import DiskSteps, Steps
 from pyromq.errors import RemoteProtocolError, StateError, StoreError
 from pyromq.filesystem import FileLock, Files, Reader
+from pyromq.protocol import properties as props
 from pyromq.protocol.names import TIMER_TOPIC
+from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import RecordOutline, SysFlag, scan_record
 from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
@@ -52,6 +54,8 @@ from pyromq.store.upkeep import Upkeep
 
 _UNITS_AT_ONCE = 1000
 _LATEST_INTAKE_MS = 60_000
+_MAX_EXAMINED = 4096
+"""So many messages a query by key looks at; the index knows only hashes of keys."""
 """A timed message is in the wheel long before."""
 
 
@@ -597,13 +601,24 @@ class MessageStore:
     def query(
         self, topic: str, key: str, max_messages: int, begin_ms: int = 0, end_ms: int = (1 << 63) - 1
     ) -> list[memoryview]:
-        """Records that may have a key, by store time; the caller compares the keys."""
+        """The newest messages of a topic with a key, in the order of the log. Raises StoreError if too many
+        other messages have keys with the same hash."""
         if self._index is None:
             return []
         limit = min(max_messages, self._settings.max_query_messages)
-        places = self._index.query(topic, key, limit, begin_ms, end_ms, self._deletions.offset_of(topic))
-        found = (self._log.record(offset) for offset in places)
-        return [record for record in found if record is not None]
+        first = self._deletions.offset_of(topic)
+        found: dict[int, memoryview] = {}
+        for examined, offset in enumerate(self._index.candidates(topic, key, begin_ms, end_ms)):
+            if len(found) >= limit:
+                break
+            if examined >= _MAX_EXAMINED:
+                raise StoreError(
+                    f"over {_MAX_EXAMINED} messages have keys with the hash of {key}: choose a shorter time"
+                )
+            record = self._log.record(offset) if offset >= first else None
+            if record is not None and _is_wanted(record, topic, key, begin_ms, end_ms):
+                found[offset] = record
+        return [record for _, record in sorted(found.items())]
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.find(topic, queue_id)
@@ -775,3 +790,14 @@ class MessageStore:
             fault_reason=self._faults.reason,
             disk_used_ratio=self._upkeep.disk_used_ratio,
         )
+
+
+def _is_wanted(record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
+    """Whether a message that the index found has the key, not only its hash, and was stored in that time."""
+    outline = scan_record(record)
+    if outline is None or outline.topic != topic or not begin_ms <= outline.store_timestamp <= end_ms:
+        return False
+    properties = bytes(record[outline.properties_start : outline.properties_end])
+    return key == get_property(properties, props.UNIQ_KEY) or key in (
+        get_property(properties, props.KEYS) or ""
+    ).split(" ")

@@ -1,5 +1,6 @@
 """Reading: every status, every limit, and views that outlive their file."""
 
+import itertools
 import os
 import struct
 import time
@@ -20,6 +21,7 @@ from tests.support.small_stores import (
 )
 
 from pyromq.clock import ManualClock
+from pyromq.errors import StoreError
 from pyromq.protocol.java_hash import tag_code
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import Boundary, ReadStatus
@@ -235,6 +237,49 @@ def test_messages_are_found_by_key_and_time(tmp_path: Path) -> None:
         assert found("nothing") == []
         assert found("k3", begin_ms=1_000_050_000, end_ms=1_000_100_000) == [53, 63, 73, 83, 93]
         assert len(found("all", 1000)) == 64
+
+
+def test_a_range_of_time_has_the_messages_of_its_first_and_last_millisecond(tmp_path: Path) -> None:
+    clock = ManualClock(1_000_000_000)
+    with open_store(tmp_path, clock, index_slots=16, index_units=20) as store:
+        for number in range(60):
+            append(store, b"m%d" % number, properties=b"KEYS\x01k%d all\x02" % number)
+            clock.advance(2.7 if number % 9 else 100)
+        dispatch_all(store)
+        assert store.statistics().index_files > 3
+        for key in ("all", "k7"):
+            for record in store.query(TOPIC, key, 64):
+                (message,) = records_in(record)
+                at = message.store_timestamp
+                same = store.query(TOPIC, key, 64, begin_ms=at, end_ms=at)
+                assert [each.queue_offset for one in same for each in records_in(one)] == [
+                    message.queue_offset
+                ]
+        assert len(store.query(TOPIC, "all", 64)) == 60
+
+
+def test_keys_with_the_same_hash_hide_no_message(tmp_path: Path) -> None:
+    keys = ["".join(pairs) for pairs in itertools.product(("Aa", "BB"), repeat=7)]
+    with open_store(tmp_path, ManualClock(), max_query_messages=64) as store:
+        for key in keys:
+            append(store, key.encode(), properties=b"KEYS\x01%b\x02" % key.encode())
+        dispatch_all(store)
+        for key in (keys[0], keys[100]):
+            (record,) = store.query(TOPIC, key, 64)
+            assert [message.body for message in records_in(record)] == [key.encode()]
+
+
+def test_a_query_says_so_if_too_many_keys_have_the_same_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyromq.store.message_store._MAX_EXAMINED", 3)
+    with open_store(tmp_path, ManualClock()) as store:
+        for key in (b"AaAa", b"AaBB", b"BBAa", b"BBBB"):
+            append(store, key, properties=b"KEYS\x01%b\x02" % key)
+        dispatch_all(store)
+        assert len(store.query(TOPIC, "BBBB", 1)) == 1
+        with pytest.raises(StoreError, match="over 3 messages have keys with the hash of AaAa"):
+            store.query(TOPIC, "AaAa", 1)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Look-up of single messages by key, unique key or log offset."""
 
-from pyromq.errors import Refused
+from pyromq.errors import Refused, StoreError
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import GET, SUB
@@ -18,11 +18,12 @@ class Queries:
     def query(self, request: QueryMessage, caller: Caller) -> QueryMessageAnswer:
         # java: a look-up by unique key ignores the requested number
         limit = self._store.settings.max_unique_key_messages if request.is_unique_key else request.max_num
-        found = self._store.query(
-            request.topic, request.key, limit, request.begin_timestamp, request.end_timestamp
-        )
-        # The index knows hashes only: a key can be made to find messages of a topic that is not the caller's.
-        records = [record for record in found if decode_record(record).topic == request.topic]
+        try:
+            records = self._store.query(
+                request.topic, request.key, limit, request.begin_timestamp, request.end_timestamp
+            )
+        except StoreError as problem:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
         statistics = self._store.statistics()
         if not records:
             raise Refused(

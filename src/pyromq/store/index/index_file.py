@@ -211,20 +211,23 @@ class IndexFile:
         return self.begin_timestamp <= end_ms and self.end_timestamp >= begin_ms
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Log offsets stored under a hash, newest first; other keys may share it."""
+        """Log offsets stored under a hash, newest first; other keys may share it, and the times are those of
+        whole seconds."""
         buffer = self.mapped.buffer
         (number,) = SLOT.unpack_from(buffer, HEADER.size + key_hash % self.slots * _SLOT_BYTES)
         while 0 < number < self.next_unit:
             found_hash, log_offset, seconds, previous = UNIT.unpack_from(
                 buffer, self.units_start + number * _UNIT_BYTES
             )
-            stored_ms = self.begin_timestamp + seconds * 1000
             if seconds < 0:
                 return
-            if found_hash == key_hash and begin_ms <= stored_ms <= end_ms:
+            # java: the first unit has the seconds since the file before ended; its time is in the header
+            first_ms = self.begin_timestamp + (seconds * 1000 if number > 1 else 0)
+            last_ms = first_ms + 999
+            if found_hash == key_hash and begin_ms <= last_ms and first_ms <= end_ms:
                 yield log_offset
             # A chain leads to smaller numbers only; anything else is damage and would never end.
-            if previous >= number or stored_ms < begin_ms:
+            if previous >= number or last_ms < begin_ms:
                 return
             number = previous
 

@@ -1,5 +1,6 @@
 """Messages by key: the index files, of which the newest is written."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyromq.clock import Clock
@@ -114,22 +115,14 @@ class Index:
 
     # Reading
 
-    def query(
-        self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, from_log_offset: int = 0
-    ) -> list[int]:
-        """Log offsets of messages that may have the key, ascending; the caller compares the keys."""
+    def candidates(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Log offsets of messages that may have the key, newest first; the caller compares keys and times."""
         key_hash = index_key_hash(f"{topic}#{key}")
-        found: set[int] = set()
         for file in reversed(self._row):
             if file.overlaps(begin_ms, end_ms):
-                for log_offset in file.find(key_hash, begin_ms, end_ms):
-                    if len(found) >= limit:
-                        break
-                    if log_offset >= from_log_offset:
-                        found.add(log_offset)
-            if file.begin_timestamp < begin_ms or len(found) >= limit:
-                break
-        return sorted(found)
+                yield from file.find(key_hash, begin_ms, end_ms)
+            if file.begin_timestamp < begin_ms:
+                return
 
     # Recovery and cleaning
 
