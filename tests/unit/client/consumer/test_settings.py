@@ -40,7 +40,7 @@ def test_settings_out_of_range_are_refused(options: dict[str, Any]) -> None:
 def test_pull_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError):
         PullSettings(auto_commit_interval_s=0.5)
-    with pytest.raises(ConfigError, match="expected one of first, last"):
+    with pytest.raises(ConfigError, match='expected "first", "last" or a datetime'):
         SimpleSettings(start_from="middle")  # type: ignore[arg-type]
 
 
