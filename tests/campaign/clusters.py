@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.campaign.apache_party import ApacheParty
+from tests.campaign.disks import Disk
 from tests.campaign.etcd_party import EtcdParty
 from tests.campaign.history import Log
 from tests.campaign.load import TOPIC
 from tests.campaign.network import OWN_HOST, RELAYED_HOST, Network
-from tests.campaign.parties import START_TIMEOUT_S, Disk, Party
+from tests.campaign.parties import START_TIMEOUT_S, Party
 from tests.campaign.plans import Shape
 from tests.campaign.side_load import SIDE_TOPIC
 from tests.support.broker_cluster import BROKER_NAME, BROKER_PORTS, BrokerClient, configuration
@@ -160,6 +161,7 @@ class Cluster:
             controllers=of("controller"),
             etcds=of("etcd"),
             small_disks=all(disk.is_mounted for disk in self.disks.values()),
+            own_disks=APACHES not in self._kind.brokers,
         )
 
     @property
@@ -301,6 +303,11 @@ class Cluster:
                 if len(found.body.sync_state_set) == len(self.shape.brokers):
                     return self._broker_at(found.master_address)
             await asyncio.sleep(_LOOK_S)
+
+    async def wait_whole(self) -> None:
+        """Until every broker that may become master has everything."""
+        if self.shape.controllers:
+            await self.wait_in_sync()
 
     async def _ask(self, name: str, question: Request[A]) -> A:
         return await self._dialer.call(f"{OWN_HOST}:{self._ports[name]}", question, _CALL_S)

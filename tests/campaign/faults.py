@@ -1,11 +1,17 @@
 """Carries out what a plan says, and undoes it when its time has come."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
+from tests.campaign.disks import Disk, flip_bit, lose_power, remove_tables
 from tests.campaign.network import Network
-from tests.campaign.parties import Disk, Party
-from tests.campaign.plans import LEADER, MASTER, Planned
+from tests.campaign.parties import Party
+from tests.campaign.plans import ALONE, LEADER, MASTER, Planned
+
+_HA_PORT = 1
+"""The second port of a broker sends its log to replicas."""
 
 
 class Faults:
@@ -16,16 +22,20 @@ class Faults:
         network: Network,
         find_master: Callable[[], Awaitable[str]],
         find_leader: Callable[[], Awaitable[str]],
+        wait_whole: Callable[[], Awaitable[None]],
     ) -> None:
         self._parties = parties
         self._disks = disks
         self._network = network
+        self._wait_whole = wait_whole
         self._finders = {MASTER: find_master, LEADER: find_leader}
         self._starting = {name: asyncio.Lock() for name in parties}
         """Two faults may hit the same server: it is started again once, after both."""
 
     async def inflict(self, planned: Planned) -> None:
         """Returns when it is over."""
+        if planned.kind in ALONE:
+            await self._wait_whole()
         targets = tuple([await self._found(each) for each in planned.targets])
         if len(set(targets)) < len(targets):  # nobody can be parted from itself
             return
@@ -44,6 +54,7 @@ class Faults:
             party.resume()
             party.tell("clock 0")
             party.tell("disk 0")
+            party.tell("sync 0")
         await asyncio.gather(*(party.start() for party in self._parties.values() if not party.is_up))
 
     # Processes
@@ -93,7 +104,54 @@ class Faults:
         await asyncio.sleep(planned.for_s)
         self._network.heal(*targets)
 
+    async def _hold_stream(self, planned: Planned, targets: Sequence[str]) -> None:
+        self._network.hold(targets[0], _HA_PORT)
+        await asyncio.sleep(planned.for_s)
+        self._network.hold(targets[0], _HA_PORT, is_held=False)
+
+    async def _kill_behind_held_stream(self, planned: Planned, targets: Sequence[str]) -> None:
+        """The master goes on without its replicas for a while, and dies before they have its log."""
+        party = self._parties[targets[0]]
+        self._network.hold(party.name, _HA_PORT)
+        await asyncio.sleep(planned.for_s)
+        async with self._starting[party.name]:
+            await party.kill()
+            self._network.hold(party.name, _HA_PORT, is_held=False)
+            await party.start()
+
+    async def _flip_on_the_way(self, planned: Planned, targets: Sequence[str]) -> None:
+        self._network.flip(targets[0], _HA_PORT, int(planned.amount))
+
     # Disks and clocks
+
+    async def _damage(self, planned: Planned, target: str, damage: Callable[[Path], object]) -> None:
+        """A broker is killed, and its files are others when it returns."""
+        party = self._parties[target]
+        async with self._starting[party.name]:
+            await party.kill()
+            await asyncio.to_thread(damage, party.directory)
+            await asyncio.sleep(planned.for_s)
+            await party.start()
+
+    async def _lose_power(self, planned: Planned, targets: Sequence[str]) -> None:
+        chance = random.Random(planned.amount)
+        await self._damage(planned, targets[0], lambda directory: lose_power(directory, chance))
+
+    async def _flip_at_rest(self, planned: Planned, targets: Sequence[str]) -> None:
+        chance = random.Random(planned.amount)
+        await self._damage(planned, targets[0], lambda directory: flip_bit(directory, chance))
+
+    async def _remove_tables(self, planned: Planned, targets: Sequence[str]) -> None:
+        await self._damage(planned, targets[0], remove_tables)
+
+    async def _fail_sync(self, planned: Planned, targets: Sequence[str]) -> None:
+        """Every sync fails until the machine is replaced by one with a sound disk and the same files."""
+        party = self._parties[targets[0]]
+        party.tell("sync 1")
+        await asyncio.sleep(planned.for_s)
+        async with self._starting[party.name]:
+            await party.kill()
+            await party.start()
 
     async def _slow_disk(self, planned: Planned, targets: Sequence[str]) -> None:
         party = self._parties[targets[0]]

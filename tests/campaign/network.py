@@ -5,7 +5,8 @@ at the same port. The relay finds out who calls: Linux tells which process owns 
 ends of each connection, and can treat each direction of each pair of parties on its own.
 
 A cut direction swallows nothing for ever: like TCP after a partition, it delivers late what was sent
-meanwhile, if both ends still want it. While either direction is cut, no connection can be opened.
+meanwhile, if both ends still want it. While either direction is cut, no connection can be opened. A
+port can be held up alone: the other streams between the same parties go on. It can also turn over one bit.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ CLIENTS = "clients"
 """This process, whose producers and consumers are a party, too."""
 
 _CHUNK_BYTES = 65_536
+_LARGE_CHUNK_BYTES = 200
+"""It has a message."""
 _ESTABLISHED = "01"
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """Java speaks IPv4 through sockets of IPv6."""
@@ -39,12 +42,29 @@ class _Direction:
         await self.open.wait()
 
 
+class _Port:
+    """What a server sends from one of its ports, to everyone."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.flips: list[int] = []
+        """Bits to turn over, counted from the beginning of the next large chunks."""
+
+    def damaged(self, data: bytes) -> bytes:
+        if not self.flips or len(data) < _LARGE_CHUNK_BYTES:
+            return data
+        byte, bit = divmod(self.flips.pop() % (8 * len(data)), 8)
+        return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
+
+
 class Network:
     """`await listen("broker0", 10911)`; `cut("broker0", "broker1")` stops bytes from the one to the other."""
 
     def __init__(self) -> None:
         self._processes: dict[int, str] = {os.getpid(): CLIENTS}
         self._directions: dict[tuple[str, str], _Direction] = defaultdict(_Direction)
+        self._ports: dict[tuple[str, int], _Port] = {}
         self._servers: list[asyncio.Server] = []
         self._relayed: dict[asyncio.Task[None], tuple[str, str]] = {}
 
@@ -59,7 +79,8 @@ class Network:
 
     async def listen(self, party: str, *ports: int) -> None:
         """Relay connections to these ports of a party, from now on."""
-        for port in ports:
+        for place, port in enumerate(ports):
+            self._ports[party, place] = self._ports[party, port] = _Port()
 
             async def accept(
                 reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int = port
@@ -76,6 +97,17 @@ class Network:
     def slow(self, sender: str, receiver: str, delay_s: float) -> None:
         self._directions[sender, receiver].delay_s = delay_s
 
+    def hold(self, party: str, place: int, *, is_held: bool = True) -> None:
+        """Nothing that a party sends from its first, second, … port arrives for a while."""
+        if is_held:
+            self._ports[party, place].open.clear()
+        else:
+            self._ports[party, place].open.set()
+
+    def flip(self, party: str, place: int, bit: int) -> None:
+        """Turn over one bit of the next message that a party sends from a port."""
+        self._ports[party, place].flips.append(bit)
+
     def reset(self, one: str, other: str) -> None:
         """End all connections between two parties."""
         for task, ends in list(self._relayed.items()):
@@ -88,6 +120,10 @@ class Network:
             if not parties or set(pair) == set(parties):
                 direction.delay_s = 0.0
                 direction.open.set()
+        if not parties:
+            for port in self._ports.values():
+                port.open.set()
+                port.flips.clear()
 
     async def close(self) -> None:
         for server in self._servers:
@@ -129,8 +165,8 @@ class Network:
         await back.pass_through()
         onward_reader, onward_writer = await asyncio.open_connection(OWN_HOST, port)
         pipes = [
-            asyncio.create_task(_forward(reader, onward_writer, there)),
-            asyncio.create_task(_forward(onward_reader, writer, back)),
+            asyncio.create_task(_forward(reader, onward_writer, there, _Port())),
+            asyncio.create_task(_forward(onward_reader, writer, back, self._ports[target, port])),
         ]
         try:
             await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
@@ -141,10 +177,13 @@ class Network:
             await asyncio.gather(*pipes, return_exceptions=True)
 
 
-async def _forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter, direction: _Direction) -> None:
+async def _forward(
+    source: asyncio.StreamReader, sink: asyncio.StreamWriter, direction: _Direction, port: _Port
+) -> None:
     while data := await source.read(_CHUNK_BYTES):
         await direction.pass_through()
-        sink.write(data)
+        await port.open.wait()
+        sink.write(port.damaged(data))
         await sink.drain()
     # The end of a stream is a packet, too.
     await direction.pass_through()

@@ -3,10 +3,7 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -110,35 +107,3 @@ class Party:
         if self._running is not None and not self._running.is_over:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._running.pid, number)
-
-
-class Disk:
-    """A small disk of its own under a directory, which can be filled: a tmpfs, if we may mount one."""
-
-    def __init__(self, directory: Path, size_mib: int) -> None:
-        self.directory = directory
-        self._size_mib = size_mib
-        self._ballast = directory / "ballast"
-        self.is_mounted = False
-
-    def mount(self) -> bool:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if sys.platform == "linux" and os.geteuid() == 0 and shutil.which("mount"):
-            option = f"size={self._size_mib}m"
-            command = ["mount", "-t", "tmpfs", "-o", option, "pyromq-chaos", str(self.directory)]
-            self.is_mounted = subprocess.run(command, check=False, capture_output=True).returncode == 0
-        return self.is_mounted
-
-    def fill(self) -> None:
-        """Not a byte more fits."""
-        with contextlib.suppress(OSError), self._ballast.open("ab", buffering=0) as ballast:
-            while True:
-                ballast.write(bytes(1 << 16))
-
-    def free(self) -> None:
-        self._ballast.unlink(missing_ok=True)
-
-    def unmount(self) -> None:
-        if self.is_mounted:
-            subprocess.run(["umount", "-l", str(self.directory)], check=False, capture_output=True)
-            self.is_mounted = False

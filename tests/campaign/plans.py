@@ -23,13 +23,18 @@ class Shape:
     etcds: tuple[str, ...] = ()
     small_disks: bool = False
     """Whether disks can be filled."""
+    own_disks: bool = True
+    """Whether every broker has the campaign's own files, which can lose power."""
 
     def a_broker(self, chance: random.Random) -> str:
         return MASTER if self.controllers and chance.random() < 0.6 else chance.choice(self.brokers)
 
 
+_SEEDED = frozenset({"flip_on_the_way", "lose_power", "flip_at_rest"})
+
+
 class Planned(NamedTuple):
-    """A fault at `at_s` of a round that lasts `for_s`; `amount` means what the kind says."""
+    """A fault at `at_s` of a round that lasts `for_s`; `amount` is seconds, or a seed of chance."""
 
     at_s: float
     for_s: float
@@ -38,7 +43,7 @@ class Planned(NamedTuple):
     amount: float = 0.0
 
     def __str__(self) -> str:
-        amount = f" by {self.amount:g} s" if self.amount else ""
+        amount = f" by {self.amount:g} s" if self.amount and self.kind not in _SEEDED else ""
         lasting = f" for {self.for_s:.1f} s" if self.for_s else ""
         return f"{self.kind.replace('_', ' ')} {' to '.join(self.targets)}{amount}{lasting}"
 
@@ -70,6 +75,15 @@ def _some_seconds(chance: random.Random) -> float:
     return round(chance.choice((chance.uniform(0.2, 1.5), chance.uniform(1.5, 6.0))), 2)
 
 
+def _the_master(shape: Shape) -> str:
+    return MASTER if shape.controllers else shape.brokers[0]
+
+
+def _a_machine(shape: Shape, chance: random.Random) -> str:
+    """A broker whose machine may lose what was not synced: in a pair, nothing replaces the master."""
+    return shape.a_broker(chance) if shape.controllers else shape.brokers[-1]
+
+
 _KINDS: dict[str, tuple[int, _Maker]] = {
     "kill": (8, lambda shape, c: ((_a_server(shape, c),), _some_seconds(c), 0.0)),
     "hang": (4, lambda shape, c: ((_a_server(shape, c),), _some_seconds(c), 0.0)),
@@ -85,13 +99,32 @@ _KINDS: dict[str, tuple[int, _Maker]] = {
         2,
         lambda shape, c: ((_a_server(shape, c),), _some_seconds(c), c.choice((-3600, -60, -1, 60, 3600))),
     ),
+    "hold_stream": (4, lambda shape, c: ((_the_master(shape),), _some_seconds(c), 0.0)),
+    "kill_behind_held_stream": (4, lambda shape, c: ((_the_master(shape),), _some_seconds(c), 0.0)),
+    "flip_on_the_way": (2, lambda shape, c: ((_the_master(shape),), 0.0, c.randrange(1 << 20))),
+    "lose_power": (4, lambda shape, c: ((_a_machine(shape, c),), _some_seconds(c), c.randrange(1 << 20))),
+    "flip_at_rest": (2, lambda shape, c: ((shape.a_broker(c),), _some_seconds(c), c.randrange(1 << 20))),
+    "fail_sync": (2, lambda shape, c: ((_a_machine(shape, c),), _some_seconds(c), 0.0)),
+    "remove_tables": (1, lambda shape, c: ((shape.a_broker(c),), _some_seconds(c), 0.0)),
 }
 
 KINDS_OF_FAULTS = tuple(_KINDS)
+ALONE = frozenset({"lose_power", "flip_at_rest", "fail_sync", "remove_tables"})
+"""These take data from one broker. The others must be whole, or no mode promises anything."""
 
 
 def kinds_for(shape: Shape) -> list[str]:
-    return [kind for kind in _KINDS if kind != "full_disk" or shape.small_disks]
+    impossible = {
+        "full_disk": not shape.small_disks,
+        "hold_stream": len(shape.brokers) == 1,
+        "kill_behind_held_stream": len(shape.brokers) == 1,
+        "flip_on_the_way": len(shape.brokers) == 1,
+        "lose_power": not shape.own_disks,
+        "fail_sync": not shape.own_disks,
+        "flip_at_rest": not (shape.controllers and shape.own_disks),
+        "remove_tables": not (shape.controllers and shape.own_disks),
+    }
+    return [kind for kind in _KINDS if not impossible.get(kind)]
 
 
 def plan(seed: int, shape: Shape, seconds: float, kinds: Sequence[str] = ()) -> list[Planned]:
@@ -107,6 +140,8 @@ def plan(seed: int, shape: Shape, seconds: float, kinds: Sequence[str] = ()) -> 
         ended_s = at_s
         for _ in range(2 if chance.random() < 0.2 else 1):
             (kind,) = chance.choices(allowed, weights)
+            if taken and not ALONE.isdisjoint((kind, planned[-1].kind)):
+                continue
             targets, for_s, amount = _KINDS[kind][1](shape, chance)
             if taken.isdisjoint(targets):
                 taken.update(targets)

@@ -95,7 +95,10 @@ async def _until(wait: Coroutine[Any, Any, None], what: str) -> None:
 
 
 async def _break(cluster: Cluster, load: Load, planned: list[Planned]) -> None:
-    faults = Faults(cluster.parties, cluster.disks, cluster.network, cluster.find_master, cluster.find_leader)
+    faults = Faults(
+        *(cluster.parties, cluster.disks, cluster.network),
+        *(cluster.find_master, cluster.find_leader, cluster.wait_whole),
+    )
     start = load.now
 
     async def one(each: Planned) -> None:

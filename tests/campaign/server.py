@@ -1,8 +1,8 @@
 """A server in a process of its own, which is told what to do through a pipe.
 
 The servers are the shipped ones. Their clock and their disk are ours: `clock MS` moves the wall clock,
-`disk MS` lets every sync take longer. `stop`, or the end of the pipe, stops the server as an operator would.
-It says so when it is up.
+`disk MS` lets every sync take longer, `sync 1` lets every sync fail. `stop`, or the end of the pipe, stops
+the server as an operator would. It says so when it is up.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ import logging
 import os
 import sys
 import threading
-import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tests.campaign.disks import BreakableFiles
 from tests.support.broker_cluster import configuration
 from tests.support.controlled_brokers import controller
 from tests.support.loop import FASTEST_LOOP
@@ -39,19 +39,7 @@ class MovedClock(SystemClock):
         return super().now_ms() + self.moved_ms
 
 
-class SlowFiles(Files):
-    """The machine's files; each sync takes so much longer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.delay_s = 0.0
-
-    def sync(self, path: Path) -> None:
-        time.sleep(self.delay_s)
-        super().sync(path)
-
-
-def _server(kind: str, settings: dict[str, Any], clock: MovedClock, files: SlowFiles) -> Lifetime:
+def _server(kind: str, settings: dict[str, Any], clock: MovedClock, files: BreakableFiles) -> Lifetime:
     directory = Path(settings.pop("directory"))
     directory.mkdir(parents=True, exist_ok=True)
     if kind == "namesrv":
@@ -62,7 +50,7 @@ def _server(kind: str, settings: dict[str, Any], clock: MovedClock, files: SlowF
 
 
 async def _main(kind: str, settings: dict[str, Any], pipe: Connection) -> None:
-    clock, files = MovedClock(), SlowFiles()
+    clock, files = MovedClock(), BreakableFiles(Path(settings["directory"]))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -74,6 +62,8 @@ async def _main(kind: str, settings: dict[str, Any], pipe: Connection) -> None:
                     clock.moved_ms = int(number)
                 elif word == "disk":
                     files.delay_s = int(number) / 1000
+                elif word == "sync":
+                    files.fails = bool(int(number))
         loop.call_soon_threadsafe(stopping.set)
 
     threading.Thread(target=listen, daemon=True).start()

@@ -1,7 +1,7 @@
-"""Transactions and timed messages beside the ordinary load. A body tells what must become of its message.
+"""Transactions, timed and delayed messages next to the ordinary load. A body says what must become of it.
 
 `commit-…` is committed, sometimes only when the broker asks; `rollback-…` never becomes visible; `timed-…` is
-due a second or two after its send.
+due a second or two after its send, by a time or by the first delay level.
 """
 
 import asyncio
@@ -94,10 +94,11 @@ class SideLoad:
         while not self._is_over():
             number += 1
             body = f"timed-{number}"
-            # A time, not a delay: the broker's clock may be wrong.
             due = datetime.now(UTC) + timedelta(milliseconds=self._choice.randrange(500, 2000))
+            is_level = self._choice.random() < 0.5
+            message = Message(SIDE_TOPIC, body.encode(), delay_level=1 if is_level else 0)
             try:
-                result = await producer.send(Message(SIDE_TOPIC, body.encode()), deliver_at=due)
+                result = await producer.send(message, deliver_at=None if is_level else due)
                 if result.is_ok:
                     self._history.decided.append(body)
             except PyroError:
