@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.campaign.faults import Faults
 from tests.campaign.network import CLIENTS, Network
-from tests.campaign.plans import LEADER, MASTER, Planned, Shape, kinds_for, plan
+from tests.campaign.plans import ALONE, LEADER, MASTER, Planned, Shape, kinds_for, plan
 
 PAIR = Shape(brokers=("b0", "b1"), name_servers=("n0",), small_disks=True)
 SINGLE = Shape(brokers=("b0",), name_servers=("n0",), controllers=("c0",))
@@ -33,6 +33,14 @@ def test_faults_are_in_time_and_hit_only_parties_that_are_there(seed: int, shape
 @given(SEEDS)
 def test_only_small_disks_are_filled(seed: int) -> None:
     assert "full_disk" not in {each.kind for each in plan(seed, SINGLE, 60)}
+
+
+@given(SEEDS)
+def test_a_fault_that_takes_data_from_a_broker_comes_alone(seed: int) -> None:
+    planned = plan(seed, SHARED, 60)
+    for each in planned:
+        if each.kind in ALONE:
+            assert [other for other in planned if other.at_s == each.at_s] == [each]
 
 
 @given(SEEDS)
@@ -68,7 +76,10 @@ async def test_a_fault_hits_whoever_has_the_role_at_its_time_and_parts_nobody_fr
     async def find_leader() -> str:
         return "c2"
 
-    faults = Faults({}, {}, Recorded(), find_master, find_leader)
+    async def wait_whole() -> None:
+        raise AssertionError("a cut takes no data from a broker")
+
+    faults = Faults({}, {}, Recorded(), find_master, find_leader, wait_whole)
     for targets in (("b0", MASTER), (MASTER, "b1"), (LEADER, "e0"), (MASTER, LEADER)):
         await faults.inflict(Planned(0.0, 0.0, "one_way_cut", targets))
     assert cut == [("b0", "b1"), ("c2", "e0"), ("b1", "c2")]
