@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from pyromq.store.filesystem import Files
+from pyromq.filesystem import Files
 
 _PAGE_BYTES = 4096
 _MAPPED = ("commitlog", "consumequeue", "index")
