@@ -7,6 +7,7 @@ cluster looks into the objects of running processes, without a message.
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -120,6 +121,18 @@ class Server:
         self.started.clear()
 
 
+@dataclass
+class Consumer:
+    """A client that may be killed, because another one takes its place."""
+
+    process: Process
+    start: Callable[[], Process]
+
+    def start_again(self) -> None:
+        if self.process.is_dead:
+            self.process = self.start()
+
+
 class SimulatedCluster:
     def __init__(self, plan: Plan, loop: SimulatedLoop, network: Network, root: Path) -> None:
         self.plan = plan
@@ -135,6 +148,7 @@ class SimulatedCluster:
             for number in range(1, plan.replicas + 1)
         ]
         self._clients = 0
+        self.consumers: list[Consumer] = []
         self.chance = Random(f"{plan.seed}/faults")
 
     @property

@@ -84,9 +84,19 @@ def _kill(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
     return server.start
 
 
-def _power(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
-    server.lose_power()
-    return server.start
+def _power(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """At once, or `inside` one of the next operations of its disk."""
+    disk = server.disk
+    if fault.detail != "inside":
+        server.lose_power()
+        return server.start
+    disk.die_inside(cluster.chance.randint(1, 20), server.lose_power)
+
+    def heal() -> None:
+        disk.heal()  # it may not have come to that
+        server.start()
+
+    return heal
 
 
 def _stall(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
@@ -146,6 +156,32 @@ def _failing_disk(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
     return heal
 
 
+def _full(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
+    disk = server.disk
+    disk.fail("full", errno.ENOSPC)
+    return disk.heal
+
+
+def _clock(_: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """The wall clock leaps by `strength` seconds, and back in the end."""
+    clock, leap_ms = server.host.clock, int(fault.strength * 1000)
+    clock.ahead_ms += leap_ms
+
+    def heal() -> None:
+        clock.ahead_ms -= leap_ms
+
+    return heal
+
+
+def _client(cluster: SimulatedCluster, _: Server, __: Fault) -> Heal:
+    """A consumer is killed; another one takes its place."""
+    if not cluster.consumers:
+        return _nothing
+    killed = cluster.chance.choice(cluster.consumers)
+    killed.process.kill()
+    return killed.start_again
+
+
 def _controller(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
     controller = cluster.controller
     assert controller is not None
@@ -201,6 +237,9 @@ KINDS: dict[FaultKind, Kind] = {
     "pause": Kind(_pause, is_survived=_always),
     "slow": Kind(_slow, waits=False),
     "eio": Kind(_failing_disk, is_survived=_always),
+    "full": Kind(_full),
+    "clock": Kind(_clock, waits=False),
+    "client": Kind(_client, waits=False),
     "controller": Kind(_controller, is_survived=_always),
     "names": Kind(_names, waits=False),
     "all power": Kind(_all_power, is_survived=_always),

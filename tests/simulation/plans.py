@@ -17,6 +17,9 @@ FaultKind = Literal[
     "pause",
     "slow",
     "eio",
+    "full",
+    "clock",
+    "client",
     "controller",
     "names",
     "all power",
@@ -30,7 +33,9 @@ LoadKind = Literal[
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 ALL_LOADS: tuple[LoadKind, ...] = get_args(LoadKind)
 
-_NEEDS_CONTROLLER = frozenset({"controller"})
+_NEEDS_CONTROLLER = frozenset({"controller", "power", "all power"})
+"""A pair without a controller keeps its roles: a master that lost the end of its log with the power is not the
+same as its replica any more, and an operator has to decide."""
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip"})
 
 
@@ -121,6 +126,12 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
         for_s = min(for_s, 20.0)
     elif kind == "slow":
         strength = chance.choice((10.0, 100.0, 1000.0))
+    elif kind == "power":
+        detail = chance.choice(("", "inside"))
+    elif kind == "full":
+        for_s = min(for_s, 20.0)
+    elif kind == "clock":
+        strength = chance.choice((-1, 1)) * chance.choice((0.5, 5.0, 3600.0))
     elif kind == "controller":
         detail = chance.choice(("kill", "power"))
     elif kind == "all power":

@@ -12,8 +12,8 @@ _GROUP = "batch-readers"
 class BatchedLoad(RunningLoad):
     def start(self) -> None:
         self.reads(_GROUP)
-        self.client("producer", self._produce())
-        self.client("member", self.consume(_GROUP))
+        self.sender("producer", self._produce())
+        self.member("member", lambda: self.consume(_GROUP))
 
     async def _produce(self) -> None:
         async with self.producer("p", retries=0) as producer:

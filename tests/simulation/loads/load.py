@@ -5,15 +5,16 @@ everything, and `judge` compares what was promised with what the brokers hold.
 """
 
 import asyncio
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
 
 from tests.campaign.checker import check
 from tests.campaign.history import Delivered, History, Sent
-from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.cluster import Consumer, SimulatedCluster
 from tests.simulation.contents import Contents
 from tests.simulation.plans import Load
 from tests.simulation.processes import Process
@@ -65,13 +66,22 @@ class RunningLoad(ABC):
 
     # For its clients
 
-    def client(self, name: str, work: Coroutine[Any, Any, None]) -> Process:
-        """Run something in a process of its own."""
+    def sender(self, name: str, work: Coroutine[Any, Any, None]) -> Process:
+        """Run something that sends in a process of its own, until the load is over."""
         process = self.cluster.client(f"{self.load.kind} {name}")
-        task = process.run(self._guarded(name, work))
-        if name.startswith("producer"):
-            self._sending.append(task)
+        self._sending.append(process.run(self._guarded(name, work)))
         return process
+
+    def member(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a consumer in a process of its own; a fault may kill it, and start another one."""
+        count = itertools.count(1)
+
+        def start() -> Process:
+            process = self.cluster.client(f"{self.load.kind} {name}.{next(count)}")
+            process.run(self._guarded(name, work()))
+            return process
+
+        self.cluster.consumers.append(Consumer(start(), start))
 
     async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -13,9 +13,9 @@ _GROUP = "ordered-readers"
 class OrderedLoad(RunningLoad):
     def start(self) -> None:
         self.reads(_GROUP, in_order=True)
-        self.client("producer", self._produce())
+        self.sender("producer", self._produce())
         for number in (1, 2):
-            self.client(f"member {number}", self.consume(_GROUP, ordered=True))
+            self.member(f"member {number}", lambda: self.consume(_GROUP, ordered=True))
 
     async def _produce(self) -> None:
         async with self.producer("p") as producer:

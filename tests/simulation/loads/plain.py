@@ -9,5 +9,5 @@ class PlainLoad(RunningLoad):
     def start(self) -> None:
         self.reads(_GROUP)
         for number in (1, 2):
-            self.client(f"producer {number}", self.produce(f"p{number}"))
-            self.client(f"member {number}", self.consume(_GROUP))
+            self.sender(f"producer {number}", self.produce(f"p{number}"))
+            self.member(f"member {number}", lambda: self.consume(_GROUP))

@@ -15,9 +15,9 @@ _GROUP = "poppers"
 class PoppedLoad(RunningLoad):
     def start(self) -> None:
         self.reads(_GROUP)
-        self.client("producer", self.produce("p"))
+        self.sender("producer", self.produce("p"))
         for number in (1, 2):
-            self.client(f"member {number}", self.consume(_GROUP, mode="pop", invisible_s=10.0))
+            self.member(f"member {number}", lambda: self.consume(_GROUP, mode="pop", invisible_s=10.0))
 
     def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
         got = {each.body for each in self.history.delivered}

@@ -15,8 +15,8 @@ _LAST_TRIES = 20
 
 class RepliesLoad(RunningLoad):
     def start(self) -> None:
-        self.client("producer", self._ask())
-        self.client("member", self._answer())
+        self.sender("producer", self._ask())
+        self.member("member", self._answer)
 
     @property
     def is_delivered(self) -> bool:

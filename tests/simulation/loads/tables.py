@@ -27,7 +27,7 @@ class TablesLoad(RunningLoad):
         self._answered: dict[tuple[str, str], Any] = {}
         """By kind and name: what the operator was told last; None means deleted."""
         self._names = 0
-        self.client("producer", self._operate())
+        self.sender("producer", self._operate())
 
     async def _operate(self) -> None:
         async with Cluster(self.cluster.name_server_address, timeout_s=_TIMEOUT_S) as cluster:

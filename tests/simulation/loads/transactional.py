@@ -13,8 +13,8 @@ _GROUP = "transaction-readers"
 class TransactionalLoad(DecidedLoad):
     def start(self) -> None:
         self.reads(_GROUP)
-        self.client("producer", self._produce())
-        self.client("member", self.consume(_GROUP))
+        self.sender("producer", self._produce())
+        self.member("member", lambda: self.consume(_GROUP))
 
     def _producer(self, **options: Any) -> aio.TransactionProducer:
         """Without retries: each would make a half message of its own."""
