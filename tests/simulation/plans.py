@@ -34,8 +34,8 @@ ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 ALL_LOADS: tuple[LoadKind, ...] = get_args(LoadKind)
 
 _NEEDS_CONTROLLER = frozenset({"controller", "power", "all power"})
-"""A pair without a controller keeps its roles: a master that lost the end of its log with the power is not the
-same as its replica any more, and an operator has to decide."""
+"""A pair without a controller keeps its roles: if its master loses the end of its log with the power, the two
+logs are different ones, and an operator has to decide."""
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip"})
 
 
@@ -79,8 +79,10 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.decode(text, type=cls)
 
 
-def draw_plan(seed: int, only: tuple[str, ...] | None = None) -> Plan:
-    """`only`: the kinds of faults to choose from; an empty one means none."""
+def draw_plan(
+    seed: int, only: tuple[str, ...] | None = None, only_loads: tuple[str, ...] | None = None
+) -> Plan:
+    """`only`, `only_loads`: the kinds of faults and loads to choose from; an empty one means none."""
     chance = Random(f"{seed}/plan")
     replicas, has_controller = chance.choices(
         ((3, True), (2, True), (1, True), (2, False)), weights=(80, 6, 7, 7)
@@ -98,7 +100,8 @@ def draw_plan(seed: int, only: tuple[str, ...] | None = None) -> Plan:
     if replicas == 1 or not has_controller or any(fault.kind == "all power" for fault in faults):
         # Otherwise what was acknowledged last is lost with the power, as documented.
         flush = "SYNC_FLUSH"
-    loads = chance.sample(ALL_LOADS, chance.randint(1, min(4, len(ALL_LOADS))))
+    known_loads = [kind for kind in ALL_LOADS if only_loads is None or kind in only_loads]
+    loads = chance.sample(known_loads, min(len(known_loads), chance.randint(1, 4)))
     return Plan(
         seed=seed,
         replicas=replicas,
