@@ -9,7 +9,7 @@ from unittest.mock import patch
 from pyromq.protocol.record import Host, StoredMessage, decode_record
 from pyromq.store import appending, dispatch, reading, scrubbing
 from pyromq.store.index import key_hash
-from pyromq.store.log import replicated
+from pyromq.store.log import record_checks, replicated
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, ReadResult
 from pyromq.store.settings import StoreSettings
@@ -98,6 +98,7 @@ def interpreted() -> Iterator[None]:
         patch.object(reading, "_native", None),
         patch.object(key_hash, "_native", None),
         patch.object(replicated, "_native", None),
+        patch.object(record_checks, "_native", None),
         patch.object(scrubbing, "_native", None),
     ):
         yield

@@ -151,11 +151,18 @@ cdef bint outline_record(const uint8_t *at, int64_t room, Outline *outline) noex
     return outline.properties_bytes >= 0 and place + 2 + outline.properties_bytes == outline.size
 
 
+cdef bint has_own_body(const uint8_t *at, int32_t sys_flag) noexcept nogil:
+    """Whether the body of a record, whose parts were found, matches its checksum."""
+    cdef const uint8_t *body = at + 88 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
+    cdef int32_t body_bytes = get_int32(body - 4)
+    # java: the CRC of an empty body is not looked at
+    return not body_bytes or crc32_of(body, body_bytes) & 0x7FFFFFFF == <uint32_t>get_int32(at + 8)
+
+
 cdef bint is_sound(const uint8_t *at, int64_t room, int64_t log_offset, int32_t *size) noexcept nogil:
     """Whether a record is what it says: its parts, its place, its topic of plain letters, and its body."""
     cdef Outline outline
-    cdef Py_ssize_t position, body_start
-    cdef int32_t body_bytes
+    cdef Py_ssize_t position
     if (
         not outline_record(at, room, &outline)
         or outline.log_offset != log_offset
@@ -167,11 +174,8 @@ cdef bint is_sound(const uint8_t *at, int64_t room, int64_t log_offset, int32_t 
     for position in range(outline.topic_start, outline.topic_start + outline.topic_bytes):
         if not (c"0" <= at[position] <= c"z" or at[position] == c"%" or at[position] == c"-"):
             return False
-    body_start = 88 + (12 if outline.sys_flag & 0x10 else 0) + (12 if outline.sys_flag & 0x20 else 0)
-    body_bytes = get_int32(at + body_start - 4)
     size[0] = outline.size
-    # java: the CRC of an empty body is not looked at
-    return not body_bytes or crc32_of(at + body_start, body_bytes) & 0x7FFFFFFF == <uint32_t>get_int32(at + 8)
+    return has_own_body(at, outline.sys_flag)
 
 
 def whole_records(buffer, Py_ssize_t position, Py_ssize_t end, Py_ssize_t limit, int64_t log_offset):
@@ -193,3 +197,21 @@ def whole_records(buffer, Py_ssize_t position, Py_ssize_t end, Py_ssize_t limit,
     finally:
         PyBuffer_Release(&view)
     return position, last, count
+
+
+def first_damaged(buffer, Py_ssize_t position):
+    """Where the first record begins whose body does not match its checksum, of those that follow each other from
+    `position` on; -1 if there is none."""
+    cdef Py_buffer view
+    cdef Outline outline
+    cdef const uint8_t *at
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        while 0 <= position < view.len:
+            at = <const uint8_t *>view.buf + position
+            if not outline_record(at, view.len - position, &outline) or not has_own_body(at, outline.sys_flag):
+                return position
+            position += outline.size
+    finally:
+        PyBuffer_Release(&view)
+    return -1

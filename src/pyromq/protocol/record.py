@@ -539,6 +539,10 @@ def peek_size(buffer: ReadBuffer, offset: int = 0) -> int:
     return _peek(_INT32, buffer, offset, 0)
 
 
+def peek_queue_offset(buffer: ReadBuffer, offset: int = 0) -> int:
+    return _peek(_INT64, buffer, offset, 20)
+
+
 def peek_log_offset(buffer: ReadBuffer, offset: int = 0) -> int:
     return _peek(_INT64, buffer, offset, 28)
 

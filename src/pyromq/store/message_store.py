@@ -19,7 +19,7 @@ from pyromq.filesystem import FileLock, Files, Reader
 from pyromq.protocol import properties as props
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.protocol.properties import get_property
-from pyromq.protocol.record import RecordOutline, SysFlag, scan_record
+from pyromq.protocol.record import RecordOutline, SysFlag, peek_log_offset, scan_record
 from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.copying import Copying
@@ -101,6 +101,7 @@ class MessageStore:
         self.append_batch = self._appending.append_batch
         self.append_encoded_batch = self._appending.append_encoded_batch
         self._read_messages = self._read_bytes = 0
+        self._asks_others = False
         self.timers = TimerFiles(
             files,
             self.paths,
@@ -314,6 +315,7 @@ class MessageStore:
     def ask_others(self, is_awaited: Callable[[int], bool]) -> None:
         """Readers wait while `is_awaited` says that other brokers are asked for damage at a log offset."""
         self._mending.is_awaited = is_awaited
+        self._asks_others = True
 
     def restore_units(self, damage: Damage) -> Iterator[None]:
         """Give units to messages that are back in the log; it yields now and then, so that the caller can
@@ -562,6 +564,13 @@ class MessageStore:
         """
         queue = self._queues.find(topic, queue_id)
         result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, matches, is_over)
+        if (
+            self._asks_others
+            and result.views
+            and (result.suggest_replica or peek_log_offset(result.views[0]) < self.recovery.log_end)
+        ):
+            # It comes from the disk: this process did not write it, or not lately.
+            result = self._reader.without_damaged(result, offset)
         self._read_messages += result.message_count
         self._read_bytes += result.size_bytes
         return result

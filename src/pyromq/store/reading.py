@@ -2,7 +2,7 @@
 
 A read returns slices of the log; small messages that are apart may be copied together where that is cheaper.
 It returns only messages whose units are sound. A damaged unit ends the answer, and is mended before anything
-behind it is read.
+behind it is read. So does a damaged body that comes from the disk, if other brokers may have it.
 """
 
 import os
@@ -13,9 +13,12 @@ from itertools import accumulate
 from mmap import mmap
 from typing import Final
 
+import msgspec
+
 from pyromq.compiled import twin
-from pyromq.protocol.record import MIN_RECORD_SIZE
+from pyromq.protocol.record import MIN_RECORD_SIZE, peek_log_offset, peek_queue_offset, peek_size
 from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.record_checks import first_damaged
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from pyromq.store.queues.mending import Mending
 from pyromq.store.queues.unit_checks import (
@@ -144,6 +147,27 @@ class QueueReader:
         )
         if result.status is _DAMAGED and self._mending.mend(queue, offset):
             return self.read(queue, offset, max_messages, max_bytes, tag_codes, matches, is_over)
+        return result
+
+    def without_damaged(self, result: ReadResult, offset: int) -> ReadResult:
+        """What was read from `offset` on, up to the first message whose body does not match its checksum and
+        for which other brokers are asked."""
+        for index, view in enumerate(result.views):
+            at = first_damaged(view)
+            while at >= 0 and not self._mending.is_awaited(peek_log_offset(view, at)):
+                at = first_damaged(view, at + peek_size(view, at))
+            if at < 0:
+                continue
+            views = [*result.views[:index], view[:at]] if at else result.views[:index]
+            if not views:
+                return ReadResult(_DAMAGED, offset, result.min_offset, result.max_offset)
+            return msgspec.structs.replace(
+                result,
+                next_offset=peek_queue_offset(view, at),
+                views=views,
+                message_count=sum(map(_count, views)),
+                size_bytes=sum(map(len, views)),
+            )
         return result
 
     def _compiled_slices(
@@ -339,3 +363,12 @@ class QueueReader:
             return None
         found = self.sound_units(queue, offset, 1)
         return found[0][0] if found else None
+
+
+def _count(view: memoryview) -> int:
+    """How many records there are."""
+    position = count = 0
+    while position < len(view):
+        position += peek_size(view, position)
+        count += 1
+    return count

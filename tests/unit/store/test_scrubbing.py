@@ -12,11 +12,13 @@ from tests.support.chance import examples
 from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, interpreted, small_settings
 
 from pyromq.clock import ManualClock
+from pyromq.protocol.record import decode_records
 from pyromq.store import scrubbing
 from pyromq.store.log.damage import Damage
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
 from pyromq.store.offline_repair import repair
+from pyromq.store.results import ReadStatus
 from pyromq.store.scrubbing import NotThere
 
 BODIES = [b"#%d " % number + b"x" * 300 for number in range(60)]
@@ -181,3 +183,37 @@ def test_a_directory_is_repaired_without_a_broker(tmp_path: Path, is_gap: bool) 
         with open_store(tmp_path / "a") as store:
             assert bodies_of(store) == BODIES
             assert not found_in(store)
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_damaged_body_from_the_disk_ends_a_read_while_other_brokers_are_asked(
+    tmp_path: Path, number: int
+) -> None:
+    open_store(tmp_path).close()
+    with open_store(tmp_path) as store:
+        store.scrubbing.put_back(whole_log(store).index(BODIES[number]), b"?")
+        asked: list[int] = []
+        is_awaited = True
+
+        def ask(offset: int) -> bool:
+            asked.append(offset)
+            return is_awaited
+
+        store.ask_others(ask)
+        found = store.read(TOPIC, 0, 0)
+        assert found.next_offset == found.message_count == number
+        assert found.size_bytes == sum(map(len, found.views)) == store.log_offset(TOPIC, 0, number)
+        assert found.status is (ReadStatus.FOUND if number else ReadStatus.QUEUE_IS_MENDED)
+        assert store.read(TOPIC, 0, number).status is ReadStatus.QUEUE_IS_MENDED
+        assert set(asked) == {store.log_offset(TOPIC, 0, number)}
+        is_awaited = False  # no other broker has it
+        assert len(bodies_of_anything(store)) == len(BODIES)
+
+
+def bodies_of_anything(store: MessageStore) -> list[bytes]:
+    offset, bodies = 0, list[bytes]()
+    while offset < store.max_offset(TOPIC, 0):
+        found = store.read(TOPIC, 0, offset)
+        offset = found.next_offset
+        bodies += [each.body for view in found.views for each in decode_records(view)]
+    return bodies

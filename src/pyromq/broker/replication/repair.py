@@ -115,8 +115,9 @@ class Repair:
 
     def _is_awaited(self, offset: int) -> bool:
         """See `MessageStore.ask_others`."""
-        if offset in self._abandoned:
-            return False
+        for each in self.damage:
+            if each.start <= offset < each.end:
+                return each.start not in self._abandoned
         self.suspect(offset)
         return True
 

@@ -9,6 +9,7 @@ from bytes that merely look like one.
 from collections.abc import Iterator
 from typing import Final
 
+from pyromq.compiled import twin
 from pyromq.errors import RemoteProtocolError
 from pyromq.filesystem import Files
 from pyromq.protocol.record import (
@@ -23,6 +24,8 @@ from pyromq.protocol.record import (
 )
 from pyromq.store.log.commit_log import CommitLog, verify_place
 from pyromq.store.log.segment import MissingSegment, Segment
+
+_native = twin("records")
 
 MIN_GAP_BYTES: Final = MIN_RECORD_SIZE + 1
 """The smallest record: its topic has at least one byte."""
@@ -75,6 +78,24 @@ def sound_in(content: bytes, position: int, place: int, file_end: int) -> Record
     _verify_queue(outline)
     verify_body_crc(content, outline)
     return outline
+
+
+def first_damaged(view: memoryview, position: int = 0) -> int:
+    """Where the first record begins whose body does not match its checksum, of those that follow each other
+    from `position` on; -1 if there is none."""
+    if _native is not None:
+        found: int = _native.first_damaged(view, position)
+        return found
+    while position < len(view):
+        try:
+            outline = scan_record(view, position)
+            if outline is None:
+                return position
+            verify_body_crc(view, outline)
+        except RemoteProtocolError:
+            return position
+        position += outline.size
+    return -1
 
 
 def complete_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline | None] | None:
