@@ -1,5 +1,6 @@
 """What a table says depends on the log: a replica uses it only when its own log has reached that place."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.offsets import ResetOffset
 from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
@@ -284,3 +286,27 @@ async def test_a_popped_message_comes_again_after_a_loss_of_power(tmp_path: Path
         BrokerClient(broker.address) as client,
     ):
         assert bodies(await pop_over(client, 32, 60_000, poll_ms=20_000)) == [b"one"]
+
+
+async def test_an_operators_reset_is_answered_when_the_replica_has_it_on_disk(tmp_path: Path) -> None:
+    async with pair(tmp_path, replica_timeout_ms=100) as (group, master, replica):
+        async with BrokerClient(master.address) as client:
+            await client.create_topic(queues=1)
+            await client.call(CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
+            for _ in range(5):
+                await client.send()
+            await client.pull(4, commit=4)
+            await caught_up(replica, master)
+            back = ResetOffset(topic=TOPIC, group=GROUP, queue_id=0, offset=2, timestamp=-1, is_force=True)
+            with held_log(replica):
+                await client.send()  # the table depends on it
+                assert (await client.refusal(back)).code == ResponseCode.SYSTEM_ERROR
+            await client.call(back)
+            for broker in (master, replica):
+                stored = (broker.store.paths.config / "consumerOffset.json").read_text()
+                assert re.search(rf'"{TOPIC}@{GROUP}":\s*{{0:\s*2}}', stored)
+            await fail_over(group, master, replica)
+        async with BrokerClient(replica.address) as client:
+            assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 2
+            told = (await client.pull(4, commit=4)).answer
+            assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 2)

@@ -84,7 +84,7 @@ class Replication:
             master,
             replica,
             TableChanges(live, store, tables, slices, access, master),
-            TableSync(store, tables, access, appending, replica, dialer, clock),
+            TableSync(store, tables, access, appending, replica, dialer, slices, clock),
             TimerSync(store, tables, replica, dialer),
             ActingMaster(live, store, tables, master, replica, registration, dialer),
             HaStatus(live, store, tables.role, master, replica, clock),

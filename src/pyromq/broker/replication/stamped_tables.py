@@ -20,11 +20,15 @@ class StampedTables:
     log_end: int
     offsets: ConsumerOffsetSerializeWrapper | None = None
     delays: DelayOffsetSerializeWrapper | None = None
+    resets: ConsumerOffsetSerializeWrapper | None = None
+    """They come with the offsets."""
     is_complete: bool = True
     """Whether an offset that the table lacks is to go."""
 
     def followed_by(self, later: "StampedTables") -> "StampedTables":
-        return replace(later, offsets=later.offsets or self.offsets, delays=later.delays or self.delays)
+        if later.offsets is None:
+            later = replace(later, offsets=self.offsets, resets=self.resets)
+        return replace(later, delays=later.delays or self.delays)
 
 
 class WaitingTables:

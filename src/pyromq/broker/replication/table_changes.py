@@ -1,10 +1,10 @@
 """The tables of a master, for its replicas: a replica asks for changes, and is answered when there are some.
 
 Each table counts its changes. A replica repeats the counts of the last answer; the tables that have other
-counts now are sent. Changed topics, groups, deletions and users are sent at once, and promised to nobody
-before the replicas in sync have them (`table_copies`); offsets of consumers and delays are sent once a
-second. All are stamped with the end of the log (`stamped_tables`). Replicas of Apache do not ask; they read
-whole tables with Apache's requests.
+counts now are sent. Changed topics, groups, deletions, users and offsets that an operator reset are sent at
+once, and promised to nobody before the replicas in sync have them (`table_copies`); offsets of consumers and
+delays are sent once a second. All are stamped with the end of the log (`stamped_tables`). Replicas of Apache
+do not ask; they read whole tables with Apache's requests.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ _OFFSETS_S: Final = 1.0
 _PAIRS_PER_S: Final = 5000
 """A larger table of offsets is sent less often."""
 _MAX_WAIT_S: Final = 30.0
-_TABLES: Final = 6
-_PROMISED: Final = 4
-"""The first of them: topics, groups, deletions, users."""
+_TABLES: Final = 7
+_PROMISED: Final = 5
+"""The first of them: topics, groups, deletions, users, resets."""
 
 
 class TableChanges:
@@ -68,6 +68,7 @@ class TableChanges:
         )
         tables.topics.copied = tables.groups.copied = access.copied = self.copies.wait
         tables.topics.is_copied = self._is_topic_copied
+        tables.offsets.at_replicas = self._offsets_at_replicas
 
     def __repr__(self) -> str:
         return f"<TableChanges {self._token()} waiting={len(self._waiting)}>"
@@ -93,6 +94,10 @@ class TableChanges:
         self._rules += 1
         self._wake()
 
+    async def _offsets_at_replicas(self) -> None:
+        self._wake()
+        await self.copies.wait()
+
     def release(self) -> None:
         """The broker stops: nobody waits any longer."""
         self._is_stopping = True
@@ -109,6 +114,7 @@ class TableChanges:
             self._groups,
             self._deletions,
             self._rules,
+            tables.offsets.promises,
             tables.offsets.changes,
             tables.delay_offsets.changes,
         )
@@ -131,7 +137,9 @@ class TableChanges:
             self.copies.heard(request.broker_id, seen[:_PROMISED], caller.channel)
         await self._wait_for_change(seen, min(max(request.wait_millis / 1000, 0.0), _MAX_WAIT_S))
         token, now = self._token(), self._counts()
-        topics, groups, deletions, rules, offsets, delays = (a != b for a, b in zip(seen, now, strict=True))
+        topics, groups, deletions, rules, resets, offsets, delays = (
+            a != b for a, b in zip(seen, now, strict=True)
+        )
         tables = ReplicatedTables(has_all_topics=topics and not 0 <= self._topics_deleted <= seen[0])
         rows = 0
         if topics:
@@ -149,7 +157,9 @@ class TableChanges:
             tables.access = self._access.table()
         if delays:
             tables.delay_offsets = self._tables.delay_offsets.wrapper()
-        if offsets:
+        if offsets or resets:
+            tables.is_promised = resets
+            tables.resets = self._tables.offsets.pending_resets()
             tables.consumer_offsets = await self._offsets()
             rows += len(tables.consumer_offsets.offset_table)
         log_end = self._store.log_end  # what the tables say depends on nothing behind this

@@ -35,6 +35,7 @@ from pyromq.protocol.requests.replication import WatchTables
 from pyromq.protocol.requests.topics import GetAllTopicConfigs
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.slices import Slices
 from pyromq.store.deletions import Deletion
 from pyromq.store.message_store import MessageStore
 
@@ -61,6 +62,7 @@ class TableSync:
         appending: Appending,
         replica: Replica,
         dialer: Dialer,
+        slices: Slices,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -68,6 +70,7 @@ class TableSync:
         self._access = access
         self._replica = replica
         self._dialer = dialer
+        self._slices = slices
         self._clock = clock
         self._woken = asyncio.Event()
         self._role = tables.role.now
@@ -213,11 +216,16 @@ class TableSync:
                 return
         for each in deletions:
             await self._delete(each)
-        self._waiting.add(StampedTables(log_end, tables.consumer_offsets, tables.delay_offsets))
+        stamped = StampedTables(log_end, tables.consumer_offsets, tables.delay_offsets, tables.resets)
+        self._waiting.add(stamped)
         if tables.topics is not None:
             self._take_topics(tables.topics, is_complete=tables.has_all_topics)
         await self._tables.topics.saved()
         await self._tables.groups.saved()
+        if tables.is_promised:
+            self._copied()  # or the log would not come
+            if await self._log_reaches(log_end):
+                await self._tables.offsets.persist_in_thread(self._slices)
         await self._hand_back(master)
 
     async def _log_reaches(self, offset: int) -> bool:
@@ -309,6 +317,8 @@ class TableSync:
             return
         if tables.offsets is not None:
             self._ahead = self._tables.offsets.copy(tables.offsets, is_complete=tables.is_complete)
+        if tables.resets is not None:
+            self._tables.offsets.copy_resets(tables.resets)
         if tables.delays is not None:
             self._tables.delay_offsets.copy(tables.delays)
 

@@ -159,8 +159,16 @@ class Offsets:
     ) -> BodyAnswer[DelayOffsetSerializeWrapper]:
         return BodyAnswer(body=self._delay_offsets.wrapper())
 
+    async def _promised(self) -> None:
+        try:
+            await self._offsets.promised(self._slices)
+        except (StoreError, OSError) as problem:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the offsets are changed, but not on disk: {problem}"
+            ) from problem
+
     @handles(CloneGroupOffset)
-    def clone(self, request: CloneGroupOffset, caller: Caller) -> None:
+    async def clone(self, request: CloneGroupOffset, caller: Caller) -> None:
         source = self._consumers.group(request.src_group)
         is_one = request.topic is not None and request.topic.strip()
         for topic in [request.topic or ""] if is_one else self._offsets.topics_of(request.src_group):
@@ -171,6 +179,7 @@ class Offsets:
                 _log.warning("offsets not cloned group=%s topic=%s", request.src_group, topic)
             else:
                 self._offsets.clone(request.src_group, request.dest_group, topic)
+        await self._promised()
 
     @handles(QueryCorrectionOffsets)
     async def correction(
@@ -257,6 +266,7 @@ class Offsets:
         async for queue_id, offset in self._slices.spread(targets.items()):
             self._offsets.assign_reset(request.group, request.topic, queue_id, offset)
         self._on_reset(request.topic)
+        await self._promised()
         return await self._reset_answer(request.topic, targets)
 
     def _target(self, request: ResetOffset, queue_id: int) -> int:

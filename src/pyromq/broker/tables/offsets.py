@@ -7,7 +7,7 @@ written when the log is flushed up to where it ended.
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from typing import Protocol
 
 from pyromq.clock import Clock
@@ -31,6 +31,10 @@ class Log(Protocol):
 
 Queues = dict[int, int]
 """An offset for each queue id of one topic."""
+
+
+async def _nothing() -> None:
+    """There are no replicas."""
 
 
 class OffsetTable:
@@ -67,6 +71,10 @@ class OffsetTable:
         self._turn = self._saved_turn = 0
         self.data_version = loaded.data_version or DataVersion()
         self.before_saving: Callable[[], None] = lambda: None
+        self.promises = 0
+        """Counts the times when an operator was promised something."""
+        self.at_replicas: Callable[[], Awaitable[None]] = _nothing
+        """Returns when the replicas in sync have the promises so far; raises Refused."""
 
     def __len__(self) -> int:
         return len(self._committed)
@@ -147,6 +155,23 @@ class OffsetTable:
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self._changed()
 
+    def pending_resets(self) -> ConsumerOffsetSerializeWrapper:
+        """All of them, without the ends that groups are held to."""
+        found: dict[str, Queues] = {}
+        for (topic, group), queues in self.resets.items():
+            pending = {each: at for each, at in queues.items() if (topic, group, each) not in self._held}
+            if pending:
+                found[f"{topic}{_SEPARATOR}{group}"] = pending
+        return ConsumerOffsetSerializeWrapper(offset_table=found)
+
+    def copy_resets(self, table: ConsumerOffsetSerializeWrapper) -> None:
+        """Take over a master's pending resets: they are as good at the next master."""
+        self._held.clear()
+        self.resets = {}
+        for key, queues in table.offset_table.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            self.resets[topic, group] = dict(queues)
+
     def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         queues = self.resets.get((topic, group))
         if queues is None or not self._server_side_reset or (topic, group, queue_id) in self._held:
@@ -171,6 +196,8 @@ class OffsetTable:
         del queues[queue_id]
         if not queues:
             del self.resets[topic, group]
+        if is_reset:
+            self._changed()  # replicas need not keep it any longer
         return offset if is_reset and reads_at is None else None
 
     def _is_ignored(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
@@ -181,7 +208,10 @@ class OffsetTable:
     # After the log has lost its end
 
     def set_back(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Also an operator's reset beyond it."""
         self._committed[topic, group][queue_id] = offset
+        if self.pending_reset(group, topic, queue_id) is not None:
+            self.resets[topic, group][queue_id] = offset
         self._changed()
 
     def hold(self, group: str, topic: str, queue_id: int, end: int) -> None:
@@ -345,6 +375,13 @@ class OffsetTable:
             # Changes during the copy may be in it or not; the next round writes them.
             copy = await self.copied(slices)
             await asyncio.to_thread(self._save, copy, turn, self._log_end)
+
+    async def promised(self, slices: Slices) -> None:
+        """An operator has changed offsets: return when they are on disk, and at the replicas in sync. Raises
+        StoreError, OSError, and Refused if replicas take too long."""
+        self.promises += 1
+        await self.persist_in_thread(slices)
+        await self.at_replicas()
 
     async def copied(self, slices: Slices) -> ConsumerOffsetSerializeWrapper:
         """A copy of the table, made in slices."""

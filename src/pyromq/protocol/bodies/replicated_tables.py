@@ -16,7 +16,11 @@ class DeletedTopic(Body):
 
 
 class ReplicatedTables(Body):
-    """`topics` are all topics, or only new and changed ones if `has_all_topics` is false."""
+    """`topics` are all topics, or only new and changed ones if `has_all_topics` is false.
+
+    `resets` come with the offsets: where operators want groups to go on. `is_promised`: an operator waits until
+    replicas have the offsets on disk.
+    """
 
     access: AccessTable | None = None
     consumer_offsets: ConsumerOffsetSerializeWrapper | None = None
@@ -24,4 +28,6 @@ class ReplicatedTables(Body):
     deleted_topics: list[DeletedTopic] | None = None
     groups: SubscriptionGroupWrapper | None = None
     has_all_topics: bool = False
+    is_promised: bool = False
+    resets: ConsumerOffsetSerializeWrapper | None = None
     topics: TopicConfigSerializeWrapper | None = None

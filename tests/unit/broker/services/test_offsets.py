@@ -247,7 +247,7 @@ class TestManyAtOnce:
     def test_a_group_gets_the_offsets_of_another(self, world: World, topic: str | None) -> None:
         world.update(3)
         request = CloneGroupOffset(src_group="g", dest_group="h", topic=topic)
-        world.offsets.clone(request, caller_on())
+        asyncio.run(world.offsets.clone(request, caller_on()))
         assert world.parts.offsets.query("h", "T", 0) == 3
 
     @pytest.mark.parametrize(("offline", "cloned"), [(False, -1), (True, 3)])
@@ -257,13 +257,13 @@ class TestManyAtOnce:
         world.update(3)
         world.join("a", "Other")
         request = CloneGroupOffset(src_group="g", dest_group="h", topic="T", offline=offline)
-        world.offsets.clone(request, caller_on())
+        asyncio.run(world.offsets.clone(request, caller_on()))
         assert world.parts.offsets.query("h", "T", 0) == cloned
 
     def test_an_unknown_topic_is_not_cloned(self, world: World) -> None:
         world.update(3)
         world.parts.topics.delete("T")
-        world.offsets.clone(CloneGroupOffset(src_group="g", dest_group="h"), caller_on())
+        asyncio.run(world.offsets.clone(CloneGroupOffset(src_group="g", dest_group="h"), caller_on()))
         assert world.parts.offsets.topics_of("h") == []
 
     def test_the_least_offsets_of_all_groups(self, world: World) -> None:
