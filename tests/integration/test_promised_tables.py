@@ -35,9 +35,9 @@ async def held_tables(replica: Broker) -> AsyncIterator[asyncio.Event]:
     sync, may_take = replica.replication.table_sync, asyncio.Event()
     take = sync._take
 
-    async def hold(*answer: Any) -> None:
+    async def hold(*answer: Any) -> bool:
         await may_take.wait()
-        await take(*answer)
+        return await take(*answer)
 
     with patch.object(sync, "_take", hold):
         try:
@@ -174,10 +174,11 @@ async def test_a_replica_joins_with_every_change_that_was_promised_before(tmp_pa
         master = await group.start("a")
         take, may_take = TableSync._take, asyncio.Event()
 
-        async def take_later(sync: TableSync, *answer: Any) -> None:
-            await take(sync, *answer)
-            sync._copied()  # its log comes, and the next answer does not
+        async def take_later(sync: TableSync, *answer: Any) -> bool:
+            is_taken = await take(sync, *answer)
+            sync._copied(sync._masters)  # its log comes, and the next answer does not
             await may_take.wait()
+            return is_taken
 
         with patch.object(TableSync, "_take", take_later):
             replica = await group.start("b")

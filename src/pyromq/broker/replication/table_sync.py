@@ -125,9 +125,10 @@ class TableSync:
                 await self._has_copy.wait()
         return self._has_copy.is_set()
 
-    def _copied(self) -> None:
-        self._has_copy.set()
-        self._replica.tables_came()
+    def _copied(self, masters: int) -> None:
+        if masters == self._masters:
+            self._has_copy.set()
+            self._replica.tables_came()
 
     def _role_changed(self, role: Role) -> None:
         self._role = role
@@ -169,17 +170,17 @@ class TableSync:
                 if answer is None:
                     return pause_s
                 log_end = answer.log_end if answer.log_end is not None else await self._log_end_of(master)
-                if self._masters == masters:
-                    await self._take(master, answer.body, log_end)
+                if not await self._take(master, masters, answer.body, log_end):
+                    return pause_s  # ask again for the same
                 seen = answer.seen
         if self._is_polling:
-            await self._poll(master)
+            await self._poll(master, masters)
             pause_s = _POLL_S
         await self._copy_modes(master)
         if self._masters == masters:
             self._seen = seen
             self.copies += 1
-            self._copied()
+            self._copied(masters)
         return pause_s
 
     async def _unless_woken(self, call: Coroutine[Any, Any, A]) -> A | None:
@@ -203,7 +204,8 @@ class TableSync:
             if not self._role.is_master:
                 self._tables.request_modes.copy(answer.body)
 
-    async def _take(self, master: str, tables: ReplicatedTables, log_end: int) -> None:
+    async def _take(self, master: str, masters: int, tables: ReplicatedTables, log_end: int) -> bool:
+        """Whether all of it is on disk; not if the log does not come, or if there is another master."""
         if tables.groups is not None:
             self._take_groups(tables.groups)
         if tables.access is not None and not self._role.is_master:
@@ -211,11 +213,13 @@ class TableSync:
         told = [Deletion(each.topic, each.log_offset, each.time_ms) for each in tables.deleted_topics or ()]
         deletions = [each for each in told if self._store.copying.lacks(each)]
         if deletions:
-            self._copied()  # or the log would not come
+            self._copied(masters)  # or the log would not come
             if not await self._log_reaches(max(each.log_offset for each in deletions)):
-                return
+                return False
         for each in deletions:
             await self._delete(each)
+        if masters != self._masters:
+            return False
         stamped = StampedTables(log_end, tables.consumer_offsets, tables.delay_offsets, tables.resets)
         self._waiting.add(stamped)
         if tables.topics is not None:
@@ -223,27 +227,33 @@ class TableSync:
         await self._tables.topics.saved()
         await self._tables.groups.saved()
         if tables.is_promised:
-            self._copied()  # or the log would not come
-            if await self._log_reaches(log_end):
-                await self._tables.offsets.persist_in_thread(self._slices)
+            self._copied(masters)  # or the log would not come
+            if not await self._log_reaches(log_end):
+                return False
+            await self._tables.offsets.persist_in_thread(self._slices)
         await self._hand_back(master)
+        return masters == self._masters
 
     async def _log_reaches(self, offset: int) -> bool:
-        """Wait until this replica has its master's log up to an offset; False if there is another master."""
-        while self._replica.agreed_end < offset:
-            self._log_grew.clear()
-            if await self._unless_woken(self._log_grew.wait()) is None:
-                return False
-        return True
+        """Wait until this replica has its master's log up to an offset; False if that takes long, or if there
+        is another master."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_POLL_S):
+                while self._replica.agreed_end < offset:
+                    self._log_grew.clear()
+                    if await self._unless_woken(self._log_grew.wait()) is None:
+                        return False
+                return True
+        return False
 
-    async def _poll(self, master: str) -> None:
+    async def _poll(self, master: str, masters: int) -> None:
         # A topic that is missing may be missing by mistake: its queues stay.
         self._take_topics(await self._all_topics(master), is_complete=True)
         self._take_groups(await self._all_groups(master))
         offsets = await self._dialer.call(master, GetAllConsumerOffsets(), _TIMEOUT_S)
         delays = await self._dialer.call(master, GetAllDelayOffsets(), _TIMEOUT_S)
         log_end = await self._log_end_of(master)
-        if self._replica.master == master:
+        if masters == self._masters:
             self._waiting.add(StampedTables(log_end, offsets.body, delays.body, is_complete=False))
             await self._hand_back(master)
 
