@@ -190,9 +190,22 @@ class OpenTransactions:
         key = transaction_key(identity, born_timestamp)
         if offset is not None:
             self._close(offset, key, topic, needed_end, offset if named is None else named)
+        self._note_end(key, is_commit=is_commit)
+
+    def _note_end(self, key: int, *, is_commit: bool) -> None:
         if len(self._last_ended) >= _LAST_ENDED:
             self._ended_before, self._last_ended = self._last_ended, {}
         self._last_ended[key] = is_commit
+
+    async def find_end(self, half: StoredMessage) -> None:
+        """Find in the log how a transaction ended that is over, for `was_committed`."""
+        key = key_of(half)
+        is_commit = False
+        async for committed in self._committed_from(half.log_offset):
+            if committed == key:
+                is_commit = True
+                break
+        self._note_end(key, is_commit=is_commit)
 
     def was_committed(self, key: int) -> bool | None:
         """How one of the last transactions ended that are over; None if it is none of them."""
@@ -338,19 +351,20 @@ class OpenTransactions:
         # A message is committed behind the last copy of its half message in the log.
         places = (self._store.log_offset(names.HALF_TOPIC, QUEUE, offset) for offset, _ in found.values())
         begin = next((place for place in places if place is not None), None)
-        if begin is None:
-            return keys
+        if begin is not None:
+            keys.update([key async for key in self._committed_from(begin) if key in found])
+        return keys
+
+    async def _committed_from(self, begin: int) -> AsyncIterator[int]:
+        """The keys of the messages that were committed behind a log offset."""
         async for place in self._slices.spread(self._store.committed_records(begin)):
             record = None if place is None else self._store.record_at(place)
             if record is None:
                 continue
             try:
-                key = key_of(decode_record(record, check_crc=False))
+                yield key_of(decode_record(record, check_crc=False))
             except RemoteProtocolError:
                 continue
-            if key in found:
-                keys.add(key)
-        return keys
 
     async def _read_queue(
         self, topic: str, offset: int, end: int, read: Callable[[memoryview], T]

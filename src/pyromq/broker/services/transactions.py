@@ -79,6 +79,12 @@ class Transactions:
         reply = self._end(request, caller)
         return await reply if isinstance(reply, asyncio.Future) else reply
 
+    async def _end_when_found(self, half: StoredMessage, request: EndTransaction, caller: Caller) -> Answer:
+        """Without an index the log must be read to know how a transaction ended."""
+        await self._open.find_end(half)
+        reply = self._end(request, caller)
+        return await reply if isinstance(reply, asyncio.Future) else reply
+
     def _check_is_master(self) -> None:
         if not self._role.now.is_master:
             raise Refused(
@@ -105,6 +111,9 @@ class Transactions:
         _check_match(half, request)
         is_commit = request.commit_or_rollback == SysFlag.TRANSACTION_COMMIT
         offset = self._open.current(half)
+        is_unknown = offset is None and self._open.was_committed(key_of(half)) is None
+        if is_unknown and not self._store.settings.index_enabled:
+            return self._loop.create_task(self._end_when_found(half, request, caller))
         if offset is None and not self._is_given_up(half, is_commit=is_commit):
             return self._answer(self._all_so_far(), half, caller)
         result = self._commit(half) if is_commit else None
@@ -170,8 +179,8 @@ class Transactions:
         return False
 
     def _is_committed(self, half: StoredMessage) -> bool:
-        """Whether the log has the committed message; without an index only the last ends are known."""
-        # The index may lag behind.
+        """Whether the log has the committed message."""
+        # The index may lag behind, or be switched off.
         if (is_commit := self._open.was_committed(key_of(half))) is not None:
             return is_commit
         places = {copy.log_offset for copy in self._indexed(names.HALF_TOPIC, half)} | {half.log_offset}

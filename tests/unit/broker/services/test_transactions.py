@@ -414,6 +414,19 @@ class TestRestarts:
             assert bench.delivered() == ["A1"]
             assert [op.body for op in bench.messages(OPS, 0)] == [b"0"]
 
+    async def test_without_an_index_the_log_says_how_a_transaction_ended(self, tmp_path: Path) -> None:
+        clock, store = ManualClock(), {"index_enabled": False}
+        async with transaction_bench(tmp_path, clock, store=store) as bench:
+            committed, rolled_back = bench.prepare("A1"), bench.prepare("A2")
+            bench.end(committed, COMMIT)
+            bench.end(rolled_back, ROLLBACK)
+        async with transaction_bench(tmp_path, clock, store=store) as bench:
+            await bench.end_later(committed, COMMIT)
+            await bench.end_later(rolled_back, ROLLBACK)
+            assert "was committed" in (bench.refused(committed, ROLLBACK).remark or "")
+            assert "was rolled back" in (bench.refused(rolled_back, COMMIT).remark or "")
+            assert bench.delivered() == ["A1"]
+
     async def test_a_commit_that_names_an_earlier_copy_is_not_repeated_either(self, tmp_path: Path) -> None:
         clock = ManualClock()
         async with transaction_bench(tmp_path, clock, crash=True) as bench:
