@@ -21,6 +21,10 @@ PAUSE_S = 1.0
 
 LOST = "acknowledged and lost"
 
+SENT_AGAIN = "by a retried send"
+UNCOMMITTED = "by an uncommitted offset"
+REVIVED = "by a revive"
+
 
 class Gap(NamedTuple):
     """No acknowledgement came between these times."""
@@ -39,8 +43,10 @@ class Verdict:
     unacknowledged: int = 0
     decided: int = 0
     """Half messages and timed messages that were acknowledged."""
-    delivered_twice: int = 0
-    """Allowed: consumers that were cut off get messages again."""
+    twice: Counter[str] = field(default_factory=Counter)
+    """Messages that a group got again, by cause. Allowed: a producer that got no answer sends again, a member
+    goes on at an offset that was not committed yet, and a popped message that was not acknowledged in time is
+    revived."""
     stored_twice: int = 0
     """Allowed: a client that got no answer sends again."""
     gaps: list[Gap] = field(default_factory=list)
@@ -70,6 +76,10 @@ class Verdict:
             "broken invariants": self.broken,
         }
         return {kind: sentences for kind, sentences in found.items() if sentences}
+
+    @property
+    def delivered_twice(self) -> int:
+        return self.twice.total()
 
     @property
     def unavailable_s(self) -> float:
@@ -142,14 +152,13 @@ def _check_deliveries(history: History, acknowledged: list[Sent], verdict: Verdi
             verdict.invented.append(f"{each.body!r} was delivered from queue {each.queue} at {each.offset}")
         for broker, log in history.logs.items():
             stored = log.get(each.queue, {}).get(each.offset)
-            if stored != each.body:
+            if stored != each.body and not each.is_retry:
                 verdict.taken_back.append(
                     f"{each.group} got {each.body!r} from queue {each.queue} at {each.offset};"
                     f" {broker} holds {stored!r} there"
                 )
     for group, deliveries in by_group.items():
-        times = Counter((each.queue, each.offset) for each in deliveries)
-        verdict.delivered_twice += sum(count - 1 for count in times.values())
+        verdict.twice.update(_causes(deliveries))
         bodies = {each.body for each in deliveries}
         if group in history.groups:
             verdict.undelivered += [
@@ -159,6 +168,19 @@ def _check_deliveries(history: History, acknowledged: list[Sent], verdict: Verdi
             ]
         if history.groups.get(group):
             verdict.disordered += _deliveries_out_of_order(group, deliveries)
+
+
+def _causes(deliveries: Iterable[Delivered]) -> Iterator[str]:
+    """Why a group got a message again, for each time."""
+    bodies: set[str] = set()
+    places: set[tuple[int, int]] = set()
+    for each in deliveries:
+        place = each.queue, each.offset
+        if each.body in bodies:
+            yield REVIVED if each.is_retry else UNCOMMITTED if place in places else SENT_AGAIN
+        if not each.is_retry:
+            places.add(place)
+        bodies.add(each.body)
 
 
 def _check_decisions(history: History, verdict: Verdict) -> None:

@@ -24,13 +24,14 @@ class Sent(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A consumer of a group began with a message."""
+    """A consumer of a group began with a message; a retry has the queue and the offset of the retry."""
 
     body: str
     group: str
     queue: int
     offset: int
     at: float
+    is_retry: bool = False
 
 
 class Fault(NamedTuple):

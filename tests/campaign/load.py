@@ -1,7 +1,7 @@
 """Producers and consumers under which a cluster is broken; whatever they do and see goes into a history.
 
-A producer sends to one queue, one message after the other. Consumers of two groups read everything, one of
-them in order.
+A producer sends to one queue, one message after the other. Consumers of three groups read everything: one in
+order, one in any order, and one by pop.
 """
 
 import asyncio
@@ -17,8 +17,10 @@ from tests.campaign.side_load import SideLoad
 from pyromq import Message, MessageQueue, PyroError, ReceivedMessage, aio
 
 TOPIC = "Orders"
-GROUPS = {"billing": True, "reports": False}
+GROUPS = {"billing": True, "reports": False, "audit": False}
 """By name: whether it reads in order."""
+_POPS = "audit"
+_INVISIBLE_S = 5.0
 
 _MEMBERS = 2
 _SEND_TIMEOUT_S = 1.5
@@ -88,13 +90,15 @@ class Load:
             rebalance_interval_s=2.0,
             connect_timeout_s=1.0,
             stop_grace_s=5.0,
+            mode="pop" if group == _POPS else "pull",
+            invisible_s=_INVISIBLE_S,
         )
 
         async def take(message: ReceivedMessage) -> None:
             body = message.body.rstrip().decode()
-            self.history.delivered.append(
-                Delivered(body, group, message.queue.queue_id, message.queue_offset, self.now)
-            )
+            place = message.queue.queue_id, message.queue_offset
+            is_retry = message.reconsume_times > 0
+            self.history.delivered.append(Delivered(body, group, *place, self.now, is_retry))
             self._got[group].add(body)
 
         consumer.subscribe(TOPIC, "*", take)

@@ -29,7 +29,7 @@ def round_text(result: Round) -> str:
     lines += [
         f"  acknowledged {verdict.acknowledged} and {verdict.decided} half or timed ones,"
         f" lost {len(verdict.lost)}, out of order {len(verdict.disordered)};"
-        f" not acknowledged {verdict.unacknowledged}; delivered twice {verdict.delivered_twice}",
+        f" not acknowledged {verdict.unacknowledged}; delivered twice {_twice(verdict.twice)}",
         f"  longest gap {verdict.longest_gap.seconds:.2f} s, without service {verdict.unavailable_s:.1f} of"
         f" {history.ended:.1f} s",
     ]
@@ -55,7 +55,7 @@ def as_row(result: Round) -> Row:
         "acknowledged": verdict.acknowledged,
         "half_or_timed": verdict.decided,
         "unacknowledged": verdict.unacknowledged,
-        "delivered_twice": verdict.delivered_twice,
+        "delivered_twice": dict(verdict.twice),
         "longest_gap_s": round(verdict.longest_gap.seconds, 3),
         "unavailable_s": round(verdict.unavailable_s, 3),
         "loaded_s": round(result.history.ended, 1),
@@ -83,7 +83,7 @@ def summary(rows: Sequence[Row]) -> str:
             f" {loaded_s / 60:.1f} minutes of load",
             f"  {sum(row['acknowledged'] for row in some)} messages acknowledged,"
             f" {broken[LOST]} lost;"
-            f" {sum(row['delivered_twice'] for row in some)} delivered twice",
+            f" delivered twice {_twice(sum((Counter(row['delivered_twice']) for row in some), Counter()))}",
             f"  without service (no acknowledgement for {PAUSE_S:g} s)"
             f" {100 * away_s / max(loaded_s, 1):.1f} % of the time; longest gap"
             f" {max(row['longest_gap_s'] for row in some):.2f} s",
@@ -100,6 +100,11 @@ def summary(rows: Sequence[Row]) -> str:
             short = sum(gap < PAUSE_S for gap in gaps)
             lines.append(f"    {name:<50} {len(gaps):>6}{shares} {max(gaps):>8.2f} {short:>11}")
     return "\n".join(lines)
+
+
+def _twice(causes: Counter[str]) -> str:
+    shown = ", ".join(f"{count} {cause}" for cause, count in sorted(causes.items()))
+    return f"{causes.total()} ({shown})" if shown else "0"
 
 
 def _below(gaps: Sequence[float], share: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.campaign.checker import Gap, check, gap_of_fault, gaps_of
+from tests.campaign.checker import REVIVED, SENT_AGAIN, UNCOMMITTED, Gap, check, gap_of_fault, gaps_of
 from tests.campaign.history import Delivered, Fault, History, Sent
 
 QUEUES = 3
@@ -98,6 +98,23 @@ def test_every_repeated_delivery_is_counted_and_none_is_disorder(
     verdict = check(history)
     assert verdict.delivered_twice == before + len(again)
     assert verdict.violations == {}
+
+
+def test_messages_that_come_again_are_counted_by_cause() -> None:
+    history = History(groups={"any": False}, ended=9.0)
+    history.sent = [Sent(f"m{number}", "p0", 0, number, number + 0.5, number) for number in range(3)]
+    history.logs = {"a": {0: {0: "m0", 1: "m1", 2: "m2", 3: "m0"}}}
+    history.delivered = [
+        Delivered("m0", "any", 0, 0, 1.0),
+        Delivered("m1", "any", 0, 1, 1.0),
+        Delivered("m1", "any", 0, 1, 2.0),
+        Delivered("m2", "any", 1, 7, 2.0, is_retry=True),  # a member died before its handler began
+        Delivered("m0", "any", 0, 3, 3.0),
+        Delivered("m1", "any", 1, 8, 4.0, is_retry=True),
+    ]
+    verdict = check(history)
+    assert verdict.twice == {UNCOMMITTED: 1, SENT_AGAIN: 1, REVIVED: 1}
+    assert (verdict.delivered_twice, verdict.violations) == (3, {})
 
 
 @given(HISTORIES, st.integers())

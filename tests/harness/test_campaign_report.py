@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.campaign.checker import LOST, check
+from tests.campaign.checker import LOST, REVIVED, UNCOMMITTED, check
 from tests.campaign.history import Fault, History, Sent
 from tests.campaign.report import as_row, summary
 from tests.campaign.rounds import Round
@@ -32,8 +32,11 @@ def test_the_gap_of_a_fault_is_the_longest_around_it() -> None:
 
 def test_rounds_are_added_up_also_after_they_were_written_down() -> None:
     rows = [row([number / 100 for number in range(1, 101)]), row([1.5], violations={LOST: ["one", "two"]})]
+    for each, twice in zip(rows, ({REVIVED: 2}, {REVIVED: 1, UNCOMMITTED: 4}), strict=True):
+        each["delivered_twice"] = twice
     text = summary(json.loads(json.dumps(rows)))
     assert "2 rounds, 101 faults" in text
     assert "6 messages acknowledged, 2 lost" in text
+    assert "delivered twice 7 (3 by a revive, 4 by an uncommitted offset)" in text
     assert f"violations: {{'{LOST}': 2}}" in text
     assert text.splitlines()[-1].split() == ["kill", "master", "101", "0.51", "0.91", "1.00", "1.50", "99"]
