@@ -17,8 +17,9 @@ from pyromq_native.front_calls cimport (
     whole_answer,
 )
 from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, reserve, take_bytes
-from pyromq_native.headers cimport Header, Span, is_called, read_int64
+from pyromq_native.headers cimport Header
 from pyromq_native.protobuf cimport BYTES, VARINT, Field, next_field, put_tag, put_text, put_varint, varint_size
+from pyromq_native.requests cimport SendAnswer, read_send_answer
 from pyromq_native.slices cimport Slice, as_bytes, as_str, is_same, is_text, slice_of, slice_of_bytes
 
 cdef enum:
@@ -72,29 +73,17 @@ cdef class PlainSend(Plain):
 
     cdef bytes answer(self, Header *header):
         cdef Slice transaction = self._id
-        cdef int64_t offset = -1
-        cdef int index
-        cdef Span *value
+        cdef SendAnswer found
         cdef Growing out = _answer
         cdef Py_ssize_t size
-        for index in range(header.field_count):
-            value = &header.values[index]
-            if is_called(header.names[index], b"queueOffset", 11):
-                if offset >= 0 or not read_int64(value[0], &offset):
-                    return None
-            elif is_called(header.names[index], b"transactionId", 13):
-                if value.has_escapes:
-                    return None
-                if value.length:
-                    transaction = slice_of(<const char *>value.at, value.length)
-            elif is_called(header.names[index], b"recallHandle", 12):
-                return None
-        if offset < 0:
+        if not read_send_answer(header, &found) or found.offset < 0 or found.recall_handle.at != NULL:
             return None
+        if found.transaction.length:
+            transaction = slice_of(<const char *>found.transaction.at, found.transaction.length)
         size = 1 + OK_BYTES + 2 + varint_size(self._id.size) + self._id.size
         size += varint_size(transaction.size) + transaction.size
-        if offset:
-            size += 1 + varint_size(offset)
+        if found.offset:
+            size += 1 + varint_size(found.offset)
         out.size = GRPC_PREFIX_BYTES
         reserve(out, 64 + size)
         put_ok(out, 1)
@@ -103,9 +92,9 @@ cdef class PlainSend(Plain):
         put_ok(out, 1)
         put_text(out, 2, self._id)
         put_text(out, 3, transaction)
-        if offset:
+        if found.offset:
             put_tag(out, 4, VARINT)
-            put_varint(out, <uint64_t>offset)
+            put_varint(out, <uint64_t>found.offset)
         return whole_answer(out)
 
 

@@ -30,8 +30,9 @@ cdef inline int reserve(Growing out, Py_ssize_t more) except -1:
 
 
 cdef inline void put(Growing out, const void *source, Py_ssize_t size) noexcept:
-    memcpy(out.data + out.size, source, <size_t>size)
-    out.size += size
+    if size:  # memcpy takes no null pointer, not even for nothing
+        memcpy(out.data + out.size, source, <size_t>size)
+        out.size += size
 
 
 cdef inline void put_bytes(Growing out, bytes source) noexcept:

@@ -6,10 +6,11 @@ form. For anything unusual `scan_header` and the readers return False, and the g
 is allowed. No byte outside of `data` is read.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from pyromq_native.big_endian cimport get_uint32
+from pyromq_native.spans cimport is_ascii
 
 cdef enum:
     CODE = 1
@@ -22,6 +23,7 @@ cdef enum:
     MAX_DIGITS = 19
     FIXED_BINARY_BYTES = 17
     FRAME_PREFIX_BYTES = 8
+    MAX_HEADER_BYTES = 1024 * 1024
     ANSWER = 1
 
 cdef struct Cursor:
@@ -35,6 +37,8 @@ cdef bint scan_header(
     header.is_binary = is_binary
     header.code = header.flag = header.opaque = header.version = 0
     header.field_count = 0
+    if length > MAX_HEADER_BYTES:
+        return False
     if is_binary:
         return _scan_binary(data, length, header)
     return _scan_json(data, length, header)
@@ -87,7 +91,7 @@ cdef bint _scan_binary(const uint8_t *data, Py_ssize_t length, Header *header) n
     cdef uint32_t block_bytes
     if length < at or get_uint32(data + 13) != 0:  # a remark, or no room for the rest
         return False
-    header.code = <int32_t><uint16_t>(data[0] << 8 | data[1])
+    header.code = <int32_t><int16_t>(data[0] << 8 | data[1])
     header.version = <int32_t><int16_t>(data[3] << 8 | data[4])
     header.opaque = <int32_t>get_uint32(data + 5)
     header.flag = <int32_t>get_uint32(data + 9)
@@ -98,9 +102,9 @@ cdef bint _scan_binary(const uint8_t *data, Py_ssize_t length, Header *header) n
     while at < end:
         if end - at < 6:
             return False
-        name_bytes = data[at] << 8 | data[at + 1]
+        name_bytes = <int16_t>(data[at] << 8 | data[at + 1])
         at += 2
-        if name_bytes > end - at - 4:
+        if name_bytes < 0 or name_bytes > end - at - 4:
             return False
         value_bytes = <Py_ssize_t>get_uint32(data + at + name_bytes)
         if value_bytes > end - at - name_bytes - 4:
@@ -112,18 +116,10 @@ cdef bint _scan_binary(const uint8_t *data, Py_ssize_t length, Header *header) n
             header.names[header.field_count] = Span(data + at, name_bytes, False)
             header.values[header.field_count] = Span(data + at + name_bytes + 4, value_bytes, False)
             header.field_count += 1
-        if not _is_ascii(data + at, name_bytes) or not _is_ascii(data + at + name_bytes + 4, value_bytes):
+        if not is_ascii(data + at, name_bytes) or not is_ascii(data + at + name_bytes + 4, value_bytes):
             return False
         at += name_bytes + 4 + value_bytes
     return True
-
-
-cdef inline bint _is_ascii(const uint8_t *at, Py_ssize_t length) noexcept nogil:
-    cdef uint8_t seen = 0
-    cdef Py_ssize_t index
-    for index in range(length):
-        seen |= at[index]
-    return seen < 0x80
 
 
 # ------------------------------------------------------------------------------------------ JSON
@@ -135,7 +131,7 @@ cdef bint _scan_json(const uint8_t *data, Py_ssize_t length, Header *header) noe
     cdef int seen = 0
     cdef int which
     cdef int32_t number = 0
-    if not _is_ascii(data, length) or not _take(&cursor, b"{"):
+    if not is_ascii(data, length) or not _take(&cursor, b"{"):
         return False
     while True:
         if not _take_text(&cursor, &name) or name.has_escapes or not _take(&cursor, b":"):

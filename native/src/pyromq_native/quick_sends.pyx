@@ -18,9 +18,10 @@ from pyromq.client.values import Message
 
 from pyromq_native.big_endian cimport put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
-from pyromq_native.headers cimport Header, Span, is_called, next_answer, read_int32, read_int64
+from pyromq_native.headers cimport Header, Span, next_answer
 from pyromq_native.in_flight cimport InFlightCounts
 from pyromq_native.plain_messages cimport TOPIC, Plain, PlainMessages, Text
+from pyromq_native.requests cimport SendAnswer, read_send_answer
 from pyromq_native.sent cimport WAITING, PlainSends, Sent, Wakeup, resume_in_c
 from pyromq_native.unique_keys cimport KeyMaker, monotonic_us
 
@@ -562,60 +563,17 @@ cdef class QuickAnswers:
 
     cdef object _result_of(self, Header *header, queue, int32_t expected_queue_id, unique_key):
         """The SendResult in an answer; None if the general path must read it."""
-        cdef Span *id_ = NULL
-        cdef Span *transaction = NULL
-        cdef Span *recall = NULL
-        cdef Span *region = NULL
-        cdef Span *value
-        cdef int32_t queue_id = -1
-        cdef int64_t offset = 0
-        cdef bint has_queue = False
-        cdef bint has_offset = False
-        cdef int index
-        for index in range(header.field_count):
-            value = &header.values[index]
-            if value.has_escapes:
-                return None
-            if is_called(header.names[index], b"msgId", 5):
-                if id_ != NULL:
-                    return None
-                id_ = value
-            elif is_called(header.names[index], b"queueId", 7):
-                if has_queue or not read_int32(value[0], &queue_id):
-                    return None
-                has_queue = True
-            elif is_called(header.names[index], b"queueOffset", 11):
-                if has_offset or not read_int64(value[0], &offset):
-                    return None
-                has_offset = True
-            elif is_called(header.names[index], b"transactionId", 13):
-                if transaction != NULL:
-                    return None
-                transaction = value
-            elif is_called(header.names[index], b"recallHandle", 12):
-                if recall != NULL:
-                    return None
-                recall = value
-            elif is_called(header.names[index], b"MSG_REGION", 10):
-                if region != NULL:
-                    return None
-                region = value
-            elif not is_called(header.names[index], b"TRACE_ON", 8):
-                return None
-            elif not is_called(value[0], b"true", 4) and not is_called(value[0], b"false", 5):
-                return None
-        if id_ == NULL or not has_queue or not has_offset:
+        cdef SendAnswer answer
+        if not read_send_answer(header, &answer) or answer.queue_id != expected_queue_id:
             return None
-        if queue_id != expected_queue_id:
-            return None
-        named = self._region if region == NULL or region.length == 0 else _text(region)
+        named = _text(&answer.region) if answer.region.length else self._region
         return self._result(
             self._ok,
             unique_key,
-            _text(id_),
+            _text(&answer.id),
             queue,
-            offset,
-            _text(transaction) if transaction != NULL else None,
-            _text(recall) if recall != NULL else None,
+            answer.offset,
+            _text(&answer.transaction) if answer.transaction.at != NULL else None,
+            _text(&answer.recall_handle) if answer.recall_handle.at != NULL else None,
             named,
         )

@@ -56,6 +56,15 @@ cdef struct Ack:
     int64_t offset
 
 
+cdef struct SendAnswer:
+    Span id
+    Span transaction
+    Span recall_handle
+    Span region
+    int32_t queue_id
+    int64_t offset
+
+
 cdef struct Traits:
     Span unique_key
     bint waits
@@ -78,5 +87,6 @@ cdef bint read_send(Header *header, Send *send) noexcept nogil
 cdef bint read_pull(Header *header, Pull *pull) noexcept nogil
 cdef bint read_end(Header *header, End *end) noexcept nogil
 cdef bint read_ack(Header *header, Ack *ack) noexcept nogil
+cdef bint read_send_answer(Header *header, SendAnswer *answer) noexcept nogil
 cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil
 cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTraits *half) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Sends, ends of transactions, pulls and acknowledgements, read from a scanned header. A missing, repeated or unusual field makes the reader say no.
+"""Sends and their answers, ends of transactions, pulls and acknowledgements, read from a scanned header. A missing, repeated or unusual field makes the reader say no.
 
 Fields that the fast path does not need are checked as well: it must not accept a request that the general path
 refuses.
@@ -12,6 +12,7 @@ from libc.string cimport memchr, memcmp, strlen
 from pyromq_native.big_endian cimport get_int64
 from pyromq_native.headers cimport Header, Span, read_bool, read_int32, read_int64
 from pyromq_native.records cimport Outline, outline_record
+from pyromq_native.spans cimport is_ascii
 
 cdef int64_t MAX_DELAY = <int64_t>1 << 48
 
@@ -47,7 +48,7 @@ cdef struct Form:
     uint32_t lengths
 
 
-cdef Form SHORT_SEND, LONG_SEND, PULL_FORM, END_FORM, ACK_FORM
+cdef Form SHORT_SEND, LONG_SEND, PULL_FORM, END_FORM, ACK_FORM, SEND_ANSWER_FORM
 
 
 cdef bint _fill(Header *header, Form *form, void *request) noexcept nogil:
@@ -190,10 +191,22 @@ cdef void _describe_acks() noexcept nogil:
     _add_common(&ACK_FORM)
 
 
+cdef void _describe_send_answers() noexcept nogil:
+    cdef SendAnswer answer
+    _add(&SEND_ANSWER_FORM, True, b"msgId", TEXT, _in(&answer, &answer.id))
+    _add(&SEND_ANSWER_FORM, True, b"queueId", INT32, _in(&answer, &answer.queue_id))
+    _add(&SEND_ANSWER_FORM, True, b"queueOffset", INT64, _in(&answer, &answer.offset))
+    _add(&SEND_ANSWER_FORM, False, b"transactionId", TEXT, _in(&answer, &answer.transaction))
+    _add(&SEND_ANSWER_FORM, False, b"recallHandle", TEXT, _in(&answer, &answer.recall_handle))
+    _add(&SEND_ANSWER_FORM, False, b"MSG_REGION", TEXT, _in(&answer, &answer.region))
+    _add(&SEND_ANSWER_FORM, False, b"TRACE_ON", BOOL, ONLY_CHECKED)
+
+
 _describe_sends()
 _describe_pulls()
 _describe_ends()
 _describe_acks()
+_describe_send_answers()
 
 
 # ------------------------------------------------------------------------------------------ requests
@@ -237,6 +250,12 @@ cdef bint read_ack(Header *header, Ack *ack) noexcept nogil:
     value = Span(ack.receipt.at + at, ack.receipt.length - at, False)
     ack.receipt.length = at - 1
     return value.length > 0 and read_int64(value, &number) and number == ack.offset
+
+
+cdef bint read_send_answer(Header *header, SendAnswer *answer) noexcept nogil:
+    """The answer to a send that succeeded."""
+    answer.transaction = answer.recall_handle = answer.region = Span(NULL, 0, False)
+    return _fill(header, &SEND_ANSWER_FORM, answer)
 
 
 # ------------------------------------------------------------------------------------------ properties
@@ -322,9 +341,8 @@ cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTra
     cdef const uint8_t *at = properties
     cdef const uint8_t *end = properties + length
     cdef const uint8_t *stop
-    cdef Py_ssize_t size, index
+    cdef Py_ssize_t size
     cdef Span queue_id = Span(NULL, 0, False)
-    cdef uint8_t seen = 0
     half.group = half.unique_key = half.topic = queue_id
     half.is_copy = False
     while at < end:
@@ -354,11 +372,11 @@ cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTra
         at = stop + 1
     if not half.group.length or not half.unique_key.length or not half.topic.length:
         return False
-    for index in range(half.topic.length):
-        seen |= half.topic.at[index]
-    for index in range(half.unique_key.length):
-        seen |= half.unique_key.at[index]
-    return seen < 0x80 and queue_id.length > 0 and read_int32(queue_id, &half.queue_id)
+    if not is_ascii(half.topic.at, half.topic.length):
+        return False
+    if not is_ascii(half.unique_key.at, half.unique_key.length):
+        return False
+    return queue_id.length > 0 and read_int32(queue_id, &half.queue_id)
 
 
 def read_timed(record):
@@ -370,17 +388,17 @@ def read_timed(record):
     cdef const uint8_t *at
     cdef const uint8_t *end
     cdef const uint8_t *stop
-    cdef Py_ssize_t size, index
+    cdef Py_ssize_t size
     cdef Span topic = Span(NULL, 0, False), queue = topic, slot = topic
     cdef int32_t queue_id = 0
     cdef int64_t slot_ms = 0
-    cdef uint8_t seen = 0
     traits.is_timed = False
     PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
     try:
-        if not outline_record(<const uint8_t *>view.buf, view.len, &outline):
+        at = <const uint8_t *>view.buf
+        if not _outline_plain(at, view.len, &outline):
             return None
-        at = <const uint8_t *>view.buf + outline.properties_start
+        at += outline.properties_start
         end = at + outline.properties_bytes
         while at < end:
             stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
@@ -399,12 +417,10 @@ def read_timed(record):
             elif _begins(at, size, b"TIMER_ENQUEUE_MS", 16) or _begins(at, size, b"TIMER_DEQUEUE_MS", 16):
                 return None  # from an earlier stage
             at = stop + 1
-        for index in range(topic.length):
-            seen |= topic.at[index]
         if (
             not traits.is_timed
             or not topic.length
-            or seen >= 0x80
+            or not is_ascii(topic.at, topic.length)
             or not queue.length
             or not read_int32(queue, &queue_id)
             or not slot.length
@@ -437,7 +453,7 @@ def read_half(record):
     PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
     try:
         at = <const uint8_t *>view.buf
-        if not outline_record(at, view.len, &outline):
+        if not _outline_plain(at, view.len, &outline):
             return None
         if not read_half_traits(at + outline.properties_start, outline.properties_bytes, &half):
             return None
@@ -449,6 +465,11 @@ def read_half(record):
         )
     finally:
         PyBuffer_Release(&view)
+
+
+cdef inline bint _outline_plain(const uint8_t *at, int64_t room, Outline *outline) noexcept nogil:
+    """Find the parts of a record whose topic can surely be read."""
+    return outline_record(at, room, outline) and is_ascii(at + outline.topic_start, outline.topic_bytes)
 
 
 cdef inline bint _begins(const uint8_t *at, Py_ssize_t size, const char *name, Py_ssize_t length) noexcept nogil:

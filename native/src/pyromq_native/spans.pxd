@@ -1,9 +1,18 @@
 """Spans of headers beside texts of ours."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 
 from pyromq_native.headers cimport Span
+
+
+cdef inline bint is_ascii(const uint8_t *at, Py_ssize_t length) noexcept nogil:
+    cdef uint8_t seen = 0
+    cdef Py_ssize_t index
+    for index in range(length):
+        seen |= at[index]
+    return seen < 0x80
 
 
 cdef inline bint is_same(Span span, bytes text) noexcept:
