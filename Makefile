@@ -8,10 +8,10 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz simulate mutants chaos kills interop lakehouse registry browser pictures bench docs site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native simulate mutants chaos kills interop lakehouse registry browser pictures bench docs site dist wheels clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 setup: $(VENV)/.installed ## build .venv from nothing with venv and pip
 
@@ -89,6 +89,12 @@ fuzz: EXAMPLES ?= 500
 fuzz: setup ## examples that nobody has tried yet, for the property tests
 	$(BIN)/python -m tests.support.fuzzing --minutes $(MINUTES) --examples $(EXAMPLES) --workers $(WORKERS) \
 	  $(if $(SEED),--seed $(SEED)) $(TESTS)
+
+# MINUTES is how long to look, ONLY=headers,requests where.
+fuzz-native: MINUTES ?= 10
+fuzz-native: setup ## the compiled readers of strangers' bytes under sanitizers (needs clang, which apt installs where it may)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python -m tests.native_fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 # MINUTES is how long to look; SEED and PLAN=file.json repeat one run; ONLY=kill,stall limits the faults, ONLY=- has none.
 simulate: MINUTES ?= 10

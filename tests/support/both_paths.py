@@ -3,7 +3,8 @@
 import asyncio
 import random
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
@@ -148,19 +149,88 @@ class FixedHost:
         return Host.of("127.0.0.1", 10911)
 
 
-async def outcome(
-    data: bytes,
-    cuts: list[int],
-    path: Way,
-    flush: Flush = "ASYNC_FLUSH",
-    then: Callable[[bytes], bytes] | None = None,
-    also: Callable[[Any], Awaitable[int]] | None = None,
-    rules: Rules | None = None,
-    reset_groups: Sequence[str] = (),
-) -> Outcome:
-    """What a fresh broker makes of a stream, and of another that `then` makes of its answers; and what `also`
-    makes of its fast path afterwards. With `rules` there is access control. Queue 0 of the topic that is
-    pulled is reset to its start for `reset_groups`."""
+class LiveBroker:
+    """A fresh broker with two topics, asked on either path."""
+
+    def __init__(self, broker: Broker, directory: Path) -> None:
+        self.broker = broker
+        self.directory = directory
+        self.parts = broker._started
+        self._group = self.parts.server._group
+        self.fast_path: Any = self._group.fast_path
+        self.taken = self.pulled = self.ended = self.acked = 0
+
+    def connect(self, path: Way) -> "Talk":
+        self._group.fast_path = None if path == "general" else self._counting
+        return Talk(self.parts.store, Connection(self._group, peer_address="10.0.0.1:4000"))
+
+    def _counting(self, data: bytes, connection: Connection) -> tuple[int, int]:
+        frames, position = self.fast_path(data, connection)
+        self.taken += frames
+        self.pulled += self.fast_path.pulls_taken
+        self.ended += self.fast_path.ends_taken
+        self.acked += self.fast_path.acks_taken
+        return frames, position
+
+    def tables(self) -> tuple[Any, ...]:
+        tables = self.parts.tables
+        counts, halves = tables.transaction_counts, self.parts._transactions.halves
+        return (
+            tables.offsets.wrapper().offset_table,
+            {topic: count for topic, count in counts.open.items() if count},
+            counts.committed,
+            counts.rolled_back,
+            [offset for offset in range(30) if halves.is_open(offset)],
+            {
+                place: (each.calls, each.messages, each.size_bytes)
+                for place, each in tables.statistics.puts()
+                if each.calls
+            },
+        )
+
+    def log(self) -> bytes:
+        files = sorted((self.directory / "commitlog").iterdir())
+        return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
+
+
+class Talk:
+    """A connection to it without a socket."""
+
+    def __init__(self, store: Any, connection: Connection) -> None:
+        self._store = store
+        self._connection = connection
+        self._transport = FakeTransport(connection)
+        connection.connection_made(self._transport)
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection.is_open
+
+    def send(self, data: bytes, cuts: Sequence[int] = ()) -> None:
+        start = 0
+        for cut in [*sorted(cuts), len(data)]:
+            if self._connection.is_open:
+                self._connection.data_received(data[start:cut])
+            start = cut
+
+    async def answers(self, max_turns: int | None = None) -> bytes:
+        """All that was written, when everything is answered; with `max_turns`, or after that many turns."""
+        turns = 0
+        while self._connection.in_flight and (max_turns is None or turns < max_turns):
+            self._store.flush()
+            self._store.settle()
+            await asyncio.sleep(0)
+            turns += 1
+        await asyncio.sleep(0)
+        return b"".join(self._transport.writes)
+
+    def end(self) -> None:
+        self._connection.close()
+        self._connection.connection_lost(None)
+
+
+@asynccontextmanager
+async def live_broker(flush: Flush = "ASYNC_FLUSH", rules: Rules | None = None) -> AsyncIterator[LiveBroker]:
     # Unique keys that the broker makes, and queues it chooses, are the same each time.
     random.seed(1)
     with (
@@ -190,68 +260,43 @@ async def outcome(
             admission=None if rules is None else AccessControl(rules, clock, max_send_age_ms=MAX_AGE_MS),
         )
         await broker.start()
-        parts = broker._started
-        parts.tables.topics.create_if_absent("Orders", 4)
-        parts.tables.topics.create_if_absent("Full", 2)
-        await parts.tables.topics.saved()  # the first message of a topic waits until the topic is on disk
-        fill(parts.store)
-        for each in reset_groups:
-            parts.tables.offsets.assign_reset(each, "Full", 0, 0)
-        group = parts.server._group
-        fast_path: Any = group.fast_path
-        taken = pulled = ended = acked = 0
-
-        def counting(data: bytes, connection: Connection) -> tuple[int, int]:
-            nonlocal taken, pulled, ended, acked
-            frames, position = fast_path(data, connection)
-            taken += frames
-            pulled += fast_path.pulls_taken
-            ended += fast_path.ends_taken
-            acked += fast_path.acks_taken
-            return frames, position
-
-        group.fast_path = None if path == "general" else counting
-        connection = Connection(group, peer_address="10.0.0.1:4000")
-        transport = FakeTransport(connection)
-        connection.connection_made(transport)
-        start = 0
-        for cut in [*sorted(cuts), len(data)]:
-            if connection.is_open:
-                connection.data_received(data[start:cut])
-            start = cut
-
-        async def answers_so_far() -> bytes:
-            while connection.in_flight:
-                parts.store.flush()
-                parts.store.settle()
-                await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            return b"".join(transport.writes)
-
-        answers = await answers_so_far()
-        if then is not None and connection.is_open:
-            connection.data_received(then(answers))
-            answers = await answers_so_far()
-        counts, halves = parts.tables.transaction_counts, parts._transactions.halves
-        statistics = parts.tables.statistics
-        tables = (
-            parts.tables.offsets.wrapper().offset_table,
-            {topic: count for topic, count in counts.open.items() if count},
-            counts.committed,
-            counts.rolled_back,
-            [offset for offset in range(30) if halves.is_open(offset)],
-            {
-                place: (each.calls, each.messages, each.size_bytes)
-                for place, each in statistics.puts()
-                if each.calls
-            },
-        )
-        more = await also(fast_path) if also is not None else 0
-        connection.close()
-        connection.connection_lost(None)
+        live = LiveBroker(broker, Path(directory))
+        topics = live.parts.tables.topics
+        topics.create_if_absent("Orders", 4)
+        topics.create_if_absent("Full", 2)
+        await topics.saved()  # the first message of a topic waits until the topic is on disk
+        fill(live.parts.store)
+        yield live
         await broker.stop()
-        log = b"".join(path.read_bytes() for path in sorted((Path(directory) / "commitlog").iterdir()))
-        return Outcome(answers, log.rstrip(b"\0"), taken, pulled, ended, acked, tables, more)
+
+
+async def outcome(
+    data: bytes,
+    cuts: list[int],
+    path: Way,
+    flush: Flush = "ASYNC_FLUSH",
+    then: Callable[[bytes], bytes] | None = None,
+    also: Callable[[Any], Awaitable[int]] | None = None,
+    rules: Rules | None = None,
+    reset_groups: Sequence[str] = (),
+) -> Outcome:
+    """What a fresh broker makes of a stream, and of another that `then` makes of its answers; and what `also`
+    makes of its fast path afterwards. With `rules` there is access control. Queue 0 of the topic that is
+    pulled is reset to its start for `reset_groups`."""
+    async with live_broker(flush, rules) as live:
+        for each in reset_groups:
+            live.parts.tables.offsets.assign_reset(each, "Full", 0, 0)
+        talk = live.connect(path)
+        talk.send(data, cuts)
+        answers = await talk.answers()
+        if then is not None and talk.is_open:
+            talk.send(then(answers))
+            answers = await talk.answers()
+        tables = live.tables()
+        more = await also(live.fast_path) if also is not None else 0
+        talk.end()
+        await live.broker.stop()
+        return Outcome(answers, live.log(), live.taken, live.pulled, live.ended, live.acked, tables, more)
 
 
 def fill(store: Any) -> None:

@@ -1,0 +1,575 @@
+"""What is fuzzed: compiled code makes of any bytes what interpreted code makes of them, or it declines.
+
+A target takes the bytes and raises AssertionError if the two differ. It may keep servers for several inputs:
+an input takes a millisecond then, and not a second. `fresh_every` says for how many.
+"""
+
+import asyncio
+import random
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+from tests.native_fuzz.inputs import input_of, recorded_frames, stream_of
+from tests.property import test_broker_fast_path as broker_paths
+from tests.property import test_front_messages as front
+from tests.property import test_http2_headers_twin as header_blocks
+from tests.property import test_http2_property as http2_streams
+from tests.property import test_nameserver_fast_path as route_paths
+from tests.property import test_pulled_messages as pulled
+from tests.property import test_quick_pulls as quick_pulls
+from tests.property import test_quick_sends as quick_sends
+from tests.property import test_store_twins as stores
+from tests.spark import test_spark_twins as rows
+from tests.support.both_paths import (
+    HALF,
+    UNIQUE,
+    LiveBroker,
+    Way,
+    as_bytes,
+    live_broker,
+    plain_pull,
+    plain_send,
+)
+from tests.support.http2_peer import CALL, HELLO
+from tests.support.scratch import IN_MEMORY
+from tests.support.small_stores import interpreted
+
+from pyromq.broker.flow import half_messages, timed_outline
+from pyromq.client.consumer.reading import fetching
+from pyromq.compiled import twin
+from pyromq.errors import RemoteProtocolError
+from pyromq.filtering.tags import parse_tags
+from pyromq.http2 import connection as http2_connection
+from pyromq.http2 import frames, header_rules, hpack
+from pyromq.protocol import properties as props
+from pyromq.protocol.batch import BatchEntry, encode_batch
+from pyromq.protocol.binary_header import decode_binary_header
+from pyromq.protocol.catalogue import decode_answer
+from pyromq.protocol.frame import HeaderForm
+from pyromq.protocol.framing import FrameReader
+from pyromq.protocol.json_header import decode_json_header
+from pyromq.protocol.record import Host, StoredMessage, encode_record
+from pyromq.protocol.requests.pulling import PullMessageAnswer
+from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+from pyromq.proxy.codes import Code, Rejected
+from pyromq.proxy.grpc.framing import MessageReader, frame_message
+from pyromq.proxy.incoming import framed, received
+from pyromq.proxy.messages import message
+from pyromq.proxy.outgoing import prepare
+from pyromq.proxy.receipts import decode_handle, popped
+from pyromq.security.signature import is_signed, signing_key
+
+Fuzz = Callable[[bytes], None]
+
+
+class Target(NamedTuple):
+    fuzz: Fuzz
+    seeds: Callable[[], Iterable[bytes]]
+    modules: str
+    """The compiled modules that read the bytes."""
+
+
+TARGETS: Final[dict[str, Target]] = {}
+
+
+def target(modules: str, seeds: Callable[[], Iterable[bytes]]) -> Callable[[Fuzz], Fuzz]:
+    def named(fuzz: Fuzz) -> Fuzz:
+        TARGETS[fuzz.__name__] = Target(fuzz, seeds, modules)
+        return fuzz
+
+    return named
+
+
+def native(name: str) -> Any:
+    found = twin(name)
+    assert found is not None, f"{name} is not compiled"
+    return found
+
+
+# Headers
+
+
+def _headers() -> Iterator[bytes]:
+    for stream in (*recorded_frames(answers=False), *recorded_frames(answers=True)):
+        form_and_header = int.from_bytes(stream[4:8], "big")
+        yield bytes([form_and_header >> 24]) + stream[8 : 8 + (form_and_header & 0xFFFFFF)]
+
+
+def _cut_to_16_bits(code: int) -> int:
+    """How the binary form writes a code. The general path finds out which long code was meant."""
+    return struct.unpack(">h", struct.pack(">H", code & 0xFFFF))[0]  # type: ignore[no-any-return]
+
+
+@target("headers", _headers)
+def headers(data: bytes) -> None:
+    is_binary, header = bool(data[:1] and data[0] & 1), data[1:]
+    found = native("headers").fields_of(header, is_binary)
+    if found is None:
+        return
+    frame = (decode_binary_header if is_binary else decode_json_header)(header)
+    code = _cut_to_16_bits(frame.code) if is_binary else frame.code
+    assert found == (code, frame.flag, frame.opaque, frame.ext)
+
+
+_SECRET: Final = "the secret of alice"
+
+
+@target("headers signatures", _headers)
+def signatures(data: bytes) -> None:
+    """A signature that interpreted code does not make of the fields is never found right."""
+    is_binary, header = bool(data[:1] and data[0] & 1), data[1:]
+    if native("signatures").is_signed_frame(header, is_binary, b"body", signing_key(_SECRET)):
+        frame = (decode_binary_header if is_binary else decode_json_header)(header)
+        assert is_signed(frame.ext, b"body", _SECRET)
+
+
+# Servers
+
+
+class _Broker:
+    """Two brokers that are sent the same, one of them on its fast path."""
+
+    fresh_every = 400
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._inputs = 0
+        self._open = AsyncExitStack()
+        self._pair: dict[Way, LiveBroker] = {}
+
+    def __call__(self, data: bytes) -> None:
+        stream = stream_of(data)
+        found = FrameReader().feed(stream)
+        # What other requests are answered may depend on the hour, or change the broker for those to come.
+        if found and all(frame.code in broker_paths.OUR_CODES for frame in found):
+            self._loop.run_until_complete(self._both(stream))
+
+    async def _both(self, stream: bytes) -> None:
+        if self._inputs % self.fresh_every == 0:
+            await self._open.aclose()
+            for way in ("general", "fast"):
+                self._pair[way] = await self._open.enter_async_context(live_broker())
+                talk = self._pair[way].connect(way)
+                talk.send(_opening())
+                await talk.answers()
+                talk.end()
+        self._inputs += 1
+        answers = {}
+        for way, live in self._pair.items():
+            random.seed(self._inputs)
+            talk = live.connect(way)
+            talk.send(stream)
+            written = await talk.answers(max_turns=20)
+            answers[way] = sorted(_frames_in(written)), talk.is_open
+            talk.end()
+        assert answers["fast"] == answers["general"]
+        if self._inputs % self.fresh_every == 0:
+            assert self._pair["fast"].log() == self._pair["general"].log()
+            assert self._pair["fast"].tables() == self._pair["general"].tables()
+
+
+def _frames_in(answers: bytes) -> Iterator[bytes]:
+    while answers:
+        end = 4 + int.from_bytes(answers[:4])
+        yield answers[:end]
+        answers = answers[end:]
+
+
+_BATCH: Final = encode_batch([BatchEntry(b"1", b"TAGS\x01t\x02"), BatchEntry(b"2")])
+
+
+def _requests() -> Iterator[list[Any]]:
+    for form in (HeaderForm.JSON, HeaderForm.BINARY):
+        for request in (
+            plain_send(),
+            plain_send(SendMessageBatch, body=_BATCH),
+            plain_send(properties=HALF + UNIQUE, sys_flag=4),
+            plain_send(properties=UNIQUE + "TIMER_DELAY_SEC\x015\x02"),
+            plain_pull(sys_flag=4),
+            plain_pull(subscription="*", queue_offset=3),
+        ):
+            yield [(request, form, False)]
+
+
+def _opening() -> bytes:
+    """The first of a kind opens the way, on the general path."""
+    return b"".join(map(as_bytes, _requests()))
+
+
+def _broker_seeds() -> Iterator[bytes]:
+    for stream in _requests():
+        yield input_of(as_bytes(stream))
+    for stream_ in recorded_frames(answers=False):
+        yield input_of(stream_)
+
+
+@target("fast_path fast_sends fast_pulls fast_ends requests headers appending known_queues", _broker_seeds)
+def requests(data: bytes, _kept: list[_Broker] = []) -> None:  # noqa: B006  (kept for the next input)
+    """Sends, batches, transactions and pulls."""
+    if not _kept:
+        _kept.append(_Broker())
+    _kept[0](data)
+
+
+class _NameServer:
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._directory = tempfile.mkdtemp(dir=IN_MEMORY)
+        self._ways: route_paths.Ways | None = None
+
+    def __call__(self, stream: bytes) -> None:
+        self._loop.run_until_complete(self._ask(stream))
+
+    async def _ask(self, stream: bytes) -> None:
+        if self._ways is None:
+            self._ways = route_paths.Ways(self._directory)
+        self._ways.agreed(stream)
+
+
+def _queries() -> Iterator[bytes]:
+    for form in route_paths.FORMS:
+        yield input_of(route_paths.query("Orders", form) + route_paths.query("Bills", form))
+        yield input_of(route_paths.query("Orders", form, {"acceptStandardJsonOnly": "true"}))
+
+
+@target("route_lookup headers", _queries)
+def routes(data: bytes, _kept: list[_NameServer] = []) -> None:  # noqa: B006  (kept for the next input)
+    stream = stream_of(data)
+    found = FrameReader().feed(stream)
+    if all(frame.code == route_paths.GET_ROUTE for frame in found):
+        if not _kept:
+            _kept.append(_NameServer())
+        _kept[0](stream)
+
+
+# The store
+
+
+class _Stores:
+    """Two stores with the same calls, one of them interpreted."""
+
+    fresh_every = 300
+
+    def __init__(self) -> None:
+        self._inputs = 0
+        self._root: Path | None = None
+        self._compiled: Any = None
+        self._plain: Any = None
+
+    def __call__(self, data: bytes) -> None:
+        if self._inputs % self.fresh_every == 0:
+            self._begin()
+        self._inputs += 1
+        kind, rest = data[:1], data[1:]
+        queue = stores.TOPICS[0], 0
+        half = len(rest) // 2
+        calls: list[tuple[Any, ...]]
+        if kind and kind[0] & 1:
+            calls = [("batch_of", queue, rest)]
+        else:
+            calls = [("append", queue, rest[:half], rest[half:], 0, stores.HOSTS[0], stores.HOSTS[0], 0, 0)]
+        before = self._compiled.store.max_offset(*queue)
+        for call in [*calls, ("read", queue, before, 5, 0)]:
+            self._play(self._compiled, call)
+            with interpreted():
+                self._play(self._plain, call)
+            assert self._compiled.answers == self._plain.answers
+            self._compiled.answers.clear()
+            self._plain.answers.clear()
+
+    def _begin(self) -> None:
+        if self._root is not None:
+            compiled_files = self._compiled.end()
+            with interpreted():
+                plain_files = self._plain.end()
+            assert compiled_files == plain_files
+            shutil.rmtree(self._root)
+        self._root = Path(tempfile.mkdtemp(prefix="fuzzed-stores-", dir=IN_MEMORY))
+        self._compiled = stores.Played(self._root / "compiled", stores.SIZES[1])
+        with interpreted():
+            self._plain = stores.Played(self._root / "interpreted", stores.SIZES[1])
+        for call in (*stores.FIRST, ("dispatch", 1000)):
+            self._compiled.play(call)
+            with interpreted():
+                self._plain.play(call)
+        self._compiled.answers.clear()
+        self._plain.answers.clear()
+
+    @staticmethod
+    def _play(played: stores.Played, call: tuple[Any, ...]) -> None:
+        if call[0] != "batch_of":
+            played.play(call)
+            return
+        try:
+            (topic, queue_id), batch = call[1:]
+            answer: object = played.store.append_encoded_batch(
+                topic,
+                queue_id,
+                batch,
+                born_timestamp=7,
+                born_host=stores.HOSTS[0],
+                store_host=stores.HOSTS[0],
+                appended_properties=b"CLUSTER\x01c\x02",
+            )
+        except RemoteProtocolError as problem:
+            answer = str(problem)
+        played.answers.append(answer)
+
+
+def _batches() -> Iterator[bytes]:
+    yield b"\1" + _BATCH
+    yield b"\1" + encode_batch([BatchEntry(b"x" * 30, UNIQUE.encode(), 7)] * 3)
+    yield b"\0" + UNIQUE.encode() + b"TAGS\x01a\x02KEYS\x01k1 k2\x02"
+    yield b"\0" + b"x" * 60 + UNIQUE.encode() + b"TAGS\x01a\x02KEYS\x01k1 k2 k3\x02" + UNIQUE.encode()
+
+
+@target("appending dispatching records slicing hashing checksums", _batches)
+def batches(data: bytes, _kept: list[_Stores] = []) -> None:  # noqa: B006  (kept for the next input)
+    if not _kept:
+        _kept.append(_Stores())
+    _kept[0](data)
+
+
+# Records
+
+
+def _record(topic: str = "Orders", properties: bytes = b"TAGS\x01a\x02", **more: Any) -> bytes:
+    hosts = {"born_host": Host.of("10.0.0.1", 1), "store_host": Host.of("10.0.0.2", 2)}
+    return encode_record(StoredMessage(topic, b"hello", properties, 2, **(hosts | more)))
+
+
+_TIMED: Final = b"REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02TIMER_OUT_MS\x0117\x02TIMER_DELAY_SEC\x015\x02"
+_HALF: Final = b"PGROUP\x01p\x02UNIQ_KEY\x01AC1234\x02REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02"
+
+
+def _records() -> Iterator[bytes]:
+    yield _record()
+    yield _record(queue_offset=5) + _record(queue_offset=6)
+    yield _record("t" * 200, _TIMED)
+    yield _record(properties=_TIMED, born_host=Host.of("::1", 1))
+    yield _record(properties=_HALF, store_host=Host.of("::1", 1))
+    yield _record(properties=_HALF + b"TRANSACTION_CHECK_TIMES\x013\x02")
+    yield _record(properties=b"UNIQ_KEY\x01K\x02KEYS\x01k1 k2\x02gr\xc3\xbcn\x01ja\x02own\x01x\x02")
+    for stream in recorded_frames(answers=True):
+        body = stream[8 + int.from_bytes(stream[5:8], "big") :]
+        if body[4:8] in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
+            yield body
+
+
+@target("requests records", _records)
+def outlines(data: bytes) -> None:
+    """Messages that wait for their time, and half messages."""
+    timed = timed_outline.read_timed(memoryview(data))
+    if timed is not None and timed.is_usual:
+        with patch.object(timed_outline, "_native", None):
+            assert timed_outline.read_timed(memoryview(data)) == timed._replace(is_usual=False)
+    if native("requests").read_half(memoryview(data)) is not None:
+        half = half_messages.read_half(memoryview(data))
+        with patch.object(half_messages, "_native", None):
+            assert half_messages.read_half(memoryview(data)) == half
+
+
+@target("rows", _records)
+def columns(data: bytes) -> None:
+    rows.assert_same([data], ["value", "key", "properties", "offset", "msgId", "tags"], 0, 2**62)
+
+
+@target("received", _records)
+def pulled_records(data: bytes) -> None:
+    answer = PullMessageAnswer(
+        suggest_which_broker_id=0, next_begin_offset=7, min_offset=0, max_offset=100, body=data
+    )
+    compiled = pulled.shown(pulled.understood(answer, "*"))
+    with patch.object(fetching, "pulled_messages", None):
+        assert compiled == pulled.shown(pulled.understood(answer, "*"))
+
+
+# What brokers answer to clients
+
+
+def _pull_answers() -> Iterator[bytes]:
+    for count in (1, 3):
+        yield input_of(quick_pulls.as_data(pulled.plain_answer(count), {}))
+    for stream in recorded_frames(answers=True):
+        yield input_of(stream)
+
+
+@target("received headers", _pull_answers)
+def pull_answers(data: bytes) -> None:
+    stream = stream_of(data)
+    caller, count, position = quick_pulls.read(stream)
+    assert 0 <= position <= len(stream)
+    if count == 1 and position == len(stream) and 7 in caller.quick:
+        (opaque,) = {5, 6} - caller.quick.keys()
+        expected = quick_pulls.numbers(quick_pulls.general(stream))
+        assert quick_pulls.numbers(caller.answered[opaque].result()) == expected
+
+
+def _send_answers() -> Iterator[bytes]:
+    ext = {"msgId": "7F0000010000", "queueId": "2", "queueOffset": "9", "transactionId": "T"}
+    yield input_of(quick_sends.as_frame({"code": 0, "extFields": ext, "flag": 1, "opaque": 5}))
+    for stream in recorded_frames(answers=True):
+        yield input_of(stream)
+
+
+@target("quick_sends headers", _send_answers)
+def send_answers(data: bytes) -> None:
+    stream = stream_of(data)
+    if len(FrameReader().feed(stream)) == 1:
+        count, result = quick_sends.quick_result(stream)
+        if count:
+            assert result == quick_sends.general_result(stream)
+
+
+@target("front_calls headers", _send_answers)
+def front_answers(data: bytes) -> None:
+    stream = stream_of(data)
+    plain = front.READER.read(frame_message(front.an_ordinary_send().SerializeToString()), b"h")
+    waiting = front._Quick(plain)
+    waiting.quick = {5: waiting.quick[front.OPAQUE]}
+    count, position = front.front_calls.QuickAnswers(1 << 24)(stream, waiting)
+    assert 0 <= position <= len(stream)
+    if count and waiting.told is not None:
+        answer = decode_answer(SendMessageV2, FrameReader().feed(stream)[0])
+        (told,) = MessageReader(1 << 20).feed(waiting.told)
+        entry = message("SendMessageResponse").FromString(told).entries[0]
+        assert entry.offset == answer.queue_offset
+        assert entry.transaction_id == (answer.transaction_id or "01AB")
+
+
+# HTTP/2 and the gRPC front
+
+
+def _blocks() -> Iterator[bytes]:
+    literal = header_blocks._literal
+    for block in (
+        hpack.encode(CALL),
+        literal(0x40, b"x-mq-client-id", b"value", True),
+        literal(0x00, b"te", b"trailers", False) + b"\x82\x86\x84",
+        b"\x3f\xe1\x1f" + literal(0x40, b"x", b"y", True) + b"\xbe",
+    ):
+        yield bytes([len(block)]) + block
+
+
+@target("hpack", _blocks)
+def header_lists(data: bytes) -> None:
+    plain, compiled = hpack.Decoder(4096), header_blocks.native.Decoder(4096)
+    while data:
+        block, data = data[1 : 1 + data[0]], data[1 + data[0] :]
+        expected = header_blocks._outcome(plain, block)
+        assert header_blocks._outcome(compiled, block) == expected
+        if isinstance(expected, tuple):
+            return
+        assert isinstance(expected, list)
+        if header_blocks.native.is_well_formed(expected, {b"te", b"x-mq"}):
+            assert header_rules.problem_by_rule(expected) is None
+
+
+def _http2_streams() -> Iterator[bytes]:
+    request = frames.frame(frames.HEADERS, frames.END_HEADERS, 1, hpack.encode(CALL))
+    request += frames.frame(frames.DATA, frames.END_STREAM, 1, b"\0\0\0\0\2hi")
+    yield request
+    yield request + request.replace(b"\0\0\0\1", b"\0\0\0\3")
+    yield frames.settings({3: 100}) + frames.window_update(0, 100) + request
+
+
+@target("hpack", _http2_streams)
+def http2(data: bytes) -> None:
+    compiled = http2_connection.Http2Connection()
+    events = http2_streams._one_by_one(compiled.receive(HELLO + data, 0.0))
+    output = compiled.take_output()
+    with (
+        patch.object(http2_connection, "_native", None),
+        patch.object(http2_connection, "new_decoder", hpack.Decoder),
+        patch.object(header_rules, "_native", None),
+    ):
+        plain = http2_connection.Http2Connection()
+        assert http2_streams._one_by_one(plain.receive(HELLO + data, 0.0)) == events
+        assert plain.take_output() == output
+
+
+def _front_sends() -> Iterator[bytes]:
+    request = front.an_ordinary_send()
+    yield request.SerializeToString()
+    request.messages[0].system_properties.message_group = "g1"
+    request.messages[0].user_properties["käse"] = 'x "y"'
+    yield request.SerializeToString()
+
+
+@target("front_sends front_calls", _front_sends)
+def front_sends(data: bytes) -> None:
+    plain = front.READER.read(frame_message(data), b"10.1.2.3")
+    front.READER.read(data, b"10.1.2.3")
+    if plain is None:
+        return
+    request = front.SendMessageRequest.FromString(data)
+    assert len(request.messages) == 1
+    try:
+        expected = prepare(request.messages[0], front.SETTINGS, front.NOW_MS, "10.1.2.3:4567")
+    except Rejected as problem:
+        if problem.code is Code.ILLEGAL_TOPIC:  # names are looked up, not read
+            return
+        raise
+    assert (plain.topic, plain.message_group or "") == (expected.request.topic, expected.message_group)
+    assert front.comparable(front.frame_of(plain)) == front.comparable(front.general_frame(expected))
+
+
+def _front_acks() -> Iterator[bytes]:
+    request = front.AckMessageRequest()
+    request.group.name, request.topic.name = "group", "Orders"
+    request.entries.add(message_id="01AB", receipt_handle="12 1700000000000 60000 3 0 broker-a 5 13 4711")
+    yield request.SerializeToString()
+
+
+@target("front_acks front_calls", _front_acks)
+def front_acks(data: bytes) -> None:
+    ack = front.front_acks.read_ack(frame_message(data))
+    front.front_acks.read_ack(data)
+    if ack is None:
+        return
+    request = front.AckMessageRequest.FromString(data)
+    (entry,) = request.entries
+    handle = decode_handle(entry.receipt_handle)
+    assert (ack.topic, ack.group, ack.handle) == (
+        request.topic.name,
+        request.group.name,
+        entry.receipt_handle,
+    )
+    assert (ack.broker_name, ack.expires_ms) == (handle.receipt.broker_name, handle.expires_ms)
+
+
+@target("front_received", _records)
+def front_received(data: bytes) -> None:
+    answer = front._pop([], False)
+    answer.body = data
+    found = framed(answer, "broker-a", "ns%Orders", parse_tags("*"), 16)
+    if found is None:
+        return
+    expected, handles = [], []
+    for stored, handle in popped(answer, "broker-a"):
+        shown = received(stored, "ns%Orders")
+        shown.system_properties.receipt_handle = str(handle)
+        expected.append(message("ReceiveMessageResponse")(message=shown))
+        handles.append((str(handle), stored.reconsume_times + 1))
+    pieces = MessageReader(1 << 22).feed(found.data)
+    assert [message("ReceiveMessageResponse").FromString(each) for each in pieces] == expected
+    assert found.handles == handles
+
+
+DICTIONARY: Final = sorted(
+    {
+        *(name.encode() for name in props.RESERVED_NAMES),
+        *(b'"%s":"' % name.encode() for name in ("topic", "queueId", "opaque", "flag", "extFields", "code")),
+        b"\x01",
+        b"\x02",
+        b'\\"',
+        b"\\u0001",
+    }
+)
+"""Words that chance would take long to find."""
