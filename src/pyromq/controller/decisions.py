@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from pyromq.controller.election import choose_master
-from pyromq.controller.groups import FIRST_BROKER_ID, BrokerGroup, Replica
+from pyromq.controller.groups import FIRST_BROKER_ID, BrokerGroup, Offer, Replica
 from pyromq.controller.liveness import Heard
+from pyromq.controller.returning import EPOCH_GAP, best_of, known_to, uncertainty
 from pyromq.protocol.bodies.brokers import BrokerMemberGroup
 from pyromq.protocol.bodies.controller import (
     ElectMasterResponseBody,
@@ -105,13 +106,25 @@ def _register(
     group: BrokerGroup | None, request: RegisterBrokerAtController, situation: Situation
 ) -> Decision:
     broker_id, address = request.broker_id, request.broker_address
-    if group is None or broker_id is None or broker_id not in group.replicas or not address:
+    known = _entered(group, request)
+    if known is None or broker_id is None or broker_id not in known.replicas or not address:
         remark = f"broker {broker_id} of group {request.broker_name} has no id at this controller"
         return _refuse(group, ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
-    if group.cluster != request.cluster_name:
-        remark = f"broker group {group.name} belongs to cluster {group.cluster}, not {request.cluster_name}"
+    if known.cluster != request.cluster_name:
+        remark = f"broker group {known.name} belongs to cluster {known.cluster}, not {request.cluster_name}"
         return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
-    after = _started(group, broker_id, address, request.incarnation or "", request.kept_since)
+    epoch = max(request.log_epoch or 0, 0)
+    if epoch > known.master_epoch and not known.is_without_data:
+        remark = (
+            f"broker {broker_id} brings epoch {epoch}, but the record of group {known.name} ends with epoch"
+            f" {known.master_epoch}: it is the record of other brokers, or an old copy"
+        )
+        return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+    before = known.replicas[broker_id]
+    here = replace(before, address=address, brought_epoch=max(epoch, before.brought_epoch))
+    after = _started(
+        known, broker_id, replace(here, incarnation=request.incarnation or ""), request.kept_since
+    )
     answer = RegisterBrokerAtControllerAnswer(
         cluster_name=request.cluster_name, broker_name=request.broker_name, body=_set_of(after)
     )
@@ -123,9 +136,22 @@ def _register(
     return Decision(after, answer)
 
 
-def _started(
-    group: BrokerGroup, broker_id: int, address: str, incarnation: str, kept_since: str | None
-) -> BrokerGroup:
+def _entered(group: BrokerGroup | None, request: RegisterBrokerAtController) -> BrokerGroup | None:
+    """The group with a broker that brings its id and its log, if there is no record of masters."""
+    name, cluster, broker_id = request.broker_name, request.cluster_name, request.broker_id
+    if not name or not cluster or (request.log_epoch or 0) <= 0:
+        return group
+    if broker_id is None or broker_id < FIRST_BROKER_ID:
+        return group
+    before = group if group is not None else BrokerGroup(cluster=cluster, name=name)
+    if not before.is_without_data or broker_id in before.replicas:
+        return group
+    here = Replica(address=request.broker_address or "", check_code="")
+    next_id = max(before.next_id, broker_id + 1)
+    return replace(before, next_id=next_id, replicas={**before.replicas, broker_id: here})
+
+
+def _started(group: BrokerGroup, broker_id: int, here: Replica, kept_since: str | None) -> BrokerGroup:
     """The group after one of its brokers has started anew, and may have lost messages not yet on disk.
 
     Apache lets it stay in sync, and even master. Here it is not in sync any more, unless it is the last one
@@ -134,17 +160,17 @@ def _started(
     The version rises each time: a proposal from before the start is never accepted after it.
     """
     before, version = group.replicas[broker_id], group.sync_set_epoch + 1
-    if incarnation and incarnation == before.incarnation and address == before.address:
+    if here.incarnation and (here.incarnation, here.address) == (before.incarnation, before.address):
         return group  # The broker did not get the first answer.
     in_sync = group.sync_set
     if not kept_since or kept_since != before.incarnation:
         in_sync = (in_sync - {broker_id}) or in_sync
-    here = replace(before, address=address, incarnation=incarnation)
     after = replace(
         group,
         replicas={**group.replicas, broker_id: here},
         sync_set=in_sync,
         sync_set_epoch=version,
+        offers={},
     )
     if broker_id == group.master_id:
         after = replace(after, master_id=None, master_epoch=group.master_epoch + 1)
@@ -159,6 +185,8 @@ def _elect(group: BrokerGroup | None, request: ElectMaster, situation: Situation
     if group is None or not group.replicas or (asker is not None and asker not in group.replicas):
         remark = f"broker group {request.broker_name} has no broker {request.broker_id} at this controller"
         return _refuse(group, ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
+    if group.is_returning:
+        return _elect_returning(group, asker, request, situation)
     if group.is_without_data and asker is not None:
         winner: int | None = asker
     else:
@@ -175,12 +203,17 @@ def _elect(group: BrokerGroup | None, request: ElectMaster, situation: Situation
         answer.code = ResponseCode.CONTROLLER_MASTER_STILL_EXIST
         answer.remark = f"broker {winner} is master of group {group.name} already"
         return Decision(group, answer)
+    return _elected(group, winner, group.master_epoch + 1)
+
+
+def _elected(group: BrokerGroup, winner: int, epoch: int) -> Decision:
     after = replace(
         group,
         master_id=winner,
-        master_epoch=group.master_epoch + 1,
+        master_epoch=epoch,
         sync_set=frozenset([winner]),
         sync_set_epoch=group.sync_set_epoch + 1,
+        offers={},
     )
     return Decision(after, _election_answer(after))
 
@@ -207,6 +240,52 @@ def _election_answer(group: BrokerGroup) -> ElectMasterAnswer:
         master_epoch=group.master_epoch,
         sync_state_set_epoch=group.sync_set_epoch,
         body=ElectMasterResponseBody(broker_member_group=members, sync_state_set=set(group.sync_set)),
+    )
+
+
+def _elect_returning(
+    group: BrokerGroup, asker: int | None, request: ElectMaster, situation: Situation
+) -> Decision:
+    """Brokers have come with their logs, and there is no record of the group."""
+    no_master = ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+    offers = dict(group.offers)
+    if asker is not None and request.designate_elect:
+        winner = asker
+    else:
+        if asker is not None and (request.log_epoch or 0) > 0:
+            offers[asker] = _offer_in(request)
+        group = group if offers == group.offers else replace(group, offers=offers)
+        if doubt := uncertainty(offers):
+            return _refuse(group, no_master, _undecided(group, doubt))
+        winner = best_of(offers)
+    if winner not in situation.heard.alive:
+        return _refuse(group, no_master, _undecided(group, f"broker {winner} is not alive"))
+    epochs = [each.brought_epoch for each in group.replicas.values()]
+    newest = max(group.master_epoch, *epochs, *(each.epoch for each in offers.values()))
+    # Those that are not back yet keep their ids.
+    absent = {each: Replica(address="", check_code="") for each in known_to(offers) - group.replicas.keys()}
+    replicas = {**group.replicas, **absent}
+    after = replace(group, replicas=replicas, next_id=max(group.next_id, *(each + 1 for each in replicas)))
+    return _elected(after, winner, newest + EPOCH_GAP)
+
+
+def _offer_in(request: ElectMaster) -> Offer:
+    return Offer(
+        epoch=request.log_epoch or 0,
+        log_end=request.log_end or 0,
+        awaited=_ids_in(request.awaited),
+        members=_ids_in(request.members),
+    )
+
+
+def _ids_in(text: str | None) -> frozenset[int]:
+    return frozenset(int(each) for each in (text or "").split(";") if each.isdecimal())
+
+
+def _undecided(group: BrokerGroup, doubt: str) -> str:
+    return (
+        f"this controller has no record of broker group {group.name}, and cannot tell yet which broker has"
+        f" everything: {doubt}; an operator can decide with mqadmin electMaster"
     )
 
 
@@ -263,10 +342,15 @@ def _replica_info(group: BrokerGroup | None, request: GetReplicaInfo, _: Situati
     if group is None or not group.replicas:
         remark = f"broker group {request.broker_name} is not known to this controller"
         return _refuse(group, ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, remark)
+    asker = group.replicas.get(request.broker_id) if request.broker_id is not None else None
+    if request.broker_id is not None and (asker is None or not asker.address):
+        remark = f"broker {request.broker_id} of group {group.name} has not registered at this controller"
+        return _refuse(group, ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
     answer = GetReplicaInfoAnswer(
         master_broker_id=group.master_id,
         master_address=group.master_address,
         master_epoch=group.master_epoch,
+        members=None if group.is_returning else ";".join(map(str, sorted(group.replicas))),
         body=_set_of(group),
     )
     return Decision(group, answer)
@@ -280,6 +364,8 @@ def replicas_info(group: BrokerGroup, heard: Heard) -> ReplicasInfo:
             broker_address=replica.address,
             broker_id=broker_id,
             broker_name=group.name,
+            log_epoch=group.offers[broker_id].epoch if broker_id in group.offers else None,
+            log_end=group.offers[broker_id].log_end if broker_id in group.offers else None,
         )
         for broker_id, replica in sorted(group.replicas.items())
     }
@@ -290,6 +376,9 @@ def replicas_info(group: BrokerGroup, heard: Heard) -> ReplicasInfo:
         sync_state_set_epoch=group.sync_set_epoch,
         in_sync_replicas=[each for broker_id, each in shown.items() if broker_id in group.sync_set],
         not_in_sync_replicas=[each for broker_id, each in shown.items() if broker_id not in group.sync_set],
+        undecided=_undecided(group, uncertainty(group.offers) or "it is being decided")
+        if group.is_returning
+        else None,
     )
 
 
@@ -317,7 +406,11 @@ def _without(group: BrokerGroup, ids: set[int]) -> BrokerGroup:
     if len(left) == len(group.replicas):
         return group
     after = replace(
-        group, replicas=left, sync_set=group.sync_set - ids, sync_set_epoch=group.sync_set_epoch + 1
+        group,
+        replicas=left,
+        sync_set=group.sync_set - ids,
+        sync_set_epoch=group.sync_set_epoch + 1,
+        offers={broker_id: offer for broker_id, offer in group.offers.items() if broker_id not in ids},
     )
     if group.master_id is not None and group.master_id in ids:
         after = replace(after, master_id=None, master_epoch=group.master_epoch + 1)

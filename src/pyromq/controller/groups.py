@@ -15,6 +15,20 @@ class Replica(msgspec.Struct, frozen=True):
     check_code: str
     incarnation: str = ""
     """A name for the time from its last start on, which the broker has chosen; empty if it has not."""
+    brought_epoch: int = 0
+    """The newest epoch that its log has had when it started."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a broker has, for a controller that has no record of its group."""
+
+    epoch: int
+    """The newest epoch of its log."""
+    log_end: int
+    awaited: frozenset[int] = frozenset()
+    """Of a running master: the brokers without which it acknowledges nothing, itself among them."""
+    members: frozenset[int] = frozenset()
+    """All brokers of the group that it has heard of."""
 
 
 class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +45,19 @@ class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
     sync_set_epoch: int = 0
     """The version of the in-sync set: every change of it and every start of a broker raises it."""
     first_epoch: int = 0
-    """The master epoch at which the group was empty. While it is this one, no message can be lost."""
+    """The master epoch at which the group was empty. While it is this one, no message can be lost, unless the
+    group is returning."""
+    offers: dict[int, Offer] = {}
+    """What brokers have offered since the last of them started, while the group returns."""
 
     @property
     def is_without_data(self) -> bool:
         return self.master_epoch == self.first_epoch
+
+    @property
+    def is_returning(self) -> bool:
+        """Whether brokers have come with logs of which there is no record."""
+        return self.is_without_data and any(each.brought_epoch for each in self.replicas.values())
 
     @property
     def master_address(self) -> str | None:

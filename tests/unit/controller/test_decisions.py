@@ -52,6 +52,7 @@ def register(
     cluster: str = "c",
     incarnation: str | None = None,
     kept_since: str | None = None,
+    log_epoch: int | None = None,
 ) -> RegisterBrokerAtController:
     return RegisterBrokerAtController(
         cluster_name=cluster,
@@ -60,6 +61,7 @@ def register(
         broker_address=address or f"h:{broker_id}",
         incarnation=incarnation,
         kept_since=kept_since,
+        log_epoch=log_epoch,
     )
 
 
@@ -371,3 +373,119 @@ def test_a_cleaned_group_starts_again_with_higher_numbers() -> None:
     assert joined.cluster == "d"
     first = changed(decide(joined, elect(4), Situation()))
     assert facts(first.master_id, first.master_epoch) == (4, 7)
+
+
+# A controller that has lost its record of a group
+
+
+def offer(broker_id: int, epoch: int, end: int, *, awaited: str = "", members: str = "1;2;3") -> ElectMaster:
+    return ElectMaster(
+        cluster_name="c",
+        broker_name="g",
+        broker_id=broker_id,
+        log_epoch=epoch,
+        log_end=end,
+        awaited=awaited,
+        members=members,
+    )
+
+
+def returned(*brokers: tuple[int, int]) -> BrokerGroup:
+    """Brokers that have registered, by id and newest epoch."""
+    group: BrokerGroup | None = None
+    for broker_id, epoch in brokers:
+        request = register(broker_id, incarnation=f"{broker_id}", log_epoch=epoch)
+        group = changed(decide(group, request, alive(1, 2, 3)))
+    assert group is not None
+    return group
+
+
+def undecided(group: BrokerGroup, request: ElectMaster, text: str, situation: Situation) -> BrokerGroup:
+    decision = decide(group, request, situation)
+    assert decision.answer.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert text in (decision.answer.remark or "")
+    assert decision.group is not None
+    assert decision.group.master_id is None
+    return decision.group
+
+
+def test_brokers_that_return_keep_their_ids_and_get_no_master_before_all_have_offered_their_logs() -> None:
+    """The stale one comes first, and restarts: it must not become master of those that have more."""
+    everyone = alive(1, 2, 3)
+    group = returned((3, 4))
+    for start in range(3):
+        request = register(3, incarnation=f"again {start}", log_epoch=4)
+        group = changed(decide(group, request, everyone))
+        group = undecided(group, offer(3, 4, 700), "brokers [1, 2] have not offered", everyone)
+        assert group.master_epoch == 0
+    for each in (1, 2):
+        request = register(each, incarnation=f"{each}", log_epoch=5)
+        group = changed(decide(group, request, everyone))
+    assert group.next_id == 4
+    group = undecided(group, offer(3, 4, 700), "brokers [1, 2] have not offered", everyone)
+    group = undecided(group, offer(2, 5, 1000), "brokers [1] have not offered", everyone)
+    after = changed(decide(group, offer(1, 5, 900), everyone))
+    assert facts(after.master_id, after.sync_set, after.offers) == (2, {2}, {})
+    assert after.master_epoch == 1005  # newer than any that a broker may know
+
+
+def test_what_was_offered_before_another_broker_started_does_not_count() -> None:
+    """It may have been that one's replica then, and have more by now."""
+    everyone = alive(1, 2, 3)
+    group = returned((2, 5), (3, 5))
+    group = undecided(group, offer(2, 5, 90, members="1;2;3"), "[1, 3]", everyone)
+    group = undecided(group, offer(3, 5, 85, members="1;2;3"), "[1]", everyone)
+    group = changed(decide(group, register(1, incarnation="1", log_epoch=5), everyone))
+    group = undecided(group, offer(1, 5, 80), "brokers [2, 3] have not offered", everyone)
+    group = undecided(group, offer(2, 5, 95), "brokers [3] have not offered", everyone)
+    assert changed(decide(group, offer(3, 5, 100), everyone)).master_id == 3
+
+
+def test_a_running_master_leads_again_when_all_that_it_waits_for_are_there() -> None:
+    everyone = alive(1, 2)
+    group = returned((1, 5), (2, 5))
+    group = undecided(group, offer(2, 5, 1000), "brokers [1, 3] have not offered", everyone)
+    after = changed(decide(group, offer(1, 5, 900, awaited="1;2"), everyone))
+    assert after.master_id == 1
+
+
+def test_a_master_that_was_replaced_does_not_lead_again() -> None:
+    """The one that replaced it was in sync with it, so it is waited for."""
+    everyone = alive(1, 2, 3)
+    group = returned((1, 5), (2, 6))
+    group = undecided(group, offer(1, 5, 1000, awaited="1;2"), "brokers [2] have not offered", everyone)
+    group = undecided(group, offer(2, 6, 900, awaited="2;3"), "brokers [3] have not offered", everyone)
+    group = changed(decide(group, register(3, incarnation="3", log_epoch=6), everyone))
+    for request in (offer(1, 5, 1100, awaited="1;2"), offer(3, 6, 850)):
+        group = undecided(group, request, "have not offered", everyone)
+    assert changed(decide(group, offer(2, 6, 900, awaited="2;3"), everyone)).master_id == 2
+
+
+def test_an_operator_chooses_when_a_broker_does_not_return() -> None:
+    group = undecided(returned((3, 4)), offer(3, 4, 700), "mqadmin electMaster", alive(3))
+    assert changed(decide(group, elect(3, designate=True), alive(3))).master_id == 3
+    undecided(group, elect(3, designate=True), "broker 3 is not alive", alive())
+
+
+def test_the_broker_that_has_most_is_waited_for_if_it_has_died_since() -> None:
+    group = undecided(returned((1, 5), (2, 5)), offer(1, 5, 1000, members="1;2"), "[2]", alive(1, 2))
+    group = undecided(group, offer(2, 5, 900, members="1;2"), "broker 1 is not alive", alive(2))
+    assert changed(decide(group, offer(2, 5, 900, members="1;2"), alive(1, 2))).master_id == 1
+
+
+def test_a_broker_that_does_not_know_the_others_is_not_chosen_without_an_operator() -> None:
+    undecided(returned((1, 5)), offer(1, 5, 1000, members=""), "does not know which others", alive(1))
+
+
+def test_a_log_that_is_newer_than_the_record_is_not_taken_in() -> None:
+    """The record is an old copy, or of other brokers that took the name: theirs would be cut off."""
+    invalid = ResponseCode.CONTROLLER_INVALID_REQUEST
+    refused(GROUP, register(2, log_epoch=6), alive(1), invalid)
+    need = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    refused(GROUP, register(7, log_epoch=5), alive(1), need)
+    assert changed(decide(GROUP, register(2, log_epoch=5), alive(1))).replicas[2].brought_epoch == 5
+
+
+def test_a_broker_without_a_log_leads_no_group_to_which_others_bring_theirs() -> None:
+    group = changed(decide(returned((1, 5)), apply_id(2), alive(1, 2)))
+    undecided(group, elect(2), "no broker has offered its log", alive(1, 2))

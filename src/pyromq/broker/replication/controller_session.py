@@ -8,7 +8,7 @@ A broker whose disk takes nothing falls silent: to the controller it is gone, an
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from pyromq.broker.replication.controllers import Controllers
@@ -103,6 +103,7 @@ class ControllerSession:
         self._own_id = self._identity.read()
         self._incarnation = Incarnation(str(getrandbits(63)), store.settings.flush_policy.is_sync)
         self._kept_since = self._last_incarnation()
+        self._members = self._identity.read_members()
         self._is_registered = False
         self._working: asyncio.Task[None] | None = None
         self._beat_due = asyncio.Event()
@@ -207,6 +208,7 @@ class ControllerSession:
                 invoke_time=self._clock.now_ms(),
                 incarnation=self._incarnation.name,
                 kept_since=self._kept_since,
+                log_epoch=self._store.epochs.newest,
             )
         )
         self._identity.write_incarnation(self._incarnation)
@@ -225,6 +227,10 @@ class ControllerSession:
                 broker_name=self._name,
                 broker_id=self._own_id if self._own_id is not None else -1,
                 invoke_time=self._clock.now_ms(),
+                log_epoch=self._store.epochs.newest,
+                log_end=self._store.log_end,
+                awaited=_listed(self._master.in_sync.awaited if self._master.in_sync is not None else ()),
+                members=self._members,
             )
         )
         members = SyncStateSet(
@@ -337,12 +343,17 @@ class ControllerSession:
         lease = self._master.lease
         asked = lease.ask()
         try:
-            answer = await self._controllers.call(GetReplicaInfo(broker_name=self._name))
+            answer = await self._controllers.call(
+                GetReplicaInfo(broker_name=self._name, broker_id=self._own_id)
+            )
         except Refused as refusal:
             if refusal.code in _UNKNOWN_TO_CONTROLLER:
                 self._is_registered = False
                 await self._register()
             raise
+        if answer.members and answer.members != self._members and self._own_id is not None:
+            self._identity.write_members(self._own_id, answer.members)
+            self._members = answer.members
         if answer.master_broker_id is None or not answer.master_address:
             await self._stand_for_election()
         else:
@@ -447,3 +458,7 @@ class ControllerSession:
             version = max(members.sync_state_set_epoch, answer.new_sync_state_set_epoch)
             self._master.controller_says(frozenset(members.sync_state_set), version, is_answer=True)
         return True
+
+
+def _listed(ids: Iterable[int]) -> str:
+    return ";".join(map(str, sorted(ids)))

@@ -36,6 +36,7 @@ class IdentityFiles:
         self._path = path
         self._claim_path = path.with_name(path.name + "-temp")
         self._incarnation_path = path.with_name(path.name + "-incarnation")
+        self._members_path = path.with_name(path.name + "-members")
         self._cluster = cluster
         self._name = name
 
@@ -74,6 +75,15 @@ class IdentityFiles:
         """Raises OSError."""
         kind = _SYNC if incarnation.is_sync else _ASYNC
         self._write(self._incarnation_path, self._cluster, self._name, incarnation.name, kind)
+
+    def read_members(self) -> str:
+        """The brokers of the group as the controller last named them; empty if it has not."""
+        fields = self._read(self._members_path, 4)
+        return "" if fields is None else fields[3]
+
+    def write_members(self, broker_id: int, members: str) -> None:
+        """Raises OSError."""
+        self._write(self._members_path, self._cluster, self._name, str(broker_id), members)
 
     def _read(self, path: Path, count: int) -> list[str] | None:
         if not self._files.size(path):

@@ -20,6 +20,10 @@ _REPLICAS = (
     Column("#Addr", "address", of=lambda pair: pair[0].broker_address),
     Column("#Alive", "isAlive", of=lambda pair: pair[0].alive),
 )
+_OFFERED = (
+    Column("#Epoch", "logEpoch", of=lambda pair: pair[0].log_epoch, is_number=True),
+    Column("#Log End", "logEnd", of=lambda pair: pair[0].log_end, is_number=True),
+)
 
 
 def _addresses(text: str) -> list[str]:
@@ -86,11 +90,14 @@ def _shown(name: str, info: ReplicasInfo) -> tuple[Facts, Table]:
         Fact("SyncStateSetEpoch", "syncStateSetEpoch", info.sync_state_set_epoch),
         Fact("SyncStateSetNums", "inSync", len(info.in_sync_replicas)),
     ]
+    if info.undecided is not None:
+        facts.append(Fact("Undecided", "undecided", info.undecided))
     rows = [
         *((each, True) for each in info.in_sync_replicas),
         *((each, False) for each in info.not_in_sync_replicas),
     ]
-    return Facts(facts, _LINE, name), Table.of(f"{name}.replicas", rows, _REPLICAS)
+    columns = _REPLICAS if info.undecided is None else (*_REPLICAS, *_OFFERED)
+    return Facts(facts, _LINE, name), Table.of(f"{name}.replicas", rows, columns)
 
 
 @admin_command("electMaster")
@@ -102,7 +109,7 @@ async def elect_master(
     broker_name: _BrokerName,
     cluster_name: Annotated[str, option("-c --clusterName", "The cluster of the group.")],
 ) -> None:
-    """Make a replica in sync the master of its group."""
+    """Make a replica in sync the master of its group, or decide who leads one that the controller has lost."""
     elected = await controllers.elect_master(cluster, controller, cluster_name, broker_name, broker_id)
     facts = [
         Fact("ClusterName", "clusterName", cluster_name),

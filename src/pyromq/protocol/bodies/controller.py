@@ -25,6 +25,9 @@ class ReplicaIdentity(Body):
     broker_address: str | None = None
     broker_id: Int64 | None = None
     broker_name: str | None = None
+    # Ours alone: what it has offered to a controller that has no record of the group.
+    log_epoch: Int32 | None = None
+    log_end: Int64 | None = None
 
 
 class ReplicasInfo(Body):
@@ -36,6 +39,8 @@ class ReplicasInfo(Body):
     master_epoch: Int32 = 0
     not_in_sync_replicas: list[ReplicaIdentity] = []
     sync_state_set_epoch: Int32 = 0
+    # Ours alone: why brokers that came with logs have no master yet.
+    undecided: str | None = None
 
 
 class BrokerReplicasInfo(Body):

@@ -46,6 +46,12 @@ class ElectMaster(Request[ElectMasterAnswer]):
     broker_id: Int64 = -1
     designate_elect: bool = False
     invoke_time: Int64 | None = None
+    # Ours alone, for a controller that has lost its store: the newest epoch of the broker's log and its end,
+    # the brokers that a running master waits for, and all that are known; ids separated by semicolons.
+    log_epoch: Int32 | None = None
+    log_end: Int64 | None = None
+    awaited: str | None = None
+    members: str | None = None
 
 
 class RegisterBrokerAtControllerAnswer(Answer):
@@ -71,12 +77,16 @@ class RegisterBrokerAtController(Request[RegisterBrokerAtControllerAnswer]):
     # lost nothing of its log.
     incarnation: str | None = None
     kept_since: str | None = None
+    # Ours alone: the newest epoch of the broker's log.
+    log_epoch: Int32 | None = None
 
 
 class GetReplicaInfoAnswer(Answer):
     master_broker_id: Int64 | None = None
     master_address: str | None = None
     master_epoch: Int32 | None = None
+    # Ours alone: all brokers of the group, separated by semicolons.
+    members: str | None = None
     body: SyncStateSet
 
 
@@ -85,6 +95,8 @@ class GetReplicaInfo(Request[GetReplicaInfoAnswer]):
     """Read the master of a group and the replicas that are in sync."""
 
     broker_name: str | None = None
+    # Ours alone: the broker that asks, which is told if it has to register.
+    broker_id: Int64 | None = None
 
 
 class GetControllerMetadataAnswer(Answer):

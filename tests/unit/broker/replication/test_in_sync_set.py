@@ -135,17 +135,17 @@ def test_a_replica_that_the_controller_refuses_keeps_no_other_from_joining_or_le
     """It copies the log, but the controller hears nothing of it."""
     for each in (3, 4):
         pair.reported(each, 100, 100, now=1.0)
-    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 2, 3}
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 2, 3})
     assert pair.awaited == {1, 2, 3, 4}
     pair.refused()
-    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 2, 4}
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 2, 4})
     pair.confirmed_by_controller(frozenset({1, 2, 4}), 8, is_answer=True)
-    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 2, 3, 4}
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 2, 3, 4})
     pair.refused()
     pair.lost(2)
-    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 4}
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 4})
     pair.refused()
-    assert pair.propose(100, 1.0, MAX_BEHIND_S) == {1, 3, 4}
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 3, 4})
 
 
 def test_a_proposal_that_was_never_sent_is_waited_for_no_longer(pair: InSyncSet) -> None:
