@@ -41,8 +41,7 @@ async def three(group: ControlledGroup) -> Broker:
     for name in "abc":
         await group.start(name, **QUICK)
     master = await group.settled(3)
-    for each in group.brokers:
-        await until(lambda each=each: knows_all(each))
+    await until(lambda: all(map(knows_all, group.brokers)))
     return master
 
 
@@ -81,6 +80,15 @@ async def test_a_running_group_that_has_lost_a_replica_goes_on_without_it(tmp_pa
         assert await group.settled(3) is master
 
 
+async def start_and_wait_for_others(group: ControlledGroup, directory: str) -> Broker:
+    """Start a broker that the controller makes wait."""
+    broker = await group.start(directory, **QUICK)
+    session = broker.replication.session
+    assert session is not None
+    await until(lambda: "have not offered their logs yet" in session.problem)
+    return broker
+
+
 async def test_a_stale_broker_that_comes_first_cuts_nothing_off(tmp_path: Path) -> None:
     async with controlled_group(tmp_path) as group:
         master = await three(group)
@@ -93,13 +101,9 @@ async def test_a_stale_broker_that_comes_first_cuts_nothing_off(tmp_path: Path) 
         others = [await group.stop(each) for each in group.brokers]
         wipe(group)
         for _ in range(3):
-            alone = await group.start(behind, **QUICK)
-            session = alone.replication.session
-            assert session is not None
-            await until(lambda session=session: "have not offered their logs yet" in session.problem)
-            await group.stop(alone)
-        for each in (behind, *others):
-            await group.start(each, **QUICK)
+            await group.stop(await start_and_wait_for_others(group, behind))
+        for name in (behind, *others):
+            await group.start(name, **QUICK)
         found = await group.settled(3)
         assert found.role.now.epoch > 1000
         for each in group.brokers:
@@ -116,7 +120,7 @@ async def test_an_operator_sees_what_returned_and_decides(tmp_path: Path) -> Non
         kept = await group.stop(master)
         await group.stop_all()
         wipe(group)
-        only = await group.start(kept, **QUICK)
+        only = await start_and_wait_for_others(group, kept)
         leader = format_address(*group.controller.address)
         async with Cluster(group.names) as cluster:
 
@@ -127,9 +131,6 @@ async def test_an_operator_sees_what_returned_and_decides(tmp_path: Path) -> Non
                     assert (offered.broker_id, offered.log_end) == (1, only.store.log_end)
                 return found.undecided or ""
 
-            session = only.replication.session
-            assert session is not None
-            await until(lambda: "have not offered their logs yet" in session.problem)
             assert "brokers [2, 3] have not offered their logs yet" in await shown()
             await controllers.elect_master(cluster, [leader], CLUSTER, "broker-a", 1)
         await until(lambda: only.role.now.is_master)

@@ -2,10 +2,13 @@
 
 A replica does so when its log has records that its master does not have. A cut may be interrupted anywhere.
 Before the log is cut, the checkpoints are set back: whatever is found after a crash, recovery trusts nothing
-behind the cut. When it is done, the bytes are gone from the disk: they cannot rise again.
+behind the cut. When it is done, the bytes are gone from the log: they cannot rise again. A copy is kept under
+`damaged/`, for operators.
 """
 
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 from pyromq.disk_steps import Steps, Wait
 from pyromq.errors import RemoteProtocolError, StoreError
@@ -16,11 +19,14 @@ from pyromq.store.dispatch import Dispatcher
 from pyromq.store.flushing import Flusher
 from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.damage import Damage, DamagedBytes
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
 from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.mending import Mending
 from pyromq.store.timers.timer_files import TimerFiles
+
+_MAX_KEPT_BYTES: Final = 1 << 30
 
 
 class Cutting:
@@ -37,6 +43,7 @@ class Cutting:
         timers: TimerFiles,
         copying: Copying,
         time: LogTime,
+        damaged: DamagedBytes,
     ) -> None:
         self._log = log
         self._epochs = epochs
@@ -49,6 +56,9 @@ class Cutting:
         self._timers = timers
         self._copying = copying
         self._time = time
+        self._damaged = damaged
+        self.kept_as: tuple[Path, ...] = ()
+        """The files with what the last cut took away; empty if that was nothing, or too much to keep."""
         self.is_unfinished = False
         """Whether a cut has failed halfway: what follows the end of the log may be there after a restart."""
 
@@ -69,6 +79,11 @@ class Cutting:
         if cut_bytes or self.is_unfinished:
             last = self._last_record_before(end)
             stored_ms = 0 if last is None else self._log.store_timestamp(last) or 0
+            self.kept_as = ()
+            if 0 < cut_bytes <= _MAX_KEPT_BYTES:
+                taken = Damage(end, log.end_offset, "cut off", is_tail=True)
+                yield partial(self._damaged.set_aside, taken)
+                self.kept_as = taken.kept_as
             self.is_unfinished = True
             self._mending.close()
             if (save_timers := self._cut_timers(end, stored_ms)) is not None:

@@ -32,7 +32,7 @@ from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index.key_index import Index
 from pyromq.store.json_table import JsonTable
 from pyromq.store.log.commit_log import CommitLog
-from pyromq.store.log.damage import Damage, is_filler
+from pyromq.store.log.damage import Damage, DamagedBytes, is_filler
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
 from pyromq.store.queue_flushing import QueueFlushing
@@ -198,6 +198,7 @@ class MessageStore:
             self.timers,
             self.copying,
             self.time,
+            DamagedBytes(files, self._log, paths.damaged),
         )
         self._queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
         self.time.begin()
@@ -373,6 +374,11 @@ class MessageStore:
             return (yield from self._cutting.steps(end))
         except OSError as error:
             raise StoreError(f"the log cannot be cut at {end}: {error}") from error
+
+    @property
+    def cut_kept_as(self) -> tuple[Path, ...]:
+        """The files under `damaged/` with what the last cut took away; empty if it was too much to keep."""
+        return self._cutting.kept_as
 
     def finish_cut(self) -> None:
         """Do the rest of a cut that is under way now. Raises StoreError."""

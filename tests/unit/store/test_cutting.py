@@ -371,3 +371,12 @@ def test_a_cut_log_is_as_old_as_its_last_record(tmp_path: Path) -> None:
         store.abandon()
     with MessageStore.open(settings, clock=clock, start_flusher=False) as store:
         assert store.statistics().last_store_timestamp == first_ms
+
+
+def test_what_was_cut_off_is_kept_for_an_operator(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        ends = send(store, range(20))
+        taken = bytes(store.log_bytes(ends[9], ends[19] - ends[9]))
+        cut(store, ends[9])
+        assert b"".join(each.read_bytes() for each in store.cut_kept_as) == taken
+        assert all(each.parent == tmp_path / "damaged" for each in store.cut_kept_as)

@@ -111,7 +111,7 @@ class ControllerSession:
         self._is_silent = False
         self._beating: set[str] = set()
         self._beats: set[asyncio.Task[None]] = set()
-        self._told = ""
+        self._told = self._last_refusal = ""
         self.joined = asyncio.Event()
         """Set when the first role is known."""
         self.problem = "no controller has given this broker a role yet"
@@ -437,7 +437,9 @@ class ControllerSession:
         try:
             answer = await self._controllers.call(request)
         except Refused as refusal:
-            _log.info("in-sync set not changed wanted=%s: %s", sorted(wanted), refusal)
+            level = logging.DEBUG if str(refusal) == self._last_refusal else logging.INFO
+            self._last_refusal = str(refusal)
+            _log.log(level, "in-sync set not changed wanted=%s: %s", sorted(wanted), refusal)
             if refusal.code in _NEVER_DONE:
                 in_sync.refused()
             else:

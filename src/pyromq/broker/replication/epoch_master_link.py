@@ -101,8 +101,8 @@ class EpochMasterLink(MasterLink):
         if agreed < end:
             self._was_cut()
             _log.warning(
-                "the end of the log was cut off, the master does not have it from=%d bytes=%d epochs=%s",
-                *(agreed, end - agreed, _told(ours)),
+                "the end of the log was cut off, the master lacks it from=%d bytes=%d epochs=%s kept=%s",
+                *(agreed, end - agreed, _told(ours), ", ".join(map(str, self._store.cut_kept_as)) or "no"),
             )
         self._aligned()
 

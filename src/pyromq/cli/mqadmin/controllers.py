@@ -109,7 +109,7 @@ async def elect_master(
     broker_name: _BrokerName,
     cluster_name: Annotated[str, option("-c --clusterName", "The cluster of the group.")],
 ) -> None:
-    """Make a replica in sync the master of its group, or decide who leads one that the controller has lost."""
+    """Make a replica in sync the master of its group, or choose a master if the record is lost."""
     elected = await controllers.elect_master(cluster, controller, cluster_name, broker_name, broker_id)
     facts = [
         Fact("ClusterName", "clusterName", cluster_name),
