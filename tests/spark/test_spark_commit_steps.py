@@ -76,7 +76,7 @@ def test_a_driver_that_dies(
     assert numbers(options) == dict.fromkeys(range(ROWS), 1)
 
 
-@pytest.mark.parametrize("step", ["decided", "asked 1"])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_master_whose_replica_takes_over(
     group: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

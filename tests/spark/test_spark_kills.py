@@ -6,8 +6,11 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
+from pyspark.sql import SparkSession
+from tests.spark_kills.commits import Query, Victims, run_round
 from tests.spark_kills.jobs import Archive, State
 from tests.spark_kills.programs import Moment, check_death
 from tests.spark_kills.topics import Topics, topics_of
@@ -52,3 +55,10 @@ def test_an_archive_that_is_terminated_as_systemd_does_says_little_and_goes_on(
     job.more()
     check_death(job.pipeline.run(), "terminate all")
     job.check()
+
+
+def test_a_broker_that_dies_while_spark_commits_costs_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    with cluster(brokers=2) as two:
+        victims = Victims(two, is_group=False)
+        done = run_round(Query(spark, victims, tmp_path, "dies"), victims, Random(1), kills=1)
+    assert done.total()
