@@ -146,6 +146,45 @@ def test_rows_have_the_types_that_the_schema_tells() -> None:
     assert numbers.read([event]).to_pylist() == [{name: SENT[name] for name in ("id", "day", "at", "price")}]
 
 
+def unscaled(number: int) -> str:
+    return base64.b64encode(number.to_bytes(17, signed=True)).decode()
+
+
+LARGEST = 10**38 - 1
+NUMBERS = [
+    field("most", "bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": "0"}),
+    field("least", "bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": "38"}),
+    field("any", "struct", "io.debezium.data.VariableScaleDecimal", fields=[]),
+]
+
+
+def numbers_event(**row: Any) -> Event:
+    schema = {"type": "struct", "fields": [field("after", "struct", fields=NUMBERS)]}
+    event = read_event(None, body(schema=schema, payload={"op": "c", "after": row}))
+    assert event is not None
+    return event
+
+
+def test_all_38_digits_of_a_decimal_are_kept() -> None:
+    row = {"most": unscaled(-LARGEST), "least": unscaled(LARGEST)}
+    event = numbers_event(**row, any={"scale": 18, "value": unscaled(-LARGEST)})
+    columns = row_ddl(event.schema)
+    assert columns == "`most`: decimal(38, 0), `least`: decimal(38, 38), `any`: decimal(38, 18)"
+    rows = Rows(to_arrow_type(ddl(columns)))
+    assert rows.read([event]).to_pylist() == [
+        {
+            "most": Decimal(-LARGEST),
+            "least": Decimal(f"0.{LARGEST}"),
+            "any": Decimal(f"-{str(LARGEST)[:20]}.{str(LARGEST)[:18]}"),
+        }
+    ]
+    few = numbers_event(any={"scale": -2, "value": unscaled(7)})
+    assert rows.read([few]).to_pylist() == [{"most": None, "least": None, "any": Decimal(700)}]
+    for scale, number in (19, 1), (0, 10**20):
+        with pytest.raises(ValueError, match="does not fit into decimal128"):
+            rows.read([numbers_event(any={"scale": scale, "value": unscaled(number)})])
+
+
 def test_a_tombstones_key_has_the_types_that_its_own_schema_tells() -> None:
     schema = {"type": "struct", "fields": [field("day", "int32", "io.debezium.time.Date")]}
     event = read_event(json.dumps({"schema": schema, "payload": {"day": 0}}), b"")

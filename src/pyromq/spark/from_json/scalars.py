@@ -128,7 +128,7 @@ def _decimal(precision: int, scale: int) -> Fit:
             value = written
         try:
             rounded = Decimal(value).quantize(unit, ROUND_HALF_UP, _DIGITS)
-            is_small = abs(rounded) < limit
+            is_small = rounded.copy_abs() < limit  # abs() would round to the digits of Python's context
         except DecimalException:
             is_small = False
         if not is_small:

@@ -56,6 +56,9 @@ _TICKS_PER_S = {
 }
 _ZONED = "io.debezium.time.ZonedTimestamp"
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_ANY_SCALE = "io.debezium.data.VariableScaleDecimal"
+"""A structure of scale and value, of columns that are declared without either."""
+_ANY_SCALE_DDL = "decimal(38, 18)"
 
 
 class _Body(msgspec.Struct):
@@ -152,6 +155,8 @@ def _ddl(schema: Mapping[str, Any]) -> str:
     if name == _DECIMAL:
         given = schema["parameters"]
         return f"decimal({given.get('connect.decimal.precision', 38)}, {given['scale']})"
+    if name == _ANY_SCALE:
+        return _ANY_SCALE_DDL
     if kind == "struct":
         return f"struct<{_fields_ddl(schema)}>"
     if kind == "array":
@@ -174,9 +179,9 @@ def _translation(schema: Mapping[str, Any], type_: pa.DataType) -> Callable[[Any
         return lambda count: (_EPOCH + timedelta(microseconds=count * 1_000_000 // ticks)).isoformat() + zone
     if name == _DECIMAL and pa.types.is_decimal(type_):
         scale = int(schema["parameters"]["scale"])
-        return lambda text: format(
-            Decimal(int.from_bytes(base64.b64decode(text), signed=True)).scaleb(-scale), "f"
-        )
+        return lambda text: _number(text, scale, type_)
+    if name == _ANY_SCALE and pa.types.is_decimal(type_):
+        return lambda number: _number(number["value"], number["scale"], type_)
     if schema["type"] == "struct" and pa.types.is_struct(type_):
         inner = {
             each["field"]: translation
@@ -191,6 +196,17 @@ def _translation(schema: Mapping[str, Any], type_: pa.DataType) -> Callable[[Any
         one = _translation(schema["items"], type_.value_type)
         return None if one is None else lambda values: [_or_none(one, value) for value in values]
     return None
+
+
+def _number(unscaled: str, scale: int, type_: pa.DataType) -> str:
+    """All its digits; ValueError if the column has not room for them."""
+    # Arithmetic would round to the 28 digits of Python's context, a text does not.
+    exact = Decimal(f"{int.from_bytes(base64.b64decode(unscaled), signed=True)}E{-scale}")
+    try:
+        pa.scalar(exact, type_)
+    except pa.ArrowInvalid:
+        raise ValueError(f"{exact:f} does not fit into {type_}") from None
+    return format(exact, "f")
 
 
 def _or_none(translation: Callable[[Any], Any], value: Any) -> Any:
