@@ -111,7 +111,7 @@ mutants: setup ## bugs that are planted on purpose: the simulation must find eac
 
 # Each round has its own cluster and SECONDS of faults; SEED repeats a round; CLUSTER is one of single, pair, group, etcd, and mixed, which needs Apache's broker; FAULTS=kill,hang limits what happens.
 # FAILOVERS=1000 kills the master of a group that often instead, for at most three hours.
-# Without these, ACCESS is how many minutes access control is attacked before, and KILLS how often Spark's drivers are killed, for at most an hour.
+# Without these, ACCESS is how many minutes access control is attacked before, and KILLS how often Spark's drivers are killed, and brokers to which Spark commits, for at most an hour each.
 chaos: MINUTES ?= $(if $(FAILOVERS),180,10)
 chaos: SECONDS ?= 45
 chaos: ACCESS ?= $(if $(SEED)$(CLUSTER)$(FAULTS)$(FAILOVERS),,2)
@@ -119,6 +119,7 @@ chaos: KILLS ?= $(if $(SEED)$(CLUSTER)$(FAULTS)$(FAILOVERS),,300)
 chaos: setup ## whole clusters, broken in every way we know, round after round: what was acknowledged must be there
 	$(if $(ACCESS),$(BIN)/python -m tests.campaign.access --minutes $(ACCESS))
 	$(if $(KILLS),$(BIN)/python -m tests.spark_kills --kills $(KILLS) --minutes 60)
+	$(if $(KILLS),$(BIN)/python -m tests.spark_kills.commits --kills $(KILLS) --minutes 60)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(FAILOVERS),--failovers $(FAILOVERS))
 

@@ -34,8 +34,9 @@ from pyromq.testing import RunningCluster, cluster
 
 Way = Literal["back at once", "back when the query has failed", "stopped while it is away", "taken over"]
 
-ROWS: Final = 1_200
-"""How many each query finds that are new: several requests to each broker."""
+BATCH: Final = 200
+ROWS: Final = 6 * BATCH
+"""How many each query finds that are new."""
 BETWEEN: Final = "between decision and end"
 _LATER_S: Final = 0.02
 _END_S: Final = 300
@@ -99,6 +100,7 @@ class Query:
     def start(self, **options: str) -> StreamingQuery:
         server = {"namesrv": self._namesrv}
         reads = server | {"subscribe": self._source, "startingOffsets": "earliest"}
+        reads["maxOffsetsPerTrigger"] = str(BATCH)
         rows = self._spark.readStream.format("rocketmq").options(**reads).load().select("value")
         writes = server | {"topic": self._target, "mode": "transactional"} | options
         writer = rows.writeStream.format("rocketmq").options(**writes)
@@ -126,38 +128,43 @@ class Query:
 def run_round(query: Query, victims: Victims, chance: Random, kills: int) -> Counter[str]:
     """How often it killed in each way; AssertionError if a row is lost or doubled, or a query is stuck."""
     done: Counter[str] = Counter()
-    for _ in range(kills):
+    while done.total() - done[BETWEEN] < kills:
         query.more()
-        _strike(query, victims, chance, done)
-        assert _ends_well(query.start()), "the next run failed"
+        way = victims.way(chance)
+        _strike(query, victims, way, chance, done)
+        if not _is_survived(way):
+            assert _ends_well(query.start()), "the next run failed"
         query.check()
     return done
 
 
-def _strike(query: Query, victims: Victims, chance: Random, done: Counter[str]) -> None:
-    way = victims.way(chance)
+def _is_survived(way: Way) -> bool:
+    return way in ("back at once", "taken over")
+
+
+def _strike(query: Query, victims: Victims, way: Way, chance: Random, done: Counter[str]) -> None:
+    """Kill while a query commits: again and again if it survives that."""
     with query.changes() as changes:
-        is_patient = way in ("back at once", "taken over")
-        started = query.start(**({} if is_patient else _IMPATIENT))
-        if not _wait_for_decision(started, changes, chance):
-            done["ended before"] += 1
-            return
-        victim = victims.kill(chance)
-        done[BETWEEN] += query.is_between()
-        done[way] += 1
-    if way == "stopped while it is away":
-        started.stop()
-    elif way == "back when the query has failed":
-        _ends_well(started)
-    victims.running.start_broker(victim)
-    _ends_well(started)
-    if victims.is_group:
-        victims.running.wait_in_sync()
+        started = query.start(**({} if _is_survived(way) else _IMPATIENT))
+        while _wait_for_decision(started, changes, chance):
+            victim = victims.kill(chance)
+            done[BETWEEN] += query.is_between()
+            done[way] += 1
+            if way == "stopped while it is away":
+                started.stop()
+            elif way == "back when the query has failed":
+                _ends_well(started)
+            victims.running.start_broker(victim)
+            if victims.is_group:
+                victims.running.wait_in_sync()
+        assert _ends_well(started) or not _is_survived(way), "the query failed"
 
 
 def _wait_for_decision(started: StreamingQuery, changes: Changes, chance: Random) -> bool:
-    """Mostly that moment or a little later; sometimes a little before it."""
+    """Mostly that moment or a little later, sometimes a little before it; False if the query ends first."""
     wanted = chance.choice(("decided", "decided", "decided", "unfinished"))
+    while changes.next(0):
+        pass  # what happened during the last strike
     while started.isActive:
         for name in changes.next(0.1):
             if name.isdecimal() if wanted == "decided" else name.endswith(".unfinished"):
@@ -191,10 +198,10 @@ def main(arguments: Sequence[str]) -> int:
 
         def one_round(seed: int) -> int:
             chance, directory = Random(seed), Path(scratch, str(seed))
-            kind = {"replicas": 2} if seed % 2 else {"brokers": 2}
+            brokers, replicas = (1, 2) if seed % 2 else (2, 1)
             try:
-                with cluster(directory / "store", **kind) as running:
-                    victims = Victims(running, is_group="replicas" in kind)
+                with cluster(directory / "store", brokers=brokers, replicas=replicas) as running:
+                    victims = Victims(running, is_group=replicas > 1)
                     query = Query(spark, victims, directory, str(seed))
                     done = run_round(query, victims, chance, chosen.each)
             except AssertionError as problem:
