@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from tests.spark.test_spark_lakehouse import TABLES, as_others_read_it
 
 from pyromq.apps.pyromq import COMMANDS
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.pipelines.change_feed import delta_changes, to_debezium
-from pyromq.spark.pipelines.changes import apply_changes, last_by_key
+from pyromq.spark.pipelines.changes import apply_changes, behind_truncates, last_by_key
 from pyromq.spark.pipelines.lake import DELTA
 
 if TYPE_CHECKING:
@@ -103,6 +103,42 @@ def test_the_last_event_of_a_key_is_that_of_its_queue_also_if_a_clock_was_set_ba
     events = events.selectExpr("struct(id) AS row", "queue", "at", "offset")
     found = last_by_key(events, ["id"]).select("row.id", "queue", "offset").collect()
     assert sorted(map(tuple, found)) == [(1, "a:0", 8), (2, "a:1", 1)]
+
+
+def test_several_topics_are_one_table_only_if_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    for given in ({"subscribe": "Orders,Payments"}, {"subscribePattern": "Shop.*"}):
+        with pytest.raises(ConfigError, match="one topic; `merge_topics` if all"):
+            apply_changes(spark, {"namesrv": "127.0.0.1:1"} | given, str(tmp_path / "orders"))
+
+
+EVENTS = "op string, id int, queue string, offset long, order string"
+
+
+def behind(spark: SparkSession, *rows: tuple[str, int, str, int, str | None]) -> set[int] | None:
+    """The ids behind the last truncate, of events that are all of one moment."""
+    events = spark.createDataFrame([*rows], EVENTS).selectExpr("*", "struct(id) AS row", "7L AS at")
+    found, is_cleared = behind_truncates(events)
+    return {row.id for row in found.collect()} if is_cleared else None
+
+
+def test_the_database_says_what_came_behind_a_truncate(spark: SparkSession) -> None:
+    """All of them are of the same millisecond, and offsets of different queues say nothing."""
+    assert behind(spark, ("u", 1, "a:0", 0, None)) is None
+    truncate = ("t", 0, "a:0", 50, "0100")
+    others = [("u", n, "a:1", n, f"{98 + n:04d}") for n in (0, 1, 3, 4)]
+    assert behind(spark, ("u", 8, "a:0", 49, "0099"), truncate, ("u", 9, "a:0", 51, None), *others) == {
+        3,
+        4,
+        9,
+    }
+    assert behind(spark, truncate, ("d", 5, "a:1", 0, None), others[2]) == {3, 5}
+    assert behind(spark, ("t", 0, "a:0", 50, None), ("u", 9, "a:0", 51, None)) == {9}
+    assert behind(spark, others[2], truncate, ("t", 0, "a:1", 9, "0102"), ("u", 6, "a:1", 10, "0103")) == {6}
+    for unknown in (("u", 1, "a:1", 0, None), ("u", 1, "a:1", 0, "0100")):
+        with pytest.raises(
+            RemoteProtocolError, match=r"truncate in a:0 at offset 50 .* a topic with one queue"
+        ):
+            behind(spark, truncate, unknown)
 
 
 def test_events_without_schemas_need_columns_and_keys(

@@ -24,6 +24,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark_kills.changes import Changes
+from tests.spark_kills.rounds import is_starved
 from tests.spark_kills.topics import Topics, topics_of
 from tests.support.fuzzing import ANY_SEED, explore, say
 from tests.support.scratch import IN_MEMORY
@@ -131,9 +132,11 @@ def run_round(query: Query, victims: Victims, chance: Random, kills: int) -> Cou
     while done.total() - done[BETWEEN] < kills:
         query.more()
         way = victims.way(chance)
-        _strike(query, victims, way, chance, done)
-        if not _is_survived(way):
-            assert _ends_well(query.start()), "the next run failed"
+        problem = _strike(query, victims, way, chance, done)
+        assert problem is None or not _is_survived(way) or is_starved(problem), f"the query failed: {problem}"
+        while problem is not None:
+            problem = _problem_of(query.start())
+            assert problem is None or is_starved(problem), f"the next run failed: {problem}"
         query.check()
     return done
 
@@ -142,8 +145,8 @@ def _is_survived(way: Way) -> bool:
     return way in ("back at once", "taken over")
 
 
-def _strike(query: Query, victims: Victims, way: Way, chance: Random, done: Counter[str]) -> None:
-    """Kill while a query commits: again and again if it survives that."""
+def _strike(query: Query, victims: Victims, way: Way, chance: Random, done: Counter[str]) -> str | None:
+    """Kill while a query commits, again and again if it survives that; why it did not run to its end."""
     with query.changes() as changes:
         started = query.start(**({} if _is_survived(way) else _IMPATIENT))
         while _wait_for_decision(started, changes, chance):
@@ -153,11 +156,11 @@ def _strike(query: Query, victims: Victims, way: Way, chance: Random, done: Coun
             if way == "stopped while it is away":
                 started.stop()
             elif way == "back when the query has failed":
-                _ends_well(started)
+                _problem_of(started)
             victims.running.start_broker(victim)
             if victims.is_group:
                 victims.running.wait_in_sync()
-        assert _ends_well(started) or not _is_survived(way), "the query failed"
+        return _problem_of(started) or ("stopped" if way == "stopped while it is away" else None)
 
 
 def _wait_for_decision(started: StreamingQuery, changes: Changes, chance: Random) -> bool:
@@ -173,13 +176,13 @@ def _wait_for_decision(started: StreamingQuery, changes: Changes, chance: Random
     return False
 
 
-def _ends_well(started: StreamingQuery) -> bool:
+def _problem_of(started: StreamingQuery) -> str | None:
+    """Why a query failed; None if it ended well."""
     try:
         assert started.awaitTermination(_END_S), "the query did not end"
     except StreamingQueryException as problem:
-        say(f"spark commits: {str(problem)[:300]}")
-        return False
-    return True
+        return str(problem)
+    return None
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -79,8 +79,12 @@ def run_round(kind: str, topics: Topics, namesrv: str, directory: Path, chance: 
     return done
 
 
+def is_starved(said: str) -> bool:
+    return _STARVED_WORDS in said
+
+
 def _is_starved(end: End) -> bool:
-    return not end.was_killed and end.code != 0 and _STARVED_WORDS in end.said
+    return not end.was_killed and end.code != 0 and is_starved(end.said)
 
 
 def _moment(places: tuple[str, ...], events: int, chance: Random) -> Moment:

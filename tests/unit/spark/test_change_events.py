@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -37,6 +38,30 @@ def test_what_an_event_says(op: str, wrapped: bool) -> None:
     found = read_event(KEY, body(schema=None, payload=event) if wrapped else body(**event))
     assert found is not None
     assert (found.op, json.loads(found.row), found.schema) == ("u", row, b"")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ({"lsn": 99, "ts_us": 7}, {"lsn": 100, "ts_us": 7}),
+        ({"scn": "9"}, {"scn": "10"}),
+        ({"file": "bin.000009", "pos": 500, "row": 0}, {"file": "bin.000010", "pos": 4, "row": 0}),
+        ({"file": "bin.000009", "pos": 500, "row": 2}, {"file": "bin.000009", "pos": 500, "row": 10}),
+        ({"ts_us": 999}, {"ts_us": 1000}),
+    ],
+)
+def test_the_source_says_which_of_two_changes_came_first(
+    earlier: dict[str, Any], later: dict[str, Any]
+) -> None:
+    first, second, unknown = (
+        read_event(KEY, body(op="c", after={"id": 7}, source=source))
+        for source in (earlier, later, {"db": "x"})
+    )
+    assert first is not None
+    assert second is not None
+    assert (first.order or "") < (second.order or "")
+    assert unknown is not None
+    assert unknown.order is None
 
 
 @pytest.mark.parametrize(
@@ -205,8 +230,8 @@ def test_rows_of_many_messages_keep_their_places() -> None:
     ]
     [found] = changes(iter([pa.RecordBatch.from_pylist(messages)]), pa.struct([("id", pa.int64())]))
     assert found.to_pylist() == [
-        {"op": "u", "row": {"id": 1}, "queue": "b:0", "at": 0, "offset": 0},
-        {"op": "d", "row": {"id": 2}, "queue": "b:0", "at": 2, "offset": 2},
+        {"op": "u", "row": {"id": 1}, "queue": "T@b:0", "at": 0, "offset": 0, "order": None},
+        {"op": "d", "row": {"id": 2}, "queue": "T@b:0", "at": 2, "offset": 2, "order": None},
     ]
     with pytest.raises(RemoteProtocolError, match="cannot be read"):
         Rows(pa.struct([("id", pa.int64())])).read([Event("u", b'{"id": "x"}', b"")])
@@ -241,6 +266,10 @@ def change(columns: str, *rows: tuple[Any, ...]) -> pa.Table:
 
 
 def rows(place: Path, table: Callable[[str], LakeTable]) -> list[tuple[Any, ...]]:
+    return sorted(unsorted_rows(place, table))
+
+
+def unsorted_rows(place: Path, table: Callable[[str], LakeTable]) -> list[tuple[Any, ...]]:
     if table is DeltaLake:
         from deltalake import DeltaTable
 
@@ -249,7 +278,7 @@ def rows(place: Path, table: Callable[[str], LakeTable]) -> list[tuple[Any, ...]
         from pyiceberg.table import StaticTable
 
         found = StaticTable.from_metadata(str(place)).scan().to_arrow()
-    return sorted(tuple(row.values()) for row in found.to_pylist())
+    return [tuple(row.values()) for row in found.to_pylist()]
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -276,6 +305,23 @@ def test_a_table_follows_changes_by_key_and_grows(table: Callable[[str], LakeTab
     assert apply(3, last, cleared=True) == [("n", 1, None, NOON)]
     assert apply(4, last.slice(0, 0), cleared=True) == []
     apply(5, last.slice(0, 0).cast(last.schema), cleared=True)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("both", [False, True])
+def test_keys_that_are_null_or_not_a_number_are_keys(
+    table: Callable[[str], LakeTable], both: bool, tmp_path: Path
+) -> None:
+    columns, keys = "id: double, place: string, n: bigint", ["id", "place"] if both else ["id"]
+
+    def apply(batch: int, *found: tuple[Any, ...]) -> list[str]:
+        table(str(tmp_path)).apply(change(columns, *found), keys, batch, cleared=False)
+        return sorted(str(row) for row in unsorted_rows(tmp_path, table))
+
+    odd = [(None, "a"), (math.nan, "a"), (1.0, None), (2.0, "b")]
+    apply(0, *((*key, 1, False) for key in odd))
+    assert apply(1, *((*key, 2, False) for key in odd)) == sorted(str((*key, 2)) for key in odd)
+    assert apply(2, *((*key, 2, True) for key in odd[:3])) == ["(2.0, 'b', 2)"]
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -28,6 +28,11 @@ from pyromq.apps.pipelines.job import EVERY, SETTINGS, TOPIC, Job, job_options, 
 @click.option(
     "--schema", metavar="DDL", help="The columns, for events without schemas: 'id bigint, note string'."
 )
+@click.option(
+    "--merge-topics",
+    is_flag=True,
+    help="Several topics are about the rows of one table: what has the same key is the same row.",
+)
 def changes(
     place: str,
     job: Job,
@@ -37,6 +42,7 @@ def changes(
     form: str | None,
     keys: tuple[str, ...],
     schema: str | None,
+    merge_topics: bool,
 ) -> None:
     """Apply Debezium's change events to the Delta or Iceberg table in DIR, by key; the next run continues.
 
@@ -53,6 +59,7 @@ def changes(
                 form=form,
                 keys=keys,
                 schema=schema,
+                merge_topics=merge_topics,
                 trigger=trigger(follow, every),
                 show=show,
             )

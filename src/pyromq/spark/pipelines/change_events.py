@@ -61,6 +61,27 @@ _ANY_SCALE = "io.debezium.data.VariableScaleDecimal"
 _ANY_SCALE_DDL = "decimal(38, 18)"
 
 
+class _Source(msgspec.Struct):
+    """Where the database has the change in its log, by the names of PostgreSQL, Oracle and MySQL."""
+
+    lsn: int | None = None
+    scn: int | str | None = None
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
+    ts_us: int | None = None
+
+    def order(self) -> str | None:
+        """Text that is greater for later changes of one database; None if nothing tells."""
+        if self.lsn is not None:
+            return f"{self.lsn:020d}"
+        if self.scn is not None:
+            return f"{int(self.scn):020d}"
+        if self.pos is not None:
+            return f"{self.file or ''}:{self.pos:020d}:{self.row or 0:010d}"
+        return None if self.ts_us is None else f"{self.ts_us:020d}"
+
+
 class _Body(msgspec.Struct):
     """With a schema around it, or without."""
 
@@ -69,6 +90,7 @@ class _Body(msgspec.Struct):
     op: str | None = None
     before: msgspec.Raw = _NULL
     after: msgspec.Raw = _NULL
+    source: _Source | None = None
 
 
 class Event(NamedTuple):
@@ -78,6 +100,8 @@ class Event(NamedTuple):
     row: bytes
     schema: bytes
     """That of the whole event, or of the key if the row is made of it; empty if there is none."""
+    order: str | None = None
+    """Among the changes of the database."""
 
 
 def read_event(key: str | None, body: bytes) -> Event | None:
@@ -98,13 +122,14 @@ def read_event(key: str | None, body: bytes) -> Event | None:
     if op is None:
         return None
     row = {UPSERT: bytes(found.after), DELETE: bytes(found.before), TRUNCATE: b"{}"}[op]
+    order = None if found.source is None else found.source.order()
     if row not in _NOTHING:
-        return Event(op, row, b"" if schema in _NOTHING else schema)
+        return Event(op, row, b"" if schema in _NOTHING else schema, order)
     if op == UPSERT:
         raise ValueError("it has no after")
     if (deleted := _of_tombstone(key)) is None:
         raise ValueError("it has no before, and its message no key")
-    return deleted
+    return deleted._replace(order=order)
 
 
 def _of_tombstone(key: str | None) -> Event | None:
@@ -255,9 +280,10 @@ def changes(batches: Iterator[pa.RecordBatch], type_: pa.StructType) -> Iterator
             read = {
                 "op": pa.array([event.op for _, event in found]),
                 "row": _rows_of(found, rows),
-                "queue": pa.array([f"{message['brokerName']}:{message['queueId']}" for message, _ in found]),
+                "queue": pa.array(["{topic}@{brokerName}:{queueId}".format_map(each) for each, _ in found]),
                 "at": pa.array([message["at"] for message, _ in found], pa.int64()),
                 "offset": pa.array([message["offset"] for message, _ in found], pa.int64()),
+                "order": pa.array([event.order for _, event in found], pa.string()),
             }
             yield pa.RecordBatch.from_pydict(read)
 

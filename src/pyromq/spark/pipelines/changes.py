@@ -15,8 +15,9 @@ from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructType
 
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.ddl import parse_type
+from pyromq.spark.options import read_options
 from pyromq.spark.pipelines import change_events
 from pyromq.spark.pipelines import lake as lakes
 from pyromq.spark.pipelines.grown_schema import grown, plain
@@ -41,6 +42,7 @@ def apply_changes(
     form: str | None = None,
     keys: Sequence[str] = (),
     schema: str | None = None,
+    merge_topics: bool = False,
     trigger: Mapping[str, Any] | None = None,
     show: Show = unseen,
 ) -> Tally:
@@ -48,13 +50,19 @@ def apply_changes(
 
     `form` is delta or iceberg; without it, the format that the table has, or delta. `keys` are the columns
     that identify a row; without them, those that the keys of the messages name. `schema` is DDL of the
-    columns, for events without schemas.
+    columns, for events without schemas. Without `merge_topics` there is one topic: rows of different tables
+    may have the same keys.
     """
+    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(CHANGES_PER_BATCH)} | dict(options)
+    selection = read_options(given, streaming=True).selection
+    topics = selection.topics or {queue.topic for queue in selection.queues or ()}
+    if len(topics) != 1 and not merge_topics:
+        named = selection.pattern or ", ".join(sorted(topics))
+        raise ConfigError("topic", named, "one topic; `merge_topics` if all have rows of the same table")
     journal = f"{place.rstrip('/')}/_changes"
     form = lakes.checked_form(spark, place, form, journal)
     if form == lakes.PLAIN:
         form = lakes.DELTA
-    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(CHANGES_PER_BATCH)} | dict(options)
     declared = None if schema is None else _columns(schema)
     stream = (
         spark.readStream.format("rocketmq")
@@ -104,24 +112,46 @@ def _apply_last(
 ) -> None:
     """Bring the table to the state after the last event of each key."""
     read = StructType().add("op", "string").add("row", columns)
-    read = read.add("queue", "string").add("at", "long").add("offset", "long")
+    read = read.add("queue", "string").add("at", "long").add("offset", "long").add("order", "string")
     events = messages.mapInArrow(
         partial(change_events.changes, type_=to_arrow_type(columns, timezone="UTC")), read
     )
-    of_truncates = events.where(f"op = '{change_events.TRUNCATE}'")
-    since = of_truncates.agg(fn.max(fn.struct("at", "offset"))).collect()[0][0]
-    if since is not None:
-        events = events.where(f"at > {since.at} OR at = {since.at} AND offset > {since.offset}")
+    events, is_cleared = behind_truncates(events)
     is_deleted = (fn.col("op") == change_events.DELETE).alias(DELETED)
     changes = last_by_key(events, keys).select("row.*", is_deleted).toArrow()
-    if changes.num_rows or since is not None:
-        table.apply(changes.cast(with_deleted(columns)), keys, batch, cleared=since is not None)
+    if changes.num_rows or is_cleared:
+        table.apply(changes.cast(with_deleted(columns)), keys, batch, cleared=is_cleared)
 
 
 def with_deleted(columns: StructType) -> "pa.Schema":
     """The rows of a table, and whether they are gone."""
     # A copy: Spark's `add` would change the columns that the next batch takes.
     return to_arrow_schema(StructType([*columns.fields]).add(DELETED, "boolean"), timezone="UTC")
+
+
+def behind_truncates(events: "DataFrame") -> tuple["DataFrame", bool]:
+    """The events behind the last truncate, and whether there was one.
+
+    In a queue offsets decide. Among queues only the database knows which came first: by the place of each
+    event in its own log. Deletes need none, because an earlier one finds nothing to delete.
+    """
+    is_upsert, is_delete = (fn.col("op") == op for op in (change_events.UPSERT, change_events.DELETE))
+    by_queue = events.where(fn.col("op") == change_events.TRUNCATE).groupBy("queue")
+    truncates = by_queue.agg(fn.max("order").alias("order"), fn.max("offset").alias("offset")).collect()
+    if not truncates:
+        return events, False
+    last = max(truncates, key=lambda row: row.order or "")
+    is_elsewhere, order = fn.col("queue") != last.queue, fn.col("order")
+    is_unknown = fn.lit(True) if last.order is None else order.isNull() | (order == last.order)
+    if not events.where(is_elsewhere & is_upsert & is_unknown).isEmpty():
+        raise RemoteProtocolError(
+            f"nothing tells whether the truncate in {last.queue} at offset {last.offset} came before the"
+            " events in other queues: expected lsn, scn, pos or ts_us in the source of each, or a topic with"
+            " one queue"
+        )
+    is_behind = (fn.col("queue") == last.queue) & (fn.col("offset") > last.offset)
+    is_later = is_elsewhere & (is_delete | (order > fn.lit(last.order)))
+    return events.where((is_upsert | is_delete) & (is_behind | is_later)), True
 
 
 def last_by_key(events: "DataFrame", keys: Sequence[str]) -> "DataFrame":

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
@@ -104,7 +105,7 @@ class DeltaLake:
             return
         merge = self._table.merge(
             changes,
-            " AND ".join(f"new.`{key}` = old.`{key}`" for key in keys),
+            " AND ".join(_same(key, changes[key]) for key in keys),
             "new",
             "old",
             merge_schema=True,
@@ -166,6 +167,12 @@ class DeltaLake:
         if self._table is None:
             raise ConfigError("lake", self._uri, "a lake that `pyromq pipeline archive` has written to")
         return self._table
+
+
+def _same(key: str, values: pa.ChunkedArray) -> str:
+    """Whether a row has the key of a change. Only `=` leaves files out; null and NaN equal nothing."""
+    is_plain = not pc.any(pc.is_null(values, nan_is_null=True)).as_py()
+    return f"new.`{key}` = old.`{key}`" if is_plain else f"(new.`{key}` IS NOT DISTINCT FROM old.`{key}`)"
 
 
 def _action(file: DataFile) -> AddAction:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, IsNaN, IsNull, Or
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -77,7 +77,7 @@ class IcebergLake:
         if not cleared:
             # Expressions know no pairs: the column that tells most rows apart finds some that have to stay.
             by = max(keys, key=lambda key: len(changes[key].unique()))
-            near = In(by, changes[by].unique().to_pylist())  # type: ignore[call-arg, arg-type]
+            near = _one_of(by, changes[by].unique())
         found = self._table.scan(row_filter=near).to_arrow()
         found = found.cast(pa.schema([rows.schema.field(name) for name in found.column_names]))
         with self._table.transaction() as transaction:
@@ -152,8 +152,22 @@ def _arrow(schema: "StructType") -> "pa.Schema":
     return to_arrow_schema(schema, timezone="UTC")
 
 
+def _one_of(column: str, values: pa.ChunkedArray) -> BooleanExpression:
+    is_plain = pc.invert(pc.is_null(values, nan_is_null=True))
+    near: BooleanExpression = In(column, values.filter(is_plain).to_pylist())  # type: ignore[call-arg, arg-type]
+    if values.null_count:
+        near = Or(near, IsNull(column))  # type: ignore[call-arg, arg-type]
+    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        near = Or(near, IsNaN(column))  # type: ignore[call-arg, arg-type]
+    return near
+
+
 def _without(rows: pa.Table, changes: pa.Table, keys: "Sequence[str]") -> pa.Table:
     """The rows with keys that the changes do not have."""
-    numbered = rows.select(list(keys)).append_column(DELETED, pa.array(range(rows.num_rows), pa.int64()))
-    kept = numbered.join(changes.select(list(keys)), list(keys), join_type="left anti")
+    # A join finds neither null nor NaN, so each value of a key stands for its number among the changes'.
+    known = {key: changes[key].unique() for key in keys}
+    numbers = {key: pc.index_in(rows[key], value_set=known[key]) for key in keys}
+    numbers[DELETED] = pa.array(range(rows.num_rows), pa.int64())
+    changed = pa.table({key: pc.index_in(changes[key], value_set=known[key]) for key in keys})
+    kept = pa.table(numbers).join(changed, list(keys), join_type="left anti")
     return rows.take(kept[DELETED])
