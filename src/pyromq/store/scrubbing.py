@@ -166,8 +166,17 @@ class Scrubbing:
             damage = Damage(place, place + size_bytes, "it was lost before")
         while damage.end < end and self._is_filler(damage.end):
             damage.end += peek_size(self._log.record(damage.end) or b"")
+        if self._is_blank(damage.end) and damage.end % self._log.segment_bytes:
+            damage.end = self._end_of_file(damage.end)  # the damage may have been longer
         damage.is_tail = damage.end >= end
         return damage
+
+    def _is_blank(self, place: int) -> bool:
+        try:
+            found = self._log.outline(place)
+        except RemoteProtocolError:
+            return False
+        return found is not None and found[1] is None
 
     def _is_filler(self, place: int) -> bool:
         try:

@@ -3,7 +3,7 @@
 Damaged bytes are first copied to a file under `damaged/`. Behind the last sound record they are then
 overwritten with zeros, elsewhere with fillers, so that the log stays a continuous sequence of records for
 every reader, Apache's broker included. A filler is the record of a rolled-back message, which is in no queue
-and no index, or the blank record at the end of a file.
+and no index; a blank record stands for a whole file, and for less than a record at the end of one.
 
 After a crash in between, the next start finds the damage and repeats this.
 """
@@ -128,17 +128,27 @@ class DamagedBytes:
 
     def fill(self, damage: Damage) -> None:
         """Replace a range that ends where a sound record begins with fillers."""
+        following = self._log.segments.find(damage.end)
+        assert following is not None
+        store_timestamp = peek_store_timestamp(following.mapped.buffer, damage.end - following.start)
         for segment in self._log.segments.covering(damage.start, damage.end):
             start = max(damage.start, segment.start)
             if damage.end < segment.end:
-                self._fill_with_records(segment, start, damage.end, damage.reason)
-            elif segment.end - start >= BLANK_SIZE:
+                self._fill_with_records(segment, start, damage.end, store_timestamp, damage.reason)
+                continue
+            blank_at = segment.end - BLANK_SIZE
+            if start > segment.start and blank_at - start >= MIN_GAP_BYTES:
+                # A blank would not tell that a message was there.
+                self._fill_with_records(segment, start, blank_at, store_timestamp, damage.reason)
+                start = blank_at
+            if segment.end - start >= BLANK_SIZE:
                 blank = bytearray(BLANK_SIZE)
                 pack_blank_into(blank, 0, segment.end - start)
                 self._files.overwrite(segment.path, start - segment.start, bytes(blank))
 
-    def _fill_with_records(self, segment: Segment, start: int, end: int, reason: str) -> None:
-        store_timestamp = peek_store_timestamp(segment.mapped.buffer, end - segment.start)
+    def _fill_with_records(
+        self, segment: Segment, start: int, end: int, store_timestamp: int, reason: str
+    ) -> None:
         while start < end:
             size_bytes = min(end - start, _MAX_FILLER_BYTES)
             if 0 < end - start - size_bytes < MIN_GAP_BYTES:
