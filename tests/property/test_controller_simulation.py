@@ -42,6 +42,21 @@ def test_two_brokers_go_on_without_the_third_unless_it_alone_was_in_sync(seed: i
 @given(st.integers(0, 2**63 - 1))
 @settings(max_examples=examples(25))
 @example(0)
+def test_controllers_whose_store_is_wiped(seed: int) -> None:
+    run(World(seed, is_file=False, loses_store=True))
+
+
+def test_stores_are_wiped_and_masters_follow_in_those_runs() -> None:
+    worlds = [World(seed, is_file=False, loses_store=True) for seed in range(8)]
+    for world in worlds:
+        run(world)
+    assert sum(world.losses for world in worlds) > 8
+    assert max(world.truth.group.master_epoch for world in worlds) > 1000
+
+
+@given(st.integers(0, 2**63 - 1))
+@settings(max_examples=examples(25))
+@example(0)
 def test_a_broker_that_loses_what_it_had_not_flushed(seed: int) -> None:
     run(World(seed, is_file=False, has_weak_broker=True))
 

@@ -28,6 +28,7 @@ from pyromq.controller.store import Leader, NotLeading, Stored
 from pyromq.errors import StoreError
 from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
     AlterSyncStateSet,
     AlterSyncStateSetAnswer,
@@ -41,10 +42,15 @@ from pyromq.protocol.requests.controller import (
 from pyromq.store.log.epochs import Epoch, Epochs, agreed_end, begin_epoch, cut_epochs, end_of
 
 NAME = "g"
+UNKNOWN = (
+    ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+    ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+)
 TIMEOUT_S = 10.0
 MAX_BEHIND_S = 5.0
 MAX_IN_FLIGHT = 25
 NOWHERE = Path("simulated")
+LOST = BrokerGroup(cluster="c", name=NAME)
 
 
 @types.coroutine
@@ -64,6 +70,12 @@ class Truth:
         self.durable = MAGIC + encode_entry(first)
         self.unsynced = b""
         self.masters: dict[int, int] = {}
+
+    def lose(self) -> None:
+        """Somebody has wiped it. Nothing that is known may depend on it."""
+        self.group = LOST
+        self.revision += 1
+        self.durable, self.unsynced = MAGIC + encode_entry(LOST), b""
 
     def commit(self, group: BrokerGroup) -> None:
         before = self.group
@@ -107,7 +119,8 @@ class SimulatedStore:
     async def read(self, name: str) -> Stored:
         await pause()
         self._fence()
-        found = Stored(self._truth.group, self._truth.revision)
+        group = self._truth.group
+        found = Stored(None if group is LOST else group, self._truth.revision)
         await pause()
         return found
 
@@ -221,6 +234,8 @@ class Broker:
     starts: int = 0
     kept_since: str | None = None
     """The last start that the controller knows: a file that no crash takes away."""
+    members: str | None = None
+    """All brokers that the controller has named: such a file, too."""
     is_cut_off: bool = False
     """Whether nothing comes from or to controllers and other brokers; clients still reach it."""
 
@@ -297,7 +312,7 @@ class Broker:
     def heartbeat(self) -> None:
         if self.is_cut_off:
             return
-        vitals = Vitals(self.epochs[-1].number if self.epochs else 0, len(self.log))
+        vitals = Vitals(self._newest_epoch, len(self.log))
         channel = self.channel
         lease, sent_at = self.lease, self.world.now
         for controller in self.world.controllers:
@@ -317,6 +332,7 @@ class Broker:
             broker_address=str(self.id),
             incarnation=str(self.starts),
             kept_since=None if self.is_weak else self.kept_since,
+            log_epoch=self._newest_epoch,
         )
         self._ask(request, self._registered, once=True)
 
@@ -329,7 +345,20 @@ class Broker:
             self._learn(answer.master_broker_id, answer.master_epoch, answer.body)
 
     def stand_for_election(self) -> None:
-        self._ask(ElectMaster(cluster_name="c", broker_name=NAME, broker_id=self.id), self._elected)
+        request = ElectMaster(
+            cluster_name="c",
+            broker_name=NAME,
+            broker_id=self.id,
+            log_epoch=self._newest_epoch,
+            log_end=len(self.log),
+            awaited=";".join(map(str, self.in_sync.awaited)) if self.is_master else None,
+            members=self.members,
+        )
+        self._ask(request, self._elected)
+
+    @property
+    def _newest_epoch(self) -> int:
+        return self.epochs[-1].number if self.epochs else 0
 
     def _elected(self, answer: Answer) -> None:
         if isinstance(answer, ElectMasterAnswer) and answer.body is not None:
@@ -340,11 +369,15 @@ class Broker:
             self._learn(answer.master_broker_id, answer.master_epoch, members)
 
     def poll(self) -> None:
-        self._ask(GetReplicaInfo(broker_name=NAME), partial(self._polled, self.lease.ask()))
+        request = GetReplicaInfo(broker_name=NAME, broker_id=self.id)
+        self._ask(request, partial(self._polled, self.lease.ask()))
 
     def _polled(self, asked: float, answer: Answer) -> None:
         if not isinstance(answer, GetReplicaInfoAnswer):
+            if answer.code in UNKNOWN:
+                self.is_registered = False
             return
+        self.members = answer.members or self.members
         if (answer.master_broker_id, answer.master_epoch) == (self.id, self.epoch):
             self.lease.confirm(asked)
         if answer.master_broker_id is None:
@@ -495,13 +528,21 @@ class Message(NamedTuple):
 
 class World:
     def __init__(
-        self, seed: int, *, is_file: bool, has_weak_broker: bool = False, is_alone: bool = False
+        self,
+        seed: int,
+        *,
+        is_file: bool,
+        has_weak_broker: bool = False,
+        is_alone: bool = False,
+        loses_store: bool = False,
     ) -> None:
         """With a weak broker the others never crash: what only one broker has can be lost with it.
 
         `is_alone`: a master acknowledges what it has, without waiting for others; then only one does.
         """
         self.is_alone = is_alone
+        self.loses_store = loses_store
+        self.losses = 0
         self.newest_acknowledger = 0
         self.alone_count = 0
         self.random = Random(seed)
@@ -616,6 +657,10 @@ class World:
 
     def _something_breaks(self) -> None:
         if self.is_alone and self._cuts_off_or_lets_in():
+            return
+        if self.loses_store and self.random.random() < 0.1 and all(each.members for each in self.brokers):
+            self.losses += 1
+            self.truth.lose()
             return
         kind = self.random.choice((0, 1, 2, 3, 4, 5, 5, 5, 6))
         if kind == 0:

@@ -121,7 +121,9 @@ def _register(
         )
         return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     before = known.replicas[broker_id]
-    here = replace(before, address=address, brought_epoch=max(epoch, before.brought_epoch))
+    here = replace(before, address=address)
+    if known.is_without_data and (epoch or before.brought_epoch is not None):
+        here = replace(here, brought_epoch=max(epoch, before.brought_epoch or 0))
     after = _started(
         known, broker_id, replace(here, incarnation=request.incarnation or ""), request.kept_since
     )
@@ -137,16 +139,16 @@ def _register(
 
 
 def _entered(group: BrokerGroup | None, request: RegisterBrokerAtController) -> BrokerGroup | None:
-    """The group with a broker that brings its id and its log, if there is no record of masters."""
+    """The group with a broker that brings its id, if there is no record of masters."""
     name, cluster, broker_id = request.broker_name, request.cluster_name, request.broker_id
-    if not name or not cluster or (request.log_epoch or 0) <= 0:
+    if not name or not cluster or request.log_epoch is None:  # java: its brokers bring nothing
         return group
     if broker_id is None or broker_id < FIRST_BROKER_ID:
         return group
     before = group if group is not None else BrokerGroup(cluster=cluster, name=name)
     if not before.is_without_data or broker_id in before.replicas:
         return group
-    here = Replica(address=request.broker_address or "", check_code="")
+    here = Replica(address=request.broker_address or "", check_code="", brought_epoch=0)
     next_id = max(before.next_id, broker_id + 1)
     return replace(before, next_id=next_id, replicas={**before.replicas, broker_id: here})
 
@@ -252,7 +254,7 @@ def _elect_returning(
     if asker is not None and request.designate_elect:
         winner = asker
     else:
-        if asker is not None and (request.log_epoch or 0) > 0:
+        if asker is not None and request.log_epoch is not None:
             offers[asker] = _offer_in(request)
         group = group if offers == group.offers else replace(group, offers=offers)
         if doubt := uncertainty(offers):
@@ -260,7 +262,7 @@ def _elect_returning(
         winner = best_of(offers)
     if winner not in situation.heard.alive:
         return _refuse(group, no_master, _undecided(group, f"broker {winner} is not alive"))
-    epochs = [each.brought_epoch for each in group.replicas.values()]
+    epochs = [each.brought_epoch or 0 for each in group.replicas.values()]
     newest = max(group.master_epoch, *epochs, *(each.epoch for each in offers.values()))
     # Those that are not back yet keep their ids.
     absent = {each: Replica(address="", check_code="") for each in known_to(offers) - group.replicas.keys()}
@@ -271,7 +273,7 @@ def _elect_returning(
 
 def _offer_in(request: ElectMaster) -> Offer:
     return Offer(
-        epoch=request.log_epoch or 0,
+        epoch=max(request.log_epoch or 0, 0),
         log_end=request.log_end or 0,
         awaited=_ids_in(request.awaited),
         members=_ids_in(request.members),

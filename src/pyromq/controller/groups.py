@@ -15,8 +15,8 @@ class Replica(msgspec.Struct, frozen=True):
     check_code: str
     incarnation: str = ""
     """A name for the time from its last start on, which the broker has chosen; empty if it has not."""
-    brought_epoch: int = 0
-    """The newest epoch that its log has had when it started."""
+    brought_epoch: int | None = None
+    """The newest epoch that its log had at a start, if it came with an id or an epoch from elsewhere."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -56,8 +56,8 @@ class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_returning(self) -> bool:
-        """Whether brokers have come with logs of which there is no record."""
-        return self.is_without_data and any(each.brought_epoch for each in self.replicas.values())
+        """Whether brokers have come with ids or logs of which there is no record."""
+        return self.is_without_data and any(each.brought_epoch is not None for each in self.replicas.values())
 
     @property
     def master_address(self) -> str | None:

@@ -483,7 +483,19 @@ def test_a_log_that_is_newer_than_the_record_is_not_taken_in() -> None:
     refused(GROUP, register(2, log_epoch=6), alive(1), invalid)
     need = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     refused(GROUP, register(7, log_epoch=5), alive(1), need)
-    assert changed(decide(GROUP, register(2, log_epoch=5), alive(1))).replicas[2].brought_epoch == 5
+    assert changed(decide(GROUP, register(2, log_epoch=5), alive(1))).replicas[2].brought_epoch is None
+
+
+def test_a_broker_that_has_an_id_and_nothing_in_its_log_leads_nobody_before_the_others_have_come() -> None:
+    group = undecided(returned((3, 0)), offer(3, 0, 0), "brokers [1, 2] have not offered", alive(3))
+    refused(group, register(7), alive(3), ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED)
+
+
+def test_a_log_from_before_the_controller_begins_the_first_epoch() -> None:
+    joined = changed(decide(None, apply_id(1), Situation()))
+    there = changed(decide(joined, register(1, log_epoch=0), Situation()))
+    first = changed(decide(there, offer(1, 0, 5000, members=""), Situation()))
+    assert facts(first.master_id, first.master_epoch) == (1, 1)
 
 
 def test_a_broker_without_a_log_leads_no_group_to_which_others_bring_theirs() -> None:

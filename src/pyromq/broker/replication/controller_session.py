@@ -208,7 +208,7 @@ class ControllerSession:
                 invoke_time=self._clock.now_ms(),
                 incarnation=self._incarnation.name,
                 kept_since=self._kept_since,
-                log_epoch=self._store.epochs.newest,
+                log_epoch=max(self._store.epochs.newest, 0),
             )
         )
         self._identity.write_incarnation(self._incarnation)
@@ -227,7 +227,7 @@ class ControllerSession:
                 broker_name=self._name,
                 broker_id=self._own_id if self._own_id is not None else -1,
                 invoke_time=self._clock.now_ms(),
-                log_epoch=self._store.epochs.newest,
+                log_epoch=max(self._store.epochs.newest, 0),
                 log_end=self._store.log_end,
                 awaited=_listed(self._master.in_sync.awaited if self._master.in_sync is not None else ()),
                 members=self._members,
