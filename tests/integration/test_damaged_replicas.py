@@ -1,6 +1,7 @@
 """A broker of a group counts only for bytes that it has checked and would find again, over real sockets."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,21 @@ async def test_a_bit_that_flips_at_rest_loses_nothing_whoever_leads(
         while brokers and brokers[0] is not broker:
             await group.crash(brokers.pop(0))
         assert bodies(broker) == list(range(1000, 1020))
+
+
+async def test_a_replica_that_starts_with_damage_is_in_sync_when_it_is_repaired(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        master, replica, _ = await three_brokers(group)
+        sound = log_of(master.store)
+        replica.store.scrubbing.put_back(sound.index(b"1007") - 82, b"\0")
+        directory = await group.stop(replica)
+        shutil.rmtree(tmp_path / directory / "consumequeue")  # the start reads all of the log
+        replica = await group.start(directory)
+        (damage,) = replica.store.recovery.damage
+        assert damage.is_left_in_place
+        await group.settled(3)
+        assert log_of(replica.store) == sound
+        assert bodies(replica) == list(range(1000, 1020))
 
 
 @pytest.mark.parametrize("part", ["body", "magic"])

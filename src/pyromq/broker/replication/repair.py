@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_S: Final = 10.0
 """A broker that has just started has other things to do."""
-_RETRY_S: Final = 30.0
+_RETRY_S: Final = 5.0
 _HOUR_S: Final = 3600.0
 _TIMEOUT_S: Final = 5.0
 
@@ -58,17 +58,15 @@ class Repair:
         self._begins: set[int] = set()
         """Where replicas begin to copy: one that refused a record of this broker's comes back there."""
         self._woken = asyncio.Event()
+        self._cuts = store.cuts
         self._next_scrub = clock.monotonic() + _FIRST_S
         self._abandoned: set[int] = set()
         """Where damage begins that no broker of the group has."""
-        self.damage: list[Damage] = []
+        self.damage: list[Damage] = [each for each in store.recovery.damage if each.is_left_in_place]
         """What is damaged, and was not repaired yet."""
         self.repaired_ranges = self.repaired_bytes = self.scrubbed_bytes = 0
         self.scrubs = 0
         """How often all of the log was read."""
-        for each in store.recovery.damage:
-            if each.is_left_in_place:
-                self.suspect(each.start)
         store.ask_others(self._is_awaited)
         replica.is_damaged = lambda: bool(self.damage)
 
@@ -124,6 +122,10 @@ class Repair:
     async def run(self) -> None:
         while True:
             self._woken.clear()
+            if self._store.cuts != self._cuts:
+                self._cuts = self._store.cuts
+                for each in self.damage:
+                    self.suspect(each.start)  # other records may be there now
             while self._begins:
                 await self._look_at(self._begins.pop())
             while self._suspects:
@@ -207,7 +209,8 @@ class Repair:
         if are_all_there:
             self._abandoned.add(damage.start)
         if not is_known and are_all_there:
-            _log.error(
+            _log.log(
+                logging.ERROR if peers else logging.WARNING,
                 "damage in the log cannot be repaired start=%d end=%d (%s): %s",
                 *(
                     damage.start,
