@@ -23,7 +23,6 @@ from tests.support.name_servers import name_server
 
 from pyromq.broker.broker import Broker
 from pyromq.clock import SystemClock
-from pyromq.filesystem import Files
 from pyromq.remoting.lifetime import Lifetime
 
 READY = "ready"
