@@ -22,6 +22,7 @@ from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import is_retry_topic
 from pyromq.protocol.requests.groups import GetTopicsOfGroup
+from pyromq.protocol.requests.inspection import GetConsumeStats
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
     GetMinOffset,
@@ -87,11 +88,15 @@ class RemoteOffsets:
     async def _is_guessed(self, queue: MessageQueue) -> bool:
         """Whether 0 is not stored: brokers before 5.0 answer it if they have the first message at hand."""
         try:
-            request = GetTopicsOfGroup(group=self._group)
-            answer = await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)
-        except Refused:
-            return False
-        return queue.topic not in answer.body.topic_list
+            await self._brokers.call(queue, GetTopicsOfGroup(group=self._group), OFFSET_TIMEOUT_S)
+        except Refused as refusal:
+            if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return False
+        else:
+            return False  # of 5.0 or later: it does not guess if it is asked not to
+        # Without a topic, the lag is that in the topics where the group has offsets.
+        stats = await self._brokers.call(queue, GetConsumeStats(consumer_group=self._group), OFFSET_TIMEOUT_S)
+        return all(each.topic != queue.topic for each in stats.body.offset_table)
 
     async def store(
         self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False

@@ -15,9 +15,12 @@ from pyromq.client.values import MessageQueue
 from pyromq.clock import ManualClock
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConnectFailed, Refused, StateError
+from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper
 from pyromq.protocol.bodies.topics import TopicList
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import GetTopicsOfGroup
+from pyromq.protocol.requests.inspection import GetConsumeStats
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
     OffsetAnswer,
@@ -84,12 +87,16 @@ async def test_a_guess_of_the_broker_is_no_offset(network: FakeNetwork) -> None:
     offsets = RemoteOffsets(Brokers(network), "billing")
     network.answers[QueryConsumerOffset] = not_found
     assert await offsets.read(QUEUE) is None
-    network.answers[QueryConsumerOffset] = OffsetAnswer(offset=0)  # before 5.0, and a stored one
-    network.answers[GetTopicsOfGroup] = TopicListAnswer(body=TopicList(topic_list=["Others"]))
-    assert await offsets.read(QUEUE) is None
-    network.answers[GetTopicsOfGroup] = TopicListAnswer(body=TopicList(topic_list=["Orders"]))
+    network.answers[QueryConsumerOffset] = OffsetAnswer(offset=0)
+    network.answers[GetTopicsOfGroup] = TopicListAnswer(body=TopicList(topic_list=[]))
+    assert await offsets.read(QUEUE) == 0, "a broker that knows this request does as it is asked"
+    network.answers[GetTopicsOfGroup] = Refused(ResponseCode.NO_PERMISSION)
     assert await offsets.read(QUEUE) == 0
     network.answers[GetTopicsOfGroup] = Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    network.answers[GetConsumeStats] = BodyAnswer(body=ConsumeStats())
+    assert await offsets.read(QUEUE) is None
+    stored = ConsumeStats(offset_table={QUEUE: OffsetWrapper()})
+    network.answers[GetConsumeStats] = BodyAnswer(body=stored)
     assert await offsets.read(QUEUE) == 0
 
 
