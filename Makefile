@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native simulate mutants chaos kills interop lakehouse registry browser pictures bench docs site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native model simulate mutants chaos kills interop lakehouse registry browser pictures bench docs site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -95,6 +95,11 @@ fuzz-native: MINUTES ?= 10
 fuzz-native: setup ## the compiled readers of strangers' bytes under sanitizers (needs clang, which apt installs where it may)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python -m tests.native_fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
+# FAULTS='--crashes 2 --losses 1 --sends 1' are the bounds of one exploration, STATES the most states of one.
+model: STATES ?= 100000
+model: setup ## all states of a broker group that a few faults can lead to: more of them than make test has time for
+	$(BIN)/python -m tests.model --states $(STATES) $(FAULTS)
 
 # MINUTES is how long to look; SEED and PLAN=file.json repeat one run; ONLY=kill,stall limits the faults, ONLY=- has none.
 simulate: MINUTES ?= 10

@@ -1,0 +1,24 @@
+"""The model of a group, explored: all states within a budget of faults."""
+
+import logging
+
+from tests.model.explorer import Explored, explore
+from tests.model.promises import Promises
+from tests.model.steps import Steps
+from tests.model.world import IDS, Budget, key
+
+MIN_IN_SYNC = 2
+
+
+def explore_group(budget: Budget, in_sync: int = 3, max_states: int = 1_000_000) -> Explored:
+    """`in_sync` brokers are in sync at the start."""
+    steps = Steps(MIN_IN_SYNC)
+    promises = Promises(steps)
+
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        start = steps.start(frozenset(IDS[:in_sync]), budget)
+        return explore([start], steps, promises, promises.check_step, key, max_states)
+    finally:
+        logging.disable(before)

@@ -1,0 +1,465 @@
+"""What may happen next in a group: a step for each message and each fault, by the shipped decisions.
+
+Steps are coarse where finer ones add nothing: a broker asks the controller and hears its answer in one step,
+except for proposals, whose answer may be late or never come; a replica copies a record and reports it in one.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.model.explorer import Step
+from tests.model.shipped_master import NAME, ShippedMaster
+from tests.model.world import FIRST_VERSION, IDS, LONG_S, Broker, Budget, Held, Proposal, World, name
+
+from pyromq.controller.decisions import BY_CONTROLLER, Situation, decide
+from pyromq.controller.election import needs_election
+from pyromq.controller.groups import BrokerGroup, Replica
+from pyromq.controller.liveness import Heard, Vitals
+from pyromq.errors import CallTimeout, ConnectFailed, Refused
+from pyromq.protocol.bodies.controller import SyncStateSet
+from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.requests.controller import (
+    AlterSyncStateSet,
+    ElectMaster,
+    ElectMasterAnswer,
+    RegisterBrokerAtController,
+    RegisterBrokerAtControllerAnswer,
+)
+from pyromq.store.log.epochs import Epoch, agreed_end, begin_epoch, cut_epochs
+
+CLUSTER: Final = "c"
+
+
+class Steps:
+    def __init__(self, min_in_sync: int = 2) -> None:
+        self.min_in_sync = min_in_sync
+        self._master = ShippedMaster(min_in_sync)
+
+    # Where a run may begin
+
+    def start(self, in_sync: frozenset[int], budget: Budget) -> World:
+        """All are up, the first is master and has a record that all in sync have; the others have nothing."""
+        leader = IDS[0]
+        group = BrokerGroup(
+            cluster=CLUSTER,
+            name=NAME,
+            next_id=IDS[-1] + 1,
+            replicas={each: _replica(each) for each in IDS},
+            master_id=leader,
+            master_epoch=1,
+            sync_set=in_sync,
+            sync_set_epoch=FIRST_VERSION,
+        )
+        record, epochs = (1, 0), (Epoch(1, 0),)
+        brokers = tuple(
+            Broker(
+                each,
+                log=(record,) if each in in_sync else (),
+                epochs=epochs if each in in_sync else (),
+                epoch=1,
+                master=leader,
+                is_linked=each in in_sync - {leader},
+                kept_since=1,
+            )
+            for each in IDS
+        )
+        world = World(
+            Held(group, 0.0),
+            brokers,
+            alive=frozenset(IDS),
+            acknowledged=frozenset([(0, record)]) if len(in_sync) >= self.min_in_sync else frozenset(),
+            may_lead=in_sync,
+            budget=budget,
+        )
+        master = self._master
+        replicas = in_sync - {leader}
+        master.load(leader, None, 0, 0, replicas, world.now)
+        master.lead(leader, in_sync, FIRST_VERSION)
+        master.load(leader, master.in_sync, 0, 1, replicas, world.now)
+        for each in replicas:
+            master.reported(each, 1)
+        return self._settled(world, world.broker(leader))
+
+    # All that may happen
+
+    def __call__(self, world: World) -> Iterator[Step[World]]:
+        for broker in world.brokers:
+            if broker.is_up:
+                yield from self._of_broker(world, broker)
+            else:
+                yield from self._start(world, broker)
+        yield from self._of_controller(world)
+        yield from self._faults(world)
+        if any(each.leads for each in world.brokers):
+            yield Step("time passes", self.later(world))
+
+    def _start(self, world: World, broker: Broker) -> Iterator[Step[World]]:
+        """It starts and registers, if there is a controller."""
+        known = world.known.replicas[broker.id].incarnation
+        names = {str(broker.kept_since), known}
+        fresh = next(each for each in range(1, 4) if str(each) not in names)
+        broker = broker._replace(is_up=True, start=fresh)
+        world = world.with_broker(broker)
+        if not world.has_controller:
+            yield Step(f"{name(broker.id)} starts again", world)
+            return
+        yield Step(f"{name(broker.id)} starts again and registers", self.register(world, broker))
+        if world.budget.silences:
+            spent = world.budget._replace(silences=world.budget.silences - 1)
+            after, _ = self._registered(world._replace(budget=spent), broker)
+            yield Step(f"{name(broker.id)} starts again and registers, and the answer gets lost", after)
+
+    def _of_broker(self, world: World, broker: Broker) -> Iterator[Step[World]]:
+        if world.has_controller:
+            if not broker.is_registered:
+                yield Step(f"{name(broker.id)} registers", self.register(world, broker))
+                return
+            after = self.poll(world, broker)
+            if after != world:
+                yield Step(f"{name(broker.id)} asks who is master", after)
+        if broker.leads:
+            if world.budget.sends:
+                yield Step(f"{name(broker.id)} takes a message", self.send(world, broker))
+            for other in self.unnoticed(world, broker):
+                yield Step(
+                    f"{name(broker.id)} notices that {name(other)} is gone", self.notice(world, broker, other)
+                )
+            if broker.asked is None:
+                after = self.propose(world, broker)
+                if after != world:
+                    asked = after.broker(broker.id).asked
+                    label = "looks at its replicas" if asked is None else f"proposes {asked}"
+                    yield Step(f"{name(broker.id)} {label}", after)
+        elif (copied := self.copy(world, broker)) is not None:
+            label = "copies" if broker.is_linked else "connects"
+            yield Step(f"{name(broker.id)} {label}", copied)
+
+    def _of_controller(self, world: World) -> Iterator[Step[World]]:
+        if not world.has_controller:
+            yield Step("the controller is back", world._replace(has_controller=True))
+            return
+        for proposal in world.on_the_way:
+            yield Step(f"the controller gets {proposal}", self.deliver(world, proposal))
+        for each in world.alive:
+            if not world.broker(each).is_up:
+                yield Step(f"the controller notices that {name(each)} is gone", self.forget(world, each))
+        for favourite in sorted(world.alive):
+            after = self.elect(world, favourite)
+            if after != world:
+                yield Step(f"the controller elects {name(after.known.master_id)}", after)
+
+    def _faults(self, world: World) -> Iterator[Step[World]]:
+        budget = world.budget
+        for broker in world.brokers:
+            if broker.is_up and budget.crashes:
+                for kept in range(len(broker.log), -1, -1):
+                    lost = len(broker.log) - kept
+                    if lost and not budget.losses:
+                        break
+                    label = f" and loses {lost} records" if lost else ""
+                    spent = budget._replace(crashes=budget.crashes - 1, losses=budget.losses - bool(lost))
+                    yield Step(
+                        f"{name(broker.id)} crashes{label}",
+                        self.end(world._replace(budget=spent), broker, kept, is_sure=False),
+                    )
+            if broker.is_up and budget.stops:
+                # What a master has not acknowledged need not be on its disk.
+                first = broker.confirmed if broker.leads else len(broker.log)
+                spent = budget._replace(stops=budget.stops - 1)
+                for kept in range(first, len(broker.log) + 1):
+                    yield Step(
+                        f"{name(broker.id)} stops with {kept} of its records",
+                        self.end(world._replace(budget=spent), broker, kept, is_sure=True),
+                    )
+            if broker.asked is not None and budget.silences:
+                after = world._replace(budget=budget._replace(silences=budget.silences - 1))
+                label = f"{name(broker.id)} has waited too long for an answer"
+                yield Step(label, self.answer(after, broker, CallTimeout("no answer")))
+            if broker.is_linked and budget.blips:
+                after = world._replace(budget=budget._replace(blips=budget.blips - 1))
+                label = f"{name(broker.id)} loses its connection to {name(broker.master)}"
+                yield Step(label, after.with_broker(broker._replace(is_linked=False)))
+            if broker.is_up and broker.id in world.alive and budget.mistakes and world.has_controller:
+                after = world._replace(budget=budget._replace(mistakes=budget.mistakes - 1))
+                yield Step(f"the controller takes {name(broker.id)} for gone", self.forget(after, broker.id))
+        if world.has_controller and budget.outages:
+            after = world._replace(budget=budget._replace(outages=budget.outages - 1), has_controller=False)
+            yield Step("the controller is away", after)
+
+    # The controller
+
+    def _decide(self, world: World, request: Request[Any], favourite: int = 0) -> tuple[World, Answer]:
+        alive = {each: Vitals(0, 0, 0 if each == favourite else 1) for each in world.alive}
+        decision = decide(world.known, request, Situation(Heard(alive)))
+        assert decision.group is not None
+        if decision.group is not world.known:
+            world = world.with_group(decision.group)
+        return world, decision.answer
+
+    def forget(self, world: World, broker_id: int) -> World:
+        return world._replace(alive=world.alive - {broker_id})
+
+    def elect(self, world: World, favourite: int) -> World:
+        """The master is gone: `favourite` is preferred among those that are as good."""
+        if not needs_election(world.known, Heard(dict.fromkeys(world.alive, Vitals()))):
+            return world
+        request = ElectMaster(cluster_name=CLUSTER, broker_name=NAME, broker_id=BY_CONTROLLER)
+        after, _ = self._decide(world, request, favourite)
+        return _led_by_set(after)
+
+    def deliver(self, world: World, proposal: Proposal) -> World:
+        body = SyncStateSet(sync_state_set=set(proposal.wanted), sync_state_set_epoch=proposal.version)
+        request = AlterSyncStateSet(
+            broker_name=NAME, master_broker_id=proposal.sender, master_epoch=proposal.epoch, body=body
+        )
+        before = world.known
+        world, answer = self._decide(world, request)
+        world = world._replace(on_the_way=world.on_the_way - {proposal})
+        if world.known is not before:
+            world = _without_what_is_gone(_led_by_set(world))
+        sender = world.broker(proposal.sender)
+        return self.answer(world, sender, answer) if sender.asked == proposal else world
+
+    # Brokers and the controller
+
+    def _registered(self, world: World, broker: Broker) -> tuple[World, RegisterBrokerAtControllerAnswer]:
+        """The controller has its registration."""
+        request = RegisterBrokerAtController(
+            cluster_name=CLUSTER,
+            broker_name=NAME,
+            broker_id=broker.id,
+            broker_address=str(broker.id),
+            incarnation=str(broker.start),
+            kept_since=None if broker.kept_since is None else str(broker.kept_since),
+            log_epoch=broker.epochs[-1].number if broker.epochs else 0,
+        )
+        world, answer = self._decide(world, request)
+        assert isinstance(answer, RegisterBrokerAtControllerAnswer), answer.remark
+        return world._replace(alive=world.alive | {broker.id}), answer
+
+    def register(self, world: World, broker: Broker) -> World:
+        world, answer = self._registered(world, broker)
+        # From now on its disk has the name of this start.
+        broker = broker._replace(is_registered=True, kept_since=broker.start)
+        world = world.with_broker(broker)
+        if answer.master_broker_id is not None and answer.body is not None:
+            body = answer.body
+            return self.learn(
+                world,
+                broker,
+                answer.master_broker_id,
+                answer.master_epoch or 0,
+                frozenset(body.sync_state_set),
+                answer.sync_state_set_epoch or 0,
+            )
+        return self.stand_for_election(world, broker)
+
+    def stand_for_election(self, world: World, broker: Broker) -> World:
+        request = ElectMaster(cluster_name=CLUSTER, broker_name=NAME, broker_id=broker.id)
+        before = world.known
+        world, answer = self._decide(world, request)
+        if world.known is not before:
+            world = _led_by_set(world)
+        if isinstance(answer, ElectMasterAnswer) and answer.master_broker_id is not None:
+            return self._learn_group(world, world.broker(broker.id))
+        return world
+
+    def poll(self, world: World, broker: Broker) -> World:
+        """It says that it is there, and asks who is master."""
+        world = world._replace(alive=world.alive | {broker.id})
+        if world.known.master_id is None:
+            return self.stand_for_election(world, broker)
+        return self._learn_group(world, broker)
+
+    def _learn_group(self, world: World, broker: Broker) -> World:
+        group = world.known
+        assert group.master_id is not None
+        return self.learn(
+            world, broker, group.master_id, group.master_epoch, group.sync_set, group.sync_set_epoch
+        )
+
+    def learn(
+        self, world: World, broker: Broker, master: int, epoch: int, members: frozenset[int], version: int
+    ) -> World:
+        """As the session does it."""
+        if epoch > broker.epoch:
+            broker = broker._replace(epoch=epoch, master=master, is_linked=False, in_sync=None, asked=None)
+            if master != broker.id:
+                return world.with_broker(broker)
+            end = len(broker.log)
+            self._master.load(broker.id, None, 0, end, (), world.now)
+            self._master.lead(broker.id, members | {broker.id}, version)
+            broker = broker._replace(epochs=begin_epoch(broker.epochs, epoch, end), confirmed=0)
+        elif epoch == broker.epoch and broker.leads:
+            self._load(world, broker)
+            self._master.controller_says(members, version)
+        else:
+            return world
+        return self._settled(world, broker)
+
+    # The master
+
+    def send(self, world: World, broker: Broker) -> World:
+        budget = world.budget
+        number = 100 - budget.sends  # no other record has it
+        broker = broker._replace(log=(*broker.log, (broker.epoch, number)))
+        world = world._replace(budget=budget._replace(sends=budget.sends - 1)).with_broker(broker)
+        self._load(world, broker)
+        return self._settled(world, broker)
+
+    def propose(self, world: World, broker: Broker) -> World:
+        self._load(world, broker)
+        wanted = self._master.wanted()
+        if wanted is None:
+            return self._settled(world, broker)
+        request = self._master.request(broker.epoch, wanted)
+        assert request.body is not None
+        proposal = Proposal(
+            broker.id,
+            broker.epoch,
+            request.body.sync_state_set_epoch,
+            frozenset(request.body.sync_state_set),
+        )
+        world = self._settled(world, broker._replace(asked=proposal))
+        if not world.has_controller:
+            refused = ConnectFailed("nobody listens")
+            refused.__cause__ = ConnectionRefusedError()
+            return self.answer(world, world.broker(broker.id), refused)
+        return world._replace(on_the_way=world.on_the_way | {proposal})
+
+    def answer(self, world: World, broker: Broker, outcome: Answer | Exception) -> World:
+        """The answer to its proposal is there, or surely does not come."""
+        assert broker.asked is not None
+        self._load(world, broker)
+        if isinstance(outcome, Answer) and outcome.code:
+            outcome = Refused(outcome.code, outcome.remark or "")
+        self._master.answered(broker.epoch, broker.asked.wanted, outcome)  # type: ignore[arg-type]
+        return self._settled(world, broker._replace(asked=None))
+
+    def unnoticed(self, world: World, broker: Broker) -> Iterator[int]:
+        """Replicas whose reports it believes though their connection is gone."""
+        assert broker.in_sync is not None
+        for each in sorted(broker.in_sync.value.reports):
+            if not _is_linked_to(world.broker(each), broker):
+                yield each
+
+    def notice(self, world: World, broker: Broker, other: int) -> World:
+        self._load(world, broker)
+        self._master.lost(other)
+        return self._settled(world, broker)
+
+    def later(self, world: World) -> World:
+        """So long that what was true a moment ago is long ago; connected replicas report all the time."""
+        world = world._replace(now=world.now + LONG_S)
+        for broker in world.brokers:
+            if broker.leads:
+                self._load(world, broker)
+                for each in world.brokers:
+                    if _is_linked_to(each, broker):
+                        self._master.reported(each.id, len(each.log))
+                world = self._settled(world, broker)
+        return world
+
+    def barrier(self, world: World, broker: Broker) -> str:
+        """Why it takes no messages; empty if it does."""
+        self._load(world, broker)
+        return self._master.barrier
+
+    def _load(self, world: World, broker: Broker) -> None:
+        assert broker.in_sync is not None
+        in_sync = broker.in_sync.value
+        self._master.load(broker.id, in_sync, broker.confirmed, len(broker.log), in_sync.reports, world.now)
+
+    def _settled(self, world: World, broker: Broker) -> World:
+        """The master has looked at what it knows now; what is confirmed is acknowledged."""
+        master = self._master
+        master.look()
+        broker = broker._replace(in_sync=Held(master.in_sync, world.now), confirmed=master.confirmed)
+        new = {(at, broker.log[at]) for at in range(broker.confirmed)} - world.acknowledged
+        brokers = tuple(
+            each._replace(is_linked=False)
+            if each.is_linked and each.id not in master.links and _is_linked_to(each, broker)
+            else each
+            for each in world.brokers
+        )
+        world = world._replace(brokers=brokers, acknowledged=world.acknowledged | new)
+        return world.with_broker(broker)
+
+    # Replicas
+
+    def copy(self, world: World, broker: Broker) -> World | None:
+        """It connects, or copies a record, and reports; None if it cannot."""
+        if not broker.is_registered or broker.master is None or broker.leads:
+            return None
+        master = world.broker(broker.master)
+        if not master.is_up or not master.leads or master.epoch != broker.epoch:
+            return None
+        if broker.is_linked:
+            end = len(broker.log)
+            if end == len(master.log):
+                return None
+            record = master.log[end]
+            broker = _entered(broker, next(each for each in master.epochs if each.number == record[0]))
+            broker = broker._replace(log=(*broker.log, record))
+            self._load(world, master)
+        else:
+            end = agreed_end(broker.epochs, len(broker.log), master.epochs, len(master.log)) or 0
+            broker = broker._replace(log=broker.log[:end], epochs=cut_epochs(broker.epochs, end))
+            broker = broker._replace(is_linked=True)
+            self._load(world, master)
+            self._master.connected(broker.id)
+        if len(broker.log) == master.epochs[-1].start:  # heartbeats name an epoch before its first record
+            broker = _entered(broker, master.epochs[-1])
+        self._master.reported(broker.id, len(broker.log))
+        return self._settled(world.with_broker(broker), master)
+
+    def end(self, world: World, broker: Broker, kept: int, *, is_sure: bool) -> World:
+        """It ends with `kept` records on its disk. `is_sure`: it will know that it reported no others."""
+        after = Broker(
+            broker.id,
+            is_up=False,
+            is_registered=False,
+            log=broker.log[:kept],
+            epochs=cut_epochs(broker.epochs, kept),
+            start=broker.start,
+            kept_since=broker.kept_since if is_sure else None,
+        )
+        may_lead = world.may_lead if is_sure else world.may_lead - {broker.id}
+        brokers = tuple(
+            each._replace(is_linked=False) if each.master == broker.id else each for each in world.brokers
+        )
+        world = world._replace(brokers=brokers, may_lead=may_lead).with_broker(after)
+        return _without_what_is_gone(world)
+
+
+def _replica(broker_id: int) -> Replica:
+    return Replica(str(broker_id), "x", "1")
+
+
+def _is_linked_to(replica: Broker, master: Broker) -> bool:
+    return (
+        replica.is_up
+        and replica.is_linked
+        and (replica.master, replica.epoch) == (master.id, master.epoch)
+        and not replica.leads
+    )
+
+
+def _entered(broker: Broker, epoch: Epoch) -> Broker:
+    if epoch in broker.epochs:
+        return broker
+    return broker._replace(epochs=begin_epoch(broker.epochs, epoch.number, epoch.start))
+
+
+def _without_what_is_gone(world: World) -> World:
+    """A broker that is alone in sync and crashes may lose what only it was to keep: that is not promised."""
+    for broker in world.brokers:
+        if not broker.is_registered and world.known.sync_set == {broker.id}:
+            there = {(at, record) for at, record in enumerate(broker.log)}
+            return world._replace(acknowledged=world.acknowledged & there)
+    return world
+
+
+def _led_by_set(world: World) -> World:
+    """An election or a proposal has made a set: its members may lead."""
+    return world._replace(may_lead=world.known.sync_set)
