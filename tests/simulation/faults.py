@@ -9,10 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.simulation.cluster import HA_PORT, Server, SimulatedCluster
+from tests.simulation.network import Connection
 from tests.simulation.plans import Fault, FaultKind
 from tests.simulation.recording import Recorder
 
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.record import MAGIC_V1, scan_record
+
 Heal = Callable[[], None]
+
+_MAGIC, _MAGIC_AT = MAGIC_V1.to_bytes(4, signed=True), 4
+"""The mark of a record, behind its size."""
 
 WHOLE_S = 90.0
 """So long it may take until all brokers are in sync again."""
@@ -206,13 +213,26 @@ def _all_power(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
 
 
 def _flip(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
-    """One bit of a record, on its way to a replica or at rest. No plan is drawn with a flip at rest:
-    readers of the record notice it, but a short run does not read everything."""
+    """One bit of a record, on its way to a replica or at rest. On the way it is one of a body: the format has
+    no checksum for the rest. No plan is drawn with a flip at rest: readers of the record notice it, but a
+    short run does not read everything."""
     if fault.detail == "wire":
-        cluster.network.flips.append(lambda connection: connection.port == HA_PORT)
+        cluster.network.flips.append(_first_body)
         return cluster.network.flips.clear
     server.disk.flip_bit()
     return _nothing
+
+
+def _first_body(connection: Connection, data: bytes) -> int | None:
+    """Where the first body is in a piece of the log that a replica gets."""
+    start = data.find(_MAGIC) - _MAGIC_AT
+    if connection.port != HA_PORT or start < 0:
+        return None
+    try:
+        outline = scan_record(data, start)
+    except RemoteProtocolError:
+        return None
+    return outline.body_start if outline is not None else None
 
 
 def _restart(cluster: SimulatedCluster, server: Server, _: Fault) -> Heal:

@@ -45,9 +45,8 @@ class Network:
         self._held: list[Direction] = []
         self._count = 0
         self.connections: dict[int, Connection] = {}
-        self.flips: list[Callable[[Connection], bool]] = []
-        """For each: the next long piece on a connection that it accepts has one bit flipped."""
-        self.flipped: list[str] = []
+        self.flips: list[Callable[[Connection, bytes], int | None]] = []
+        """Each looks for a place in the pieces that arrive; there, one bit is flipped."""
         loop.network = self
 
     def add_host(self, host: Host) -> None:
@@ -112,14 +111,12 @@ class Network:
         return self._chance.randrange(1, size) if size > 1 and self._chance.random() < _CUT_RATIO else 0
 
     def damaged(self, connection: "Connection", data: bytes) -> bytes:
-        for wants in self.flips:
-            if len(data) > 200 and wants(connection):
-                self.flips.remove(wants)
+        for find in self.flips:
+            position = find(connection, data)
+            if position is not None:
+                self.flips.remove(find)
                 flipped = bytearray(data)
-                # Behind the head of a frame, where bodies are.
-                position = self._chance.randrange(100, len(data))
                 flipped[position] ^= 1 << self._chance.randrange(8)
-                self.flipped.append(f"byte {position} of {len(data)} on {connection}")
                 return bytes(flipped)
         return data
 
