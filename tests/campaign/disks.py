@@ -61,9 +61,9 @@ class BreakableFiles(Files):
         super().sync(path)
         self._keep(path)
 
-    def write(self, path: Path, content: bytes) -> None:
+    def write(self, path: Path, content: bytes, mode: int | None = None) -> None:
         self._may_sync()
-        super().write(path, content)
+        super().write(path, content, mode)
         self._keep(path)
 
     def overwrite(self, path: Path, position: int, content: bytes) -> None:
