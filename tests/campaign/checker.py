@@ -115,6 +115,7 @@ def _check_logs(history: History, acknowledged: list[Sent], verdict: Verdict) ->
             elif told not in found:
                 verdict.moved.append(f"{sent.body!r}, acknowledged at {told}, is at {found} on {broker}")
     verdict.disordered += _sends_out_of_order(acknowledged)
+    verdict.moved += _given_twice(acknowledged)
 
 
 def _sends_out_of_order(acknowledged: Iterable[Sent]) -> Iterator[str]:
@@ -137,6 +138,15 @@ def _sends_out_of_order(acknowledged: Iterable[Sent]) -> Iterator[str]:
                     f"{highest.producer} was told {_offset(highest)} for {highest.body!r} and later"
                     f" {sent.producer} {_offset(sent)} for {sent.body!r} in queue {queue}"
                 )
+
+
+def _given_twice(acknowledged: Iterable[Sent]) -> Iterator[str]:
+    """One place in a queue has one message, for every producer."""
+    places: dict[tuple[int, int], Sent] = {}
+    for sent in acknowledged:
+        before = places.setdefault((sent.queue, _offset(sent)), sent)
+        if before.body != sent.body:
+            yield f"{before.body!r} and {sent.body!r} were both acknowledged at {(sent.queue, sent.offset)}"
 
 
 def _offset(sent: Sent) -> int:

@@ -183,3 +183,8 @@ def test_a_transaction_that_ends_twice_or_the_wrong_way_is_found(body: str, coun
     history = faultless(1, 8)
     history.copies["a"][body] = count
     assert list(check(history).violations) == ["rolled back, but visible, or committed twice"]
+
+
+def test_two_producers_cannot_have_the_same_place() -> None:
+    sent = [Sent("a", "p", 0, 0.0, 2.0, 7), Sent("b", "q", 0, 1.0, 3.0, 7)]
+    assert check(History(sent=sent)).moved == ["'a' and 'b' were both acknowledged at (0, 7)"]
