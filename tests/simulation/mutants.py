@@ -18,7 +18,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
-from tests.simulation.plans import FaultKind, Load, LoadKind, Plan, draw_plan
+from tests.simulation.plans import Fault, FaultKind, Load, LoadKind, Plan, draw_plan
 from tests.simulation.runs import run_forked
 
 _FIRST_SEED = 1
@@ -51,6 +51,16 @@ class Mutant(NamedTuple):
 
 _SYNC: dict[str, Any] = {"flush": "SYNC_FLUSH"}
 _ASYNC: dict[str, Any] = {"flush": "ASYNC_FLUSH"}
+_CUT_OFF: dict[str, Any] = {
+    "faults": (
+        Fault("partition", 1.0, 14.0, detail="brokers both"),
+        Fault("stall", 1.0, 5.0, detail="ha"),
+        Fault("kill", 0.4, 3.0),
+        Fault("partition", 1.0, 14.0, detail="brokers out"),
+    ),
+    "loads": (Load("plain", 0.03),),
+}
+"""A master without its replicas takes messages that it cannot confirm, and is replaced."""
 _REPLICATION = "pyromq.broker.replication"
 
 MUTANTS = (
@@ -69,6 +79,7 @@ MUTANTS = (
         "store.begin_cut(agreed)",
         "store.begin_cut(end)",
         ("kill", "stall", "partition"),
+        changes=_CUT_OFF,
     ),
     Mutant(
         "c",
@@ -163,6 +174,7 @@ MUTANTS = (
         "if self._replicated.offset is None:",
         "if limit >= 0:",
         ("kill", "stall", "partition"),
+        changes=_CUT_OFF,
     ),
     Mutant(
         "n",
