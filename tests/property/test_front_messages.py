@@ -404,6 +404,15 @@ def test_ordinary_messages_are_not_declined() -> None:
     assert len(found.handles) == 1
 
 
+@pytest.mark.parametrize("born_ms", [2**62, -(2**62), 253_402_300_800_000])
+def test_a_time_that_no_timestamp_can_have_keeps_no_message_back(born_ms: int) -> None:
+    stored = StoredMessage(topic="Orders", body=b"x", properties=b"UNIQ_KEY\x01A\x02", born_timestamp=born_ms)
+    assert framed(_pop([stored], True), "broker-a", "Orders", None, 16) is None
+    shown = received(stored, "Orders")
+    assert not shown.system_properties.HasField("born_timestamp")
+    assert shown.body == b"x"
+
+
 def test_an_answer_that_does_not_say_where_a_message_was_is_left_to_the_general_path() -> None:
     stored = StoredMessage(topic="Orders", body=b"x", properties=b"UNIQ_KEY\x01A\x02", queue_id=1)
     answer = _pop([stored], True)

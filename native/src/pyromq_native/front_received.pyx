@@ -16,6 +16,9 @@ from pyromq_native.protobuf cimport BYTES, VARINT, put_tag, put_text, put_varint
 from pyromq_native.records cimport Outline, outline_record
 from pyromq_native.slices cimport Slice, as_bytes, is_named, is_plain, is_same, is_utf8, slice_of, slice_of_bytes
 
+# The last millisecond that a Timestamp of protobuf can have, in the year 9999.
+cdef int64_t MAX_TIME_MS = 253402300799999
+
 cdef enum:
     COMPRESSED = 1
     MAX_PAIRS = 32
@@ -248,7 +251,9 @@ cdef bint put_system(
     cdef Slice text, rest
     cdef const uint8_t *stop
     cdef Py_ssize_t host_chars
-    if born_ms < 0 or outline.store_timestamp < 0 or outline.queue_id < 0 or outline.queue_offset < 0:
+    if not 0 <= born_ms <= MAX_TIME_MS or not 0 <= outline.store_timestamp <= MAX_TIME_MS:
+        return False
+    if outline.queue_id < 0 or outline.queue_offset < 0:
         return False
     out.size = 0
     reserve(

@@ -20,7 +20,7 @@ from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number
 from pyromq_native.headers cimport Header
 from pyromq_native.protobuf cimport BYTES, VARINT, Field, next_field, put_tag, put_text, put_varint, varint_size
 from pyromq_native.requests cimport SendAnswer, read_send_answer
-from pyromq_native.slices cimport Slice, as_bytes, as_str, is_same, is_text, slice_of, slice_of_bytes
+from pyromq_native.slices cimport Slice, as_bytes, as_str, is_same, is_text, is_utf8, slice_of, slice_of_bytes
 
 cdef enum:
     GZIP = 2
@@ -215,7 +215,8 @@ cdef class SendReader:
             elif field.number == 3 and field.kind == BYTES:
                 send._id = field.text
             elif field.number == 4 and field.kind == BYTES:
-                pass  # a digest, which nobody compares
+                if not is_digest(field.text):  # which is not compared
+                    return False
             elif field.number == 5 and field.kind == VARINT:
                 if field.value == GZIP:
                     send._sys_flag = COMPRESSED
@@ -309,6 +310,18 @@ cdef inline void put_escaped(Growing out, Slice text) noexcept:
         if letter == 0x22 or letter == 0x5C:
             put_byte(out, 0x5C)
         put_byte(out, letter)
+
+
+cdef bint is_digest(Slice digest) except -1:
+    """Whether protobuf can read it."""
+    cdef Field field
+    while digest.size:
+        if not next_field(&digest, &field):
+            return False
+        if not (field.number == 1 and field.kind == VARINT):
+            if field.number != 2 or field.kind != BYTES or not is_utf8(field.text):
+                return False
+    return True
 
 
 cdef bint read_milliseconds(Slice timestamp, int64_t *milliseconds) noexcept nogil:

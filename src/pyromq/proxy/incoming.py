@@ -51,9 +51,9 @@ def received(stored: StoredMessage, topic: str | None = None) -> Any:
     system.body_digest.checksum = md5(found.body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = _ENCODINGS["GZIP" if is_gzipped else "IDENTITY"]
     system.message_type = _TYPES[_type_of(properties)]
-    system.born_timestamp.FromMilliseconds(stored.born_timestamp)
+    _set_time(system.born_timestamp, stored.born_timestamp)
     system.born_host = properties.get(props.BORN_HOST) or stored.born_host.ip_text
-    system.store_timestamp.FromMilliseconds(stored.store_timestamp)
+    _set_time(system.store_timestamp, stored.store_timestamp)
     system.store_host = str(stored.store_host)
     system.queue_id = stored.queue_id
     system.queue_offset = stored.queue_offset
@@ -70,6 +70,18 @@ def received(stored: StoredMessage, topic: str | None = None) -> Any:
         system.dead_letter_queue.topic = properties[props.DLQ_ORIGIN_TOPIC]
         system.dead_letter_queue.message_id = properties.get(props.DLQ_ORIGIN_MESSAGE_ID, "")
     return found
+
+
+def _set_time(timestamp: Any, milliseconds: int) -> None:
+    """A time that no Timestamp can have is left out: a producer says what it likes, and others must not
+    suffer from it."""
+    if _FIRST_MS <= milliseconds <= _LAST_MS:
+        timestamp.FromMilliseconds(milliseconds)
+
+
+_FIRST_MS = -62_135_596_800_000
+_LAST_MS = 253_402_300_799_999
+"""The first and the last millisecond of the years 1 to 9999."""
 
 
 class Framed(NamedTuple):
