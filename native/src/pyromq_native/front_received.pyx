@@ -112,6 +112,8 @@ def received(
     while room > 0:
         if not outline_record(at, room, &outline) or outline.sys_flag & 0x30:
             return None
+        if not is_utf8_text(slice_of(<const char *>at + outline.topic_start, outline.topic_bytes)):
+            return None
         retries = get_int32(at + 72)
         if retries < 0 or retries > max_retries:
             return None
