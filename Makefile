@@ -106,7 +106,7 @@ simulate: MINUTES ?= 10
 simulate: JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 simulate: setup ## whole clusters in one thread each, with virtual time: new seeds, and what fails is made small
 	$(BIN)/python -m tests.simulation --minutes $(MINUTES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(PLAN),--plan $(PLAN)) $(if $(ONLY),--only=$(ONLY))
+	  $(if $(PLAN),--plan $(PLAN)) $(if $(ONLY),--only='$(ONLY)')
 
 # MUTANTS=a,b tries some of them; SEEDS is how many seeds each gets at most.
 mutants: SEEDS ?= 2000
