@@ -29,6 +29,8 @@ def test_with_it_the_model_finds_nothing_in_more_states(mend: str) -> None:
     ("budget", "in_sync"),
     [
         (Budget(sends=0, crashes=1, losses=1), 2),
+        (Budget(sends=1, crashes=1, losses=1), 3),
+        (Budget(sends=0, crashes=0, losses=0, stops=2), 3),
         (Budget(sends=1, crashes=0, losses=0), 1),
         (Budget(sends=1, crashes=0, losses=0), 2),
         (Budget(sends=1, crashes=0, losses=0), 3),
