@@ -147,10 +147,10 @@ cdef bint read_word(Slice *rest, int max_digits, int64_t *number) noexcept nogil
     """A number in front of a space, or of the end; False unless it is written the usual way."""
     cdef Py_ssize_t digits = 0
     number[0] = 0
-    while digits < rest.size and 0x30 <= rest.at[digits] <= 0x39 and digits <= max_digits:
+    while digits < rest.size and digits < max_digits and 0x30 <= rest.at[digits] <= 0x39:
         number[0] = number[0] * 10 + (rest.at[digits] - 0x30)
         digits += 1
-    if not 0 < digits <= max_digits or (digits > 1 and rest.at[0] == 0x30):
+    if not digits or (digits > 1 and rest.at[0] == 0x30):
         return False
     if digits < rest.size:
         if rest.at[digits] != 0x20:
