@@ -45,6 +45,8 @@ class Routes:
         self._brokers_changed = brokers_changed
         self._routes: dict[str, Route] = {}
         self._borrowed: dict[str, Route] = {}
+        self._lenders: dict[str, str] = {}
+        """The template of each borrowed route."""
         self._watched: set[str] = set()
         self._stale: set[str] = set()
         """Topics in use whose last question failed."""
@@ -94,9 +96,10 @@ class Routes:
                 raise missing from None
         self.changes += 1
         # Another caller may have found the topic meanwhile.
-        return self._routes.get(topic) or self._borrowed.setdefault(
-            topic, borrow_route(topic, lender, max_queues)
-        )
+        if (found := self._routes.get(topic)) is not None:
+            return found
+        self._lenders[topic] = template
+        return self._borrowed.setdefault(topic, borrow_route(topic, lender, max_queues))
 
     async def refresh(self, topic: str) -> Route:
         """Ask now; callers at the same time share one request."""
@@ -272,16 +275,23 @@ class Routes:
 
     def _take(self, route: Route) -> None:
         self._stale.discard(route.topic)
-        self._borrowed.pop(route.topic, None)
+        self._give_back(route.topic)
         old = self._routes.get(route.topic)
         self._routes[route.topic] = route
         if route == old:
             return
         self.changes += 1
+        for borrower in [each for each, lender in self._lenders.items() if lender == route.topic]:
+            self._give_back(borrower)
         _log.info("route changed %r", route)
         self._note_brokers(old, route)
         for callback in list(self._listeners.get(route.topic, ())):
             callback(route)
+
+    def _give_back(self, topic: str) -> None:
+        """The topic has a route, or its template has another: it is borrowed anew when it is needed."""
+        self._borrowed.pop(topic, None)
+        self._lenders.pop(topic, None)
 
     def _note_brokers(self, old: Route | None, new: Route) -> None:
         is_changed = False

@@ -218,6 +218,18 @@ async def test_a_topic_that_does_not_exist_borrows_a_route(server: NameServer, r
     assert set(routes.brokers) == {"b"}, "nobody mentions the other any more"
 
 
+async def test_a_borrowed_route_changes_with_its_template(server: NameServer, routes: Routes) -> None:
+    server.known["TBW102"] = route_data()
+    empty = await routes.get_or_borrow("new", "TBW102", 4)
+    assert not empty.publish_queues
+    server.known["TBW102"] = route_data("a")
+    before = routes.changes
+    await routes.refresh("TBW102")
+    assert routes.changes > before
+    assert routes.for_publishing("new") is None
+    assert named((await routes.get_or_borrow("new", "TBW102", 4)).publish_queues) == ["a0"]
+
+
 async def test_nothing_to_borrow_from(server: NameServer, routes: Routes) -> None:
     with pytest.raises(NoRoute, match="no route for topic new"):
         await routes.get_or_borrow("new", "nothing", 4)
