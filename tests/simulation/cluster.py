@@ -230,7 +230,8 @@ class SimulatedCluster:
             "timer_log_file_bytes": 64 * 1024,
             "flush_disk_type": self.plan.flush,
             "disk_warning_percent": 100,
-            "disk_clean_forcibly_percent": 100,
+            # Otherwise a full disk deletes old messages to make room, as documented.
+            "clean_forcibly": False,
             **self.plan.store_settings,
         }
         return Broker(

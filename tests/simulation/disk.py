@@ -60,6 +60,7 @@ class SimulatedDisk:
         self.loses_directory_syncs = False
         """It says that names are safe when they are not."""
         self.faults: dict[str, int] = {}
+        self.modified_ms: dict[Path, int] = {}
         self._factor = 1.0
         self._countdown = 0
         self._die: Callable[[], None] | None = None
@@ -154,7 +155,6 @@ class SimulatedFiles(FaultyFiles):
     def __init__(self, own: SimulatedDisk) -> None:
         super().__init__(own.root, own.content)
         self._own = own
-        self._modified_ms: dict[Path, int] = {}
         self.is_cut_off = False
         """Whether its process is gone."""
 
@@ -169,10 +169,10 @@ class SimulatedFiles(FaultyFiles):
 
     def modified_ms(self, path: Path) -> int:
         path.stat()
-        return self._modified_ms.get(path, 0)
+        return self._own.modified_ms.get(path, 0)
 
     def copy_times(self, source: Path, target: Path) -> None:
-        self._modified_ms[target] = self.modified_ms(source)
+        self._own.modified_ms[target] = self.modified_ms(source)
 
     def make_directories(self, path: Path) -> None:
         if not path.is_dir():
@@ -184,7 +184,7 @@ class SimulatedFiles(FaultyFiles):
             raise PowerLost
         self._own.before(operation, path)
         if (clock := self._own.loop.clock) is not None:
-            self._modified_ms[path] = clock.now_ms()
+            self._own.modified_ms[path] = clock.now_ms()
 
     def _sync_directory_now(self, directory: Path) -> None:
         self._before("sync", directory)

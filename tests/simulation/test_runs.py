@@ -1,5 +1,6 @@
 """The simulator itself: runs repeat, plans are data, and time is virtual."""
 
+import pytest
 from tests.simulation.plans import Fault, Load, Plan, draw_plan
 from tests.simulation.runs import run_forked
 
@@ -43,3 +44,21 @@ def test_ten_minutes_without_a_controller_change_nothing() -> None:
     )
     assert outcome.violations == []
     assert outcome.totals.virtual_s > 600
+
+
+FULL = Fault("full", after_s=3.0, for_s=20.0)
+
+
+@pytest.mark.parametrize("faults", [(FULL,), (Fault("restart", 6.0, 1.0), FULL)], ids=["full", "restarted"])
+def test_a_full_disk_deletes_no_messages_that_are_counted(faults: tuple[Fault, ...]) -> None:
+    outcome = run_forked(
+        Plan(
+            seed=1,
+            replicas=1,
+            flush="SYNC_FLUSH",
+            loads=(Load("plain", 0.1),),
+            faults=faults,
+            store_settings={"log_segment_bytes": 8192, "queue_flush_thorough_interval_ms": 1000},
+        )
+    )
+    assert outcome.violations == []
