@@ -152,13 +152,13 @@ class Flusher:
             )
             write_checkpoint(self._files, self._checkpoint_path, checkpoint)
             self.checkpoint = checkpoint
+            self.flushed_offset = min(self.flushed_offset, log_end)
+            self.flushed_timestamp = min(self.flushed_timestamp, stored_ms)
 
     def go_on(self, log_end: int) -> None:
-        """The log was cut: nothing behind `log_end` is safe any more."""
+        """The log was cut at `log_end`."""
         newest_ms = self._log.last_store_timestamp
         self._queue_flushes = deque(each.up_to(log_end, newest_ms) for each in self._queue_flushes)
-        self.flushed_offset = min(self.flushed_offset, log_end)
-        self.flushed_timestamp = min(self.flushed_timestamp, newest_ms)
         self._is_paused = False
         self.wake()
 

@@ -277,6 +277,7 @@ def test_between_the_steps_of_a_cut_readers_find_what_stays_and_the_rest_can_be_
                 store.dispatch(1000)
                 store.flush()
                 assert numbers_of(store)[:30] == list(range(30))
+                assert store.flushed_offset <= store.log_end
             is_over = cut.is_over
             store.finish_cut()
             assert numbers_of(store) == list(range(30))
