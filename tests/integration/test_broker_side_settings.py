@@ -12,6 +12,7 @@ from tests.support.loop import turn_until
 
 from pyromq.broker.services import protection
 from pyromq.clock import ManualClock
+from pyromq.errors import Refused
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from pyromq.protocol.codes import ResponseCode
@@ -128,11 +129,13 @@ async def test_a_look_that_fails_harms_nobody(
             await client.send(b"x" * 1000)
         await client.pull(0, max_msg_nums=1)
         files.failures["write"] = errno.EIO
-        await client.call(
-            UpdateBrokerConfig(
-                body="consumerFallbehindThreshold=0\ndisableConsumeIfConsumerReadSlowly=true\n"
+        with pytest.raises(Refused, match="changed, but only in memory"):
+            await client.call(
+                UpdateBrokerConfig(
+                    body="consumerFallbehindThreshold=0\ndisableConsumeIfConsumerReadSlowly=true\n"
+                )
             )
-        )
+        error_logs.expect("could not write file=")
         await turn_until(lambda: error_logs.records)
         files.failures.clear()
         assert not (await client.call(GetGroupConfig(group=GROUP))).body.consume_enable

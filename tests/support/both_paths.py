@@ -233,10 +233,7 @@ class Talk:
 async def live_broker(flush: Flush = "ASYNC_FLUSH", rules: Rules | None = None) -> AsyncIterator[LiveBroker]:
     # Unique keys that the broker makes, and queues it chooses, are the same each time.
     random.seed(1)
-    with (
-        tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory,
-        patch("pyromq.broker.parts.Host", FixedHost),
-    ):
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
         clock = ManualClock()
         broker = Broker(
             BrokerConfiguration(
@@ -259,7 +256,8 @@ async def live_broker(flush: Flush = "ASYNC_FLUSH", rules: Rules | None = None) 
             clock=clock,
             admission=None if rules is None else AccessControl(rules, clock, max_send_age_ms=MAX_AGE_MS),
         )
-        await broker.start()
+        with patch("pyromq.broker.parts.Host", FixedHost):
+            await broker.start()
         live = LiveBroker(broker, Path(directory))
         topics = live.parts.tables.topics
         topics.create_if_absent("Orders", 4)

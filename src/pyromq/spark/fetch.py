@@ -126,8 +126,11 @@ class Fetch:
             self._frontier += messages
 
     def _ask(self, link: Link, offset: int, messages: int) -> None:
+        self._asked[link.send(self._pull(offset, messages))] = (offset, messages)
+
+    def _pull(self, offset: int, messages: int) -> PullMessage:
         options = self._options
-        request = pull_of(
+        return pull_of(
             self._span.queue,
             offset,
             messages,
@@ -135,7 +138,6 @@ class Fetch:
             tags=options.tags or "*",
             sql=options.sql,
         )
-        self._asked[link.send(request)] = (offset, messages)
 
     def _take(
         self, link: Link, offset: int, messages: int, answer: PullMessageAnswer, body: memoryview
@@ -204,8 +206,10 @@ class Fetch:
         elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             self._lose(link, offset, messages, answer.next_begin_offset, f"{answer.remark}")
         elif offset < high and answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            # The broker sent the group to another offset, which does not concern this read; it ends soon.
+            # The broker sends the group to another offset until it reads there: not what is read here.
             self._wait_for(offset, "the broker sends its readers elsewhere")
+            with self._cluster.links.borrow(link.address) as other:
+                other.call(self._pull(answer.next_begin_offset, 1))
             self._ask(link, offset, messages)
         elif self._failures < self._cluster.access.retries:
             # A replica may be behind its master, and a broker may be on its way up.

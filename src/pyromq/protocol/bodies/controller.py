@@ -26,8 +26,8 @@ class ReplicaIdentity(Body):
     broker_id: Int64 | None = None
     broker_name: str | None = None
     # Ours alone: what it has offered to a controller that has no record of the group.
-    log_epoch: Int32 | None = None
     log_end: Int64 | None = None
+    log_epoch: Int32 | None = None
 
 
 class ReplicasInfo(Body):
