@@ -213,9 +213,10 @@ class Replaced:
     def __init__(self, first: ScriptedBroker, second: ScriptedBroker) -> None:
         self.first, self.second = first, second
 
-    def replace(self) -> None:
+    def replace(self, *, announces: bool = True) -> None:
         self.first.other_brokers["scripted"] = self.second.address
-        self.first.push(NotifyRoutesChanged(body=["Orders"]))
+        if announces:
+            self.first.push(NotifyRoutesChanged(body=["Orders"]))
 
 
 @pytest.fixture
@@ -239,6 +240,20 @@ async def test_a_send_that_waits_goes_on_when_its_broker_has_another_master(
         replaced.replace()
         assert (await sent).is_ok
     assert len(replaced.first.sent) == len(replaced.second.sent) == 1
+
+
+async def test_a_broker_that_is_no_longer_master_makes_a_producer_ask_for_the_route(
+    replaced: Replaced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name server may have lost its power, and with it the news."""
+    monkeypatch.setattr(sending, "_FIRST_PAUSE_S", 3600)
+    monkeypatch.setattr(sending, "_MAX_PAUSE_S", 3600)
+    async with aio.Producer("orders", replaced.first.address, send_timeout_s=7200) as producer:
+        await producer.send(Message("Orders", b"1"))
+        replaced.replace(announces=False)
+        replaced.first.answers.append(ResponseCode.SERVICE_NOT_AVAILABLE)
+        assert (await producer.send(Message("Orders", b"2"))).is_ok
+    assert (len(replaced.first.sent), len(replaced.second.sent)) == (2, 1)
 
 
 async def test_a_send_to_a_master_that_hangs_goes_on_at_its_successor(replaced: Replaced) -> None:

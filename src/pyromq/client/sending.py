@@ -200,6 +200,8 @@ class Sender:
                 attempts.append(f"{broker_name}: {refusal}")
                 if not is_shrunk:
                     self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=True)
+                if refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # another broker may be the master now
+                    self._routes.refresh_soon(prepared.topic)
             else:
                 now = clock.monotonic()
                 latency_ms = (now - started) * 1000
