@@ -47,6 +47,7 @@ _STORE: Mapping[str, Any] = {
     "flush_interval_ms": 100,
     "queue_flush_interval_ms": 200,
     # A full disk must not make the broker delete what is being counted.
+    "clean_forcibly": False,
     "disk_max_used_percent": 95,
     "disk_clean_forcibly_percent": 100,
     "disk_warning_percent": 100,

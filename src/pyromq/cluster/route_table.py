@@ -184,11 +184,15 @@ class Routes:
             self._start(self._refresh_all([topic]))
 
     async def poll(self) -> None:
-        """Ask again for every route that is not announced; now and then also for the others."""
+        """Ask again for every route that is not announced, and for one that is: the name server that would
+        announce its changes may be gone without a word. Now and then ask for all of them."""
         self._polls += 1
-        look_at_all = self._polls % _POLLS_PER_LOOK_AT_WATCHED == 0
         topics = self._wanted()
-        await self._refresh_all(topic for topic in topics if look_at_all or topic not in self._watched)
+        watched = [topic for topic in topics if topic in self._watched]
+        if watched and self._polls % _POLLS_PER_LOOK_AT_WATCHED:
+            skipped = {*watched} - {watched[self._polls % len(watched)]}
+            topics = [topic for topic in topics if topic not in skipped]
+        await self._refresh_all(topics)
 
     async def close(self) -> None:
         self._is_closed = True
