@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from random import Random
@@ -46,10 +47,12 @@ class BreakableFiles(Files):
         return _synced(self._directory) / path.relative_to(self._directory)
 
     def _keep(self, path: Path) -> None:
-        """The copy is complete before anyone learns of the sync."""
+        """The copy is complete before anyone learns of the sync; a kill leaves the last one."""
         copy = self._copy(path)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
+        unfinished = copy.with_name(f"{copy.name}.{threading.get_ident()}.unfinished")
+        shutil.copyfile(path, unfinished)
+        unfinished.replace(copy)
 
     def _may_sync(self) -> None:
         time.sleep(self.delay_s)
