@@ -385,15 +385,18 @@ async def test_a_name_server_without_watches_is_asked_again(broker: ScriptedBrok
         assert len(route.publish_queues) == 5
 
 
-async def test_a_watched_route_is_asked_for_seldom(broker: ScriptedBroker) -> None:
+async def test_watched_routes_are_asked_for_in_turns_and_seldom_all_at_once(broker: ScriptedBroker) -> None:
     broker.watches = True
+    topics = broker.topics = ["Orders", "Payments", "Stock"]
     async with session_for(broker.address) as session:
-        await session.routes.get("Orders")
+        for topic in topics:
+            await session.routes.get(topic)
+        broker.route_questions.clear()
         for _ in range(9):
             await session.routes.poll()
-        assert len(broker.route_questions) == 1
+        assert sorted(question.topic for question in broker.route_questions) == sorted(3 * topics)
         await session.routes.poll()
-        assert len(broker.route_questions) == 2
+        assert len(broker.route_questions) == 12
         assert all(question.watch for question in broker.route_questions)
 
 
