@@ -55,3 +55,12 @@ def test_servers_that_are_told_to_demand_tls_are_told_to_speak_it() -> None:
     demanding = [block for block in blocks if "tls.server.mode=enforcing" in block]
     assert demanding
     assert all("tls.enable=true" in block for block in demanding)
+
+
+def test_no_page_capitalises_a_key() -> None:
+    """Keys are case-sensitive: a page that says Tls.enable names nothing."""
+    pages = sorted((ROOT / "docs" / "reference").glob("*-settings.md"))
+    keys = {key for page in pages for key in re.findall(r"`([a-z][\w.]*)[`=]", page.read_text())}
+    capitalised = {key[0].upper() + key[1:] for key in keys if not key.isalpha() or not key.islower()}
+    found = {(page.name, word) for page in pages for word in re.findall(r"\b[A-Z][\w.]*\w", page.read_text())}
+    assert {each for each in found if each[1] in capitalised} == set()

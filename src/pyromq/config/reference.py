@@ -60,7 +60,14 @@ def _by_reason(inert: list[Setting]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for each in inert:
         groups.setdefault(each.sentence, []).append(f"`{each.key}={each.default_text}`")
-    return [f"- {reason[0].upper()}{reason[1:]}: {', '.join(keys)}" for reason, keys in groups.items()]
+    return [f"- {_capitalised(reason)}: {', '.join(keys)}" for reason, keys in groups.items()]
+
+
+def _capitalised(reason: str) -> str:
+    """The reason as a sentence. A key at its start keeps its letters: keys are case-sensitive."""
+    first = reason.split(maxsplit=1)[0]
+    is_key = "." in first or not first.islower()
+    return reason if is_key else reason[0].upper() + reason[1:]
 
 
 def example_file(part: type[Settings]) -> str:
