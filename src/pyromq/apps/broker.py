@@ -88,6 +88,7 @@ def command(
     """Run a RocketMQ broker.
 
     Settings come from the file, the environment and the command line; the last one given wins.
+    Variables that several programs share, such as NAMESRV_ADDR, are defaults: the file wins over them.
     `pyromq config broker` and `pyromq config store` list them all.
     """
     from_command = overrides(

@@ -42,6 +42,7 @@ def console(
     """Run the web console of one or several clusters, PyroMQ's or Apache's.
 
     Settings come from the file, the environment and the command line; the last one given wins.
+    Variables that several programs share, such as NAMESRV_ADDR, are defaults: the file wins over them.
     `pyromq config console` lists them all.
     """
     named = {

@@ -36,6 +36,7 @@ def command(
     """Run a RocketMQ controller, which decides which broker of a group is the master.
 
     Settings come from the file, the environment and the command line; the last one given wins.
+    Variables that several programs share, such as NAMESRV_ADDR, are defaults: the file wins over them.
     `pyromq config controller` lists them all.
     """
     from_command = overrides({"listenPort": port, "logDir": log_dir}, assignments)

@@ -78,7 +78,7 @@ def overrides(named: Mapping[str, str | None], assignments: Iterable[str]) -> di
 def layers(
     parts: Iterable[type[Settings]], file: Path | None, written_back_key: str, from_command: Mapping[str, str]
 ) -> list[Layer]:
-    """The sources of settings: the file, the environment, the command line; the last one wins."""
+    """The sources of settings: the file, the environment, the command line; `load` orders them."""
     found: list[Layer] = []
     if file is not None:
         found.append(file_layer(file))

@@ -42,6 +42,7 @@ def command(
     """Run a RocketMQ name server.
 
     Settings come from the file, the environment and the command line; the last one given wins.
+    Variables that several programs share, such as NAMESRV_ADDR, are defaults: the file wins over them.
     `pyromq config namesrv` lists them all.
     """
     from_command = overrides(

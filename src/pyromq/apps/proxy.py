@@ -69,6 +69,7 @@ def command(
     """Run the gRPC front for RocketMQ 5 clients, in front of any cluster or with a broker of its own.
 
     Settings come from the file, the environment and the command line; the last one given wins.
+    Variables that several programs share, such as NAMESRV_ADDR, are defaults: the file wins over them.
     `pyromq config proxy` lists them all.
     """
     named = {

@@ -7,7 +7,7 @@ and of its store, see `load_broker`. Apache's keys without effect here are in `i
 
 import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -360,8 +360,8 @@ def load_broker(layers: Sequence[Layer]) -> BrokerConfiguration:
     our_layers, store_layers = [], []
     for layer in layers:
         ours, stores = _parted(layer.values)
-        our_layers.append(Layer(layer.source, ours, layer.is_file, layer.quiet))
-        store_layers.append(Layer(layer.source, stores, layer.is_file, layer.quiet))
+        our_layers.append(replace(layer, values=ours))
+        store_layers.append(replace(layer, values=stores))
     broker = load(BrokerSettings, our_layers)
     store = load(StoreSettings, store_layers)
     notices = [_with_store_names(notice, layers) for notice in broker.notices]

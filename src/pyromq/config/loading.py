@@ -1,6 +1,11 @@
-"""Settings from layers of text: later layers win, a bad value stops all, an unknown key is a notice."""
+"""Settings from layers of text: later layers win, a bad value stops all, an unknown key is a notice.
 
-from collections.abc import Mapping, Sequence
+A variable that several programs share, such as NAMESRV_ADDR, is a default: a settings file wins over it,
+because the file was written for this server. A variable of one program, such as PYROMQ_BROKER_…, wins over
+the file.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -24,6 +29,7 @@ class Layer:
     source: str
     values: Mapping[str, str]
     is_file: bool = False
+    is_default: bool = False
     quiet: bool = False
 
 
@@ -38,25 +44,23 @@ def file_layer(path: Path) -> Layer:
 
 
 def environment_layers(part: type[Settings], environ: Mapping[str, str]) -> list[Layer]:
-    """First the variables RocketMQ's users know, then our own, which win."""
+    """The shared variables that RocketMQ's users know as defaults, then those of this program."""
     by_variable = {environment_variable(part, each.key): each.key for each in part.all_settings()}
     prefix = environment_variable(part, "")
-    known = {
-        each.key: environ[each.environment]
+    shared = [
+        Layer(each.environment, {each.key: environ[each.environment]}, is_default=True, quiet=True)
         for each in part.all_settings()
         if each.environment is not None and environ.get(each.environment)
-    }
-    ours = {by_variable.get(name, name): text for name, text in environ.items() if name.startswith(prefix)}
-    return [
-        Layer("the environment", known, quiet=True),
-        Layer("the environment", ours),
     ]
+    ours = {by_variable.get(name, name): text for name, text in environ.items() if name.startswith(prefix)}
+    return [*shared, Layer("the environment", ours)]
 
 
 def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
     """Settings from their defaults and these layers, the last of them strongest."""
     notices: list[Notice] = []
-    layers = [_with_new_names(part, each, notices) for each in _with_included_file(part, layers)]
+    layers = [_with_new_names(part, each, notices) for each in _in_order(part, layers)]
+    notices += _unused_variables(part, layers)
     values: dict[str, object] = {}
     inert: dict[str, object] = {}
     unrecognised: dict[str, str] = {}
@@ -108,16 +112,29 @@ def _with_new_names(part: type[Settings], layer: Layer, notices: list[Notice]) -
     return replace(layer, values=values)
 
 
-def _with_included_file(part: type[Settings], layers: Sequence[Layer]) -> list[Layer]:
-    """The layers, and above the files the one that a setting names, if that file exists."""
-    including = part.find(part.INCLUDED_FILE_KEY)
-    if including is None:
-        return list(layers)
-    named = [layer.values[including.key] for layer in layers if including.key in layer.values]
-    path = expand_path((named or [including.default_text])[-1].strip())
-    if not path.is_file():
-        return list(layers)
+def _in_order(part: type[Settings], layers: Sequence[Layer]) -> list[Layer]:
+    """Defaults, files, the file that a setting names if it exists, and everything else."""
+    defaults = [layer for layer in layers if layer.is_default]
     files = [layer for layer in layers if layer.is_file]
-    others = [layer for layer in layers if not layer.is_file]
-    # Not marked as a file: we never write its values back.
-    return [*files, Layer(str(path), properties.read(path)), *others]
+    others = [layer for layer in layers if not (layer.is_file or layer.is_default)]
+    including = part.find(part.INCLUDED_FILE_KEY)
+    if including is not None:
+        named = [layer.values[including.key] for layer in layers if including.key in layer.values]
+        path = expand_path((named or [including.default_text])[-1].strip())
+        if path.is_file():
+            # Not marked as a file: we never write its values back.
+            files.append(Layer(str(path), properties.read(path)))
+    return [*defaults, *files, *others]
+
+
+def _unused_variables(part: type[Settings], layers: Sequence[Layer]) -> Iterator[Notice]:
+    """A notice for each shared variable that a file overrides with another value."""
+    for default in layers:
+        if not default.is_default:
+            continue
+        for key, text in default.values.items():
+            known = part.find(key)
+            for file in (layer for layer in layers if layer.is_file and key in layer.values):
+                if known is not None and known.has_effect and file.values[key].strip() != text.strip():
+                    shown = "another value" if known.secret else text
+                    yield Notice(f"{key} from {file.source} is used; {default.source} says {shown}")

@@ -91,7 +91,7 @@ def _variables(part: type[Settings]) -> str:
 def _row(each: Setting) -> str:
     meaning = each.sentence
     if each.environment:
-        meaning += f" Also read from the variable `{each.environment}`."
+        meaning += f" The variable `{each.environment}` sets the default."
     live = "never" if each.is_local else "yes" if each.mutable else ""
     return f"| `{each.key}` | {_default(each)} | {live} | {meaning} | {each.expected} |"
 

@@ -143,9 +143,10 @@ class ConsoleSettings(Settings):
         return frozenset(each.strip().lower() for each in self.allowed_hosts.split(",") if each.strip())
 
     def cluster_addresses(self) -> Mapping[str, str]:
-        """The name servers of each cluster by its name."""
-        addresses_in(";".join(name_server_addresses(self.namesrv_addr)), key="namesrvAddr")
-        found = {DEFAULT_CLUSTER: self.namesrv_addr} if self.namesrv_addr else {}
+        """The name servers of each cluster by its name. One that `clusters` names is not shown again as the default."""
+        default = name_server_addresses(self.namesrv_addr)
+        addresses_in(";".join(default), key="namesrvAddr")
+        found = {DEFAULT_CLUSTER: self.namesrv_addr} if default else {}
         for entry in filter(None, map(str.strip, self.clusters.split(","))):
             name, _, addresses = entry.partition("=")
             listed = name_server_addresses(addresses)
@@ -153,6 +154,8 @@ class ConsoleSettings(Settings):
                 raise ConfigError("clusters", entry, "name=host:port;host:port, each name once, of letters, digits, _ . -")
             addresses_in(";".join(listed), key=f"clusters={name}")
             found[name] = addresses
+            if set(listed) == set(default):
+                found.pop(DEFAULT_CLUSTER, None)
         return found
 
 

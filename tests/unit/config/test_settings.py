@@ -120,7 +120,7 @@ def test_an_unusable_type_is_a_bug_in_the_declaration() -> None:
 
 def test_later_layers_win(tmp_path: Path) -> None:
     path = tmp_path / "kettle.conf"
-    path.write_text("port=1\ncolour=BLUE\nboilMillis=1\nidleSeconds=1\n")
+    path.write_text("port=1\nboilMillis=1\nidleSeconds=1\n")
     environ = {"KETTLE_COLOUR": "RED", "PYROMQ_KETTLE_BOIL_MILLIS": "2", "PYROMQ_KETTLE_IDLE_SECONDS": "2"}
     layers = [
         file_layer(path),
@@ -189,6 +189,19 @@ def test_an_included_file_sits_above_the_main_file_and_below_the_environment(tmp
     assert (kettle.port, kettle.idle_seconds, kettle.boil_ms) == (1, 2, 3)
 
 
+def test_a_file_wins_over_a_shared_variable_and_says_so_if_they_differ(tmp_path: Path) -> None:
+    file = tmp_path / "kettle.conf"
+    file.write_text("colour=BLUE\n")
+    for shared, notices in [
+        ("RED", [f"colour from {file} is used; KETTLE_COLOUR says RED"]),
+        ("BLUE", []),
+    ]:
+        layers = [file_layer(file), *environment_layers(KettleSettings, {"KETTLE_COLOUR": shared})]
+        loaded = load(KettleSettings, layers)
+        assert loaded.settings.colour == "BLUE"
+        assert [str(each) for each in loaded.notices] == notices
+
+
 def test_paths_expand_the_home_directory_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
     assert KettleSettings().home == Path("/home/ada/kettle")
@@ -243,7 +256,7 @@ def test_an_update_is_remarked_on_where_it_waits_or_means_nothing() -> None:
 def test_the_reference_has_a_row_for_every_setting() -> None:
     page = markdown(KettleSettings)
     assert "| `boilMillis` | `5000` | yes | How long it boils. | a time in milliseconds (or like" in page
-    assert "Also read from the variable `KETTLE_COLOUR`." in page
+    assert "The variable `KETTLE_COLOUR` sets the default." in page
     assert page.index("## Accepted, without effect") < page.index("| `threads` |")
 
 

@@ -9,6 +9,11 @@ def test_clusters_are_named_in_the_settings() -> None:
     assert settings.cluster_addresses() == {"default": "a:1;b:2", "test": "c:3", "prod": "d:4;e:5"}
 
 
+def test_a_cluster_that_has_a_name_is_not_shown_again_as_the_default() -> None:
+    settings = ConsoleSettings(namesrv_addr="a:1;b:2", clusters="paris=b:2;a:1,rome=c:3")
+    assert [*settings.cluster_addresses()] == ["paris", "rome"]
+
+
 @pytest.mark.parametrize(
     "clusters", ["x", "x=", "x=a", "x=a:b", "=a:1", "a/b=c:1", "x=a:1,x=b:1", "default=b:1"]
 )
