@@ -13,9 +13,9 @@ from pyromq.client.consumer.reading.subscriptions import Expression, Subscriptio
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
 from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.cluster.retry_table import is_passing
 from pyromq.cluster.routes import Route
-from pyromq.errors import PyroError, Refused, TransportError
-from pyromq.protocol.codes import ResponseCode
+from pyromq.errors import PyroError
 
 GROUP = "TOOLS_CONSUMER"
 """java: every broker knows this group, which is for tools"""
@@ -24,7 +24,6 @@ _PULL_MESSAGES = 512
 _PARTS_AHEAD = 8
 _TRIES = 5
 _PAUSE_S = 1.0
-_BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
 
 _Part = list[ReceivedMessage] | MessageQueue | Exception
 """Messages, a queue that was read to its end, or a failure."""
@@ -102,7 +101,7 @@ class QueueScan:
                 pulled = await self._fetching.pull(queue, self._subscription, offset)
             except PyroError as problem:
                 failures += 1
-                if not _may_pass(problem) or (end is not None and failures == _TRIES):
+                if not is_passing(problem) or (end is not None and failures == _TRIES):
                     raise
                 if failures == 1:
                     self._wanted.remark(f"cannot read {queue}, trying again: {problem}")
@@ -141,7 +140,3 @@ class QueueScan:
         await asyncio.gather(*readers, return_exceptions=True)
         if self._session is not None:
             await self._session.release()
-
-
-def _may_pass(problem: PyroError) -> bool:
-    return isinstance(problem, TransportError) or (isinstance(problem, Refused) and problem.code in _BUSY)

@@ -9,6 +9,7 @@ from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.queue_choice import RoundRobin
 from pyromq.client.session import Session
+from pyromq.cluster.retry_table import Retry, retry_of
 from pyromq.cluster.routes import Route
 from pyromq.errors import ConnectFailed, NoRoute, Refused, SendFailed, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -17,25 +18,6 @@ from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
 from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.remoting.addresses import format_address, parse_address
-
-RETRIED_CODES = frozenset(
-    (
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    )
-)
-"""java: refusals after which another broker may accept the message."""
-
-_LASTING_CODES = frozenset(
-    (ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT)
-)
-"""Refusals that the same broker would only repeat."""
 
 _VARYING = ("queue_id", "sys_flag", "born_timestamp", "flag", "properties")
 """Fields that differ from message to message; the others are the same for a topic and a broker."""
@@ -188,19 +170,21 @@ class Sender:
                     and refusal.code == ResponseCode.INVALID_PARAMETER
                     and await self._is_gone(prepared.topic, target)
                 )
-                if refusal.code in _LASTING_CODES:
+                retry = retry_of(refusal.code)
+                is_lasting = Retry.ELSEWHERE in retry and Retry.HERE not in retry
+                if is_lasting:
                     refusing.add(target.broker_name)
                 nobody_left = queue is not None or all(
                     each.broker_name in refusing for each in route.publish_queues
                 )
-                is_final = refusal.code not in RETRIED_CODES and not is_shrunk
-                if is_final or (refusal.code in _LASTING_CODES and nobody_left):
+                is_final = Retry.ELSEWHERE not in retry and not is_shrunk
+                if is_final or (is_lasting and nobody_left):
                     self.statistics.failures += 1
                     raise
                 attempts.append(f"{broker_name}: {refusal}")
                 if not is_shrunk:
                     self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=True)
-                if refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # another broker may be the master now
+                if Retry.NEW_ROUTE in retry:
                     self._routes.refresh_soon(prepared.topic)
             else:
                 now = clock.monotonic()

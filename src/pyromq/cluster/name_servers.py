@@ -6,13 +6,10 @@ from types import TracebackType
 from typing import Any
 
 from pyromq import chance
+from pyromq.cluster.retry_table import Retry, retry_of
 from pyromq.errors import ConnectFailed, PyroError, Refused, RemoteProtocolError, TransportError
-from pyromq.protocol.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
-
-_ASK_ANOTHER = frozenset((ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY))
-"""Refusals after which another name server may answer."""
 
 
 def name_server_addresses(text: str) -> tuple[str, ...]:
@@ -27,7 +24,7 @@ def as_listed(_: list[str]) -> None:
 def _is_its_own(problem: PyroError) -> bool:
     """Whether another name server may answer: this one is unreachable, busy, or sends nonsense."""
     if isinstance(problem, Refused):
-        return problem.code in _ASK_ANOTHER
+        return Retry.OTHER_NAME_SERVER in retry_of(problem.code)
     return isinstance(problem, TransportError | RemoteProtocolError)
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pyromq.cluster import blocking
 from pyromq.cluster.name_servers import NameServers, as_listed
+from pyromq.cluster.retry_table import is_passing
 from pyromq.cluster.routes import build_route, first_address, readable_queues, writable_queues
 from pyromq.errors import NoRoute, PyroError, Refused, TransportError
 from pyromq.protocol.bodies.routes import TopicRouteData
@@ -42,26 +43,6 @@ REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 
 SUBSCRIPTION_FLAG = 4
 """The bit of a pull's system flag that says: the request itself carries the subscription."""
-
-_PASSING = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.FLOW_CONTROL,
-        # Stored, and not safe yet: the same request again waits for that.
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        # A replica answers while its master is away, a broker is stopping, a queue has moved.
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.GO_AWAY,
-        ResponseCode.NOT_LEADER_FOR_QUEUE,
-    }
-)
-
-
-def is_passing(problem: PyroError) -> bool:
-    """Whether the same question may be answered later."""
-    return isinstance(problem, TransportError) or (isinstance(problem, Refused) and problem.code in _PASSING)
 
 
 def pull_of(

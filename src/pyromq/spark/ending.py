@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
+from pyromq.cluster.retry_table import is_passing
 from pyromq.errors import NoRoute, PyroError, Refused, TransportError
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
@@ -17,7 +18,7 @@ from pyromq.protocol.requests.pulling import QueryMessage, QueryMessageAnswer
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.remoting.blocking_link import Link
 from pyromq.spark.batch_journal import Half
-from pyromq.spark.cluster import BrokerAway, Cluster, is_passing
+from pyromq.spark.cluster import BrokerAway, Cluster
 from pyromq.spark.queues import Queue
 
 A = TypeVar("A", bound=Answer)

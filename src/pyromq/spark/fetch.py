@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pyromq.cluster.retry_table import is_passing
 from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
@@ -16,7 +17,7 @@ from pyromq.protocol.names import LMQ_PREFIX
 from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.remoting.blocking_link import Link
-from pyromq.spark.cluster import Cluster, is_passing, pull_of
+from pyromq.spark.cluster import Cluster, pull_of
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Queue, Span
 

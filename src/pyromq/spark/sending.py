@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyromq.clock import Clock, SystemClock
+from pyromq.cluster.retry_table import is_passing
 from pyromq.errors import (
     BadMessage,
     NoRoute,
@@ -26,7 +27,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.remoting.blocking_link import Data, Link
-from pyromq.spark.cluster import BrokerAway, Cluster, is_passing
+from pyromq.spark.cluster import BrokerAway, Cluster
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
 
