@@ -374,6 +374,9 @@ enablePopBatchAck=false
 }
 
 _REFUSED = {
+    "a process runs one broker: start mqbroker once for each file": """
+brokerConfigPaths=
+""",
     "DLedger is not supported": """
 enableDLegerCommitLog=false
 """,

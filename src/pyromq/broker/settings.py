@@ -15,7 +15,17 @@ from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.clock import Clock
 from pyromq.cluster.local_address import local_address
 from pyromq.config.inert import InertKey
-from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Check, Millis, Seconds, SizeBytes, between
+from pyromq.config.kinds import (
+    NOT_NEGATIVE,
+    PORT,
+    POSITIVE,
+    Check,
+    Millis,
+    Seconds,
+    SizeBytes,
+    at_least,
+    between,
+)
 from pyromq.config.loading import Layer, load
 from pyromq.config.options import setting
 from pyromq.config.settings import Notice, UnknownKey, unknown_key
@@ -55,7 +65,7 @@ class BrokerSettings(ServerSettings):
     # Identity
     broker_name: str = setting("", "The name that a master and its replicas share. Default: the host name.")
     broker_cluster_name: str = setting("DefaultCluster", "The cluster that the broker belongs to.", check=_NAME)
-    broker_id: int = setting(MASTER_ID, "The number of this replica; 0 is the master. A master always has 0.", check=NOT_NEGATIVE)
+    broker_id: int = setting(MASTER_ID, "The number of this replica; 0 is the master. A master always has 0. Under enableControllerMode the controller assigns it, whatever is set; Apache's files say -1 there.", check=at_least(-1))
     broker_role: BrokerRole = setting("ASYNC_MASTER", "Master or replica. A SYNC_MASTER acknowledges a send when replicas have it.")
     broker_ip1: str = setting("", "The address that clients connect to. Default: the first address of the machine.", key="brokerIP1", local=True)
     broker_ip2: str = setting("", "The address that replicas connect to. Default: brokerIP1.", key="brokerIP2", local=True)
@@ -242,8 +252,8 @@ class BrokerSettings(ServerSettings):
                     "brokerHeartbeatInterval", "0", "more than 0, because enableControllerMode is true"
                 )
         elif self.broker_role == "SLAVE":
-            if self.broker_id == MASTER_ID:
-                raise ConfigError("brokerId", str(MASTER_ID), "at least 1, because brokerRole is SLAVE")
+            if self.broker_id <= MASTER_ID:
+                raise ConfigError("brokerId", str(self.broker_id), "at least 1, because brokerRole is SLAVE")
             if not self.name_servers:
                 raise ConfigError("namesrvAddr", "", "the name servers that tell a SLAVE where its master is")
         if self.ha_master_address:
