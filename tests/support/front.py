@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import threading
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -186,8 +187,9 @@ class FrontUser:
             ("x-mq-protocol", "v2"),
         ]
 
-    def sign(self, name: str, secret: str, when: str = "20261116T040000Z") -> None:
-        """Sign all calls from now on. java: the signature is in upper case"""
+    def sign(self, name: str, secret: str, when: str | None = None) -> None:
+        """Sign all calls from now on. java: the signature is in upper case, and the time is local."""
+        when = when or time.strftime("%Y%m%dT%H%M%SZ")
         signature = hmac.new(secret.encode(), when.encode(), hashlib.sha1).hexdigest().upper()
         parts = f"Credential={name}, SignedHeaders=x-mq-date-time, Signature={signature}"
         self.metadata += [("x-mq-date-time", when), ("authorization", f"MQv2-HMAC-SHA1 {parts}")]

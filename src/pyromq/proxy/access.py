@@ -29,7 +29,17 @@ class FrontAccess:
         return f"<FrontAccess {self._control!r}>"
 
     def identify(self, call: Call) -> str:
-        """The user who sent the call; raises Rejected if it is not signed by one."""
+        """The user who sent the call; raises Rejected if it is not signed by one, or not lately."""
+        user, stated = self._user_of(call), call.metadata.get(b"x-mq-date-time")
+        if stated and not self._control.is_call_time(stated):
+            self._control.refused += 1
+            raise Rejected(
+                Code.UNAUTHORIZED, f"the call of {user} states the time {stated}; check the client's clock"
+            )
+        return user
+
+    def _user_of(self, call: Call) -> str:
+        """A stream is asked again as long as it lives, so its age does not count here."""
         rules, host = self._control.rules, host_of(call.peer_address)
         signature = read_authorization(call.metadata.get(b"authorization"))
         user = signature.access_key if signature else ""
@@ -48,7 +58,7 @@ class FrontAccess:
 
     def authorize(self, needs: Iterable[Need], call: Call) -> None:
         """Raises Rejected unless the sender of the call has all these rights."""
-        user, host = self.identify(call), host_of(call.peer_address)
+        user, host = self._user_of(call), host_of(call.peer_address)
         for need in needs:
             if not self._control.rules.decide(user, need, host).is_allowed:
                 self._control.refused += 1

@@ -83,6 +83,15 @@ def test_nobody_is_known_by_a_wrong_signature(name: str, secret: str) -> None:
     assert caught.value.code == Code.UNAUTHORIZED
 
 
+def test_an_old_signature_is_refused_with_its_time() -> None:
+    rules = UserRules({"alice": User("alice", "secret")}, {}, decides=True)
+    clock = ManualClock()  # in 1970
+    front = FrontAccess(AccessControl(rules, clock, max_call_age_ms=900_000))
+    with pytest.raises(Rejected) as caught:
+        front.identify(call("alice", "secret"))
+    assert str(caught.value) == f"the call of alice states the time {WHEN}; check the client's clock"
+
+
 def publishing(*topics: str) -> Any:
     settings = message("Settings")()
     for topic in topics:

@@ -24,6 +24,7 @@ from pyromq.remoting.admission import Grants, Proof
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.routing import Caller
 from pyromq.security.address_patterns import host_of
+from pyromq.security.call_signature import is_call_time
 from pyromq.security.decision import Rules, described
 from pyromq.security.signature import ACCESS_KEY, SIGNATURE, is_signed, signing_key
 
@@ -48,6 +49,7 @@ class AccessControl:
         inner_user: str = "",
         trusts_plain_connections: bool = False,
         max_send_age_ms: int = 0,
+        max_call_age_ms: int = 0,
         is_version_1: bool = False,
     ) -> None:
         self.rules = rules
@@ -59,6 +61,7 @@ class AccessControl:
         self._inner_user = inner_user
         self._trusts_plain_connections = trusts_plain_connections
         self._max_send_age_ms = max_send_age_ms
+        self._max_call_age_ms = max_call_age_ms
         self._is_version_1 = is_version_1
         self.refused = 0
         self._refusals_left = _REFUSALS_PER_S
@@ -122,6 +125,11 @@ class AccessControl:
             self._check_age(request.born_timestamp, caller)
         if connection is not None:
             self._remember(request, caller, connection, is_private)
+
+    def is_call_time(self, date_time: str) -> bool:
+        """Whether a gRPC call that states this time is recent enough."""
+        limit_ms = self._max_call_age_ms
+        return not limit_ms or is_call_time(date_time, self._clock.now_ms(), limit_ms)
 
     def _check_age(self, born_ms: int, caller: Caller) -> None:
         """A send that was overheard can be repeated, but not for long."""

@@ -68,6 +68,7 @@ class AccessRules:
             inner_user=own.access_key if own is not None else "",
             trusts_plain_connections=settings.trust_plain_connections,
             max_send_age_ms=settings.max_send_age_ms,
+            max_call_age_ms=settings.max_call_age_ms,
             is_version_1=settings.acl_enable,
         )
 

@@ -41,6 +41,7 @@ class AccessSettings(Settings):
     certificate_users: str = setting("", "Users who are known by their client certificate, as name=user;name=user. * alone means that the common name is the user.", local=True)
     trust_plain_connections: bool = setting(False, "After one valid signature, sends and pulls on a connection without TLS are not checked again, as on a connection with TLS. Someone who can read and change the traffic could use that.", key="trustPlainConnections", local=True)
     max_send_age_ms: Millis = setting(900_000, "A signed send on a connection without TLS is refused if its time differs from this server's by more than this: one that was overheard cannot be repeated later. 0 means no limit.", key="maxSendAgeMillis", check=NOT_NEGATIVE, local=True)
+    max_call_age_ms: Millis = setting(900_000, "A signed gRPC call is refused if its x-mq-date-time differs from this server's clock by more than this, in every time zone: Apache's clients state their local time. 0 means no limit.", key="maxCallAgeMillis", check=NOT_NEGATIVE, local=True)
 
     # Access control 1.0: accounts in YAML files
     acl_enable: bool = setting(False, "Callers must sign their requests with an account of aclFile.", local=True)
