@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,7 @@ QUEUES = 3
 _DISK_MIB = 128
 _CALL_S = 2.0
 _LOOK_S = 0.05
+_SCRUB_LOOK_S = 0.5
 _LEASE_S = 4
 
 A = TypeVar("A", bound=Answer)
@@ -306,9 +308,11 @@ class Cluster:
             await asyncio.sleep(_LOOK_S)
 
     async def wait_whole(self) -> None:
-        """Until every broker that may become master has everything."""
+        """Until every broker that may become master has everything, and nothing in its log is damaged."""
         if self.shape.controllers:
             await self.wait_in_sync()
+            while not await self._are_same(await self._log_ends()):  # noqa: ASYNC110
+                await asyncio.sleep(_SCRUB_LOOK_S)
 
     async def _ask(self, name: str, question: Request[A]) -> A:
         return await self._dialer.call(f"{OWN_HOST}:{self._ports[name]}", question, _CALL_S)
@@ -322,12 +326,30 @@ class Cluster:
         await asyncio.sleep(2 * _TRANSACTIONS["transaction_op_interval_ms"] / 1000)
 
     async def wait_equal(self) -> None:
-        """Until every broker has the whole log; nobody writes any more."""
+        """Until every broker has the whole log, and has repaired what was damaged; nobody writes any more."""
         ends: set[int] = set()
         while len(ends) != 1 or min(ends) < 0:
             await asyncio.sleep(0.1)
-            ends = {await self._log_end(name) for name in self.shape.brokers}
+            ends = await self._log_ends()
         (self._equal_end,) = ends
+        while not await self._are_same(ends):  # noqa: ASYNC110
+            await asyncio.sleep(_SCRUB_LOOK_S)
+
+    async def _log_ends(self) -> set[int]:
+        return {await self._log_end(name) for name in self.shape.brokers}
+
+    async def _are_same(self, ends: set[int]) -> bool:
+        """Whether the logs agree as far as all brokers have them. A broker finds damage when it scrubs its
+        log, ten seconds after its start."""
+
+        def digest(name: str) -> bytes:
+            files = sorted((self._directory / name / "store" / "commitlog").iterdir())
+            return sha256(b"".join(file.read_bytes() for file in files)[: min(ends)]).digest()
+
+        def digests() -> set[bytes]:
+            return set(map(digest, self.shape.brokers))
+
+        return min(ends) >= 0 and len(await asyncio.to_thread(digests)) == 1
 
     async def _log_end(self, name: str) -> int:
         """Where the log of a broker ends; a number that no other has if it does not say."""

@@ -113,16 +113,24 @@ def _tear(path: Path, safe: bytes, chance: Random) -> int:
     return lost
 
 
+def bit_of_body(data: bytes, chance: Random) -> tuple[int, int] | None:
+    """The place of a byte in a body of the load, and one of its bits; None if there is no body. Only bodies
+    have checksums in RocketMQ's format."""
+    bodies = [match.start() for match in re.finditer(_PADDING, data)]
+    if not bodies:
+        return None
+    return chance.choice(bodies) + chance.randrange(len(_PADDING)), 1 << chance.randrange(8)
+
+
 def flip_bit(directory: Path, chance: Random) -> str:
-    """One bit of a body in the commit log turns over: only bodies have checksums. Says where."""
+    """One bit of a body in the commit log turns over. Says where."""
     path = chance.choice(sorted((directory / "store" / "commitlog").iterdir()))
     content = path.read_bytes()
-    bodies = [match.start() for match in re.finditer(_PADDING, content)]
-    if not bodies:
+    if (flipped := bit_of_body(content, chance)) is None:
         return "nothing"
-    position = chance.choice(bodies) + chance.randrange(len(_PADDING))
+    position, bit = flipped
     with path.open("r+b") as file:
-        os.pwrite(file.fileno(), bytes([content[position] ^ 1 << chance.randrange(8)]), position)
+        os.pwrite(file.fileno(), bytes([content[position] ^ bit]), position)
     return f"{path.name}:{position}"
 
 

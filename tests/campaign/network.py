@@ -14,6 +14,9 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
+
+from tests.campaign.disks import bit_of_body
 
 OWN_HOST = "127.0.0.1"
 RELAYED_HOST = "127.0.0.2"
@@ -21,8 +24,6 @@ CLIENTS = "clients"
 """This process, whose producers and consumers are a party, too."""
 
 _CHUNK_BYTES = 65_536
-_LARGE_CHUNK_BYTES = 200
-"""It has a message."""
 _ESTABLISHED = "01"
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """Java speaks IPv4 through sockets of IPv6."""
@@ -49,13 +50,14 @@ class _Port:
         self.open = asyncio.Event()
         self.open.set()
         self.flips: list[int] = []
-        """Bits to turn over, counted from the beginning of the next large chunks."""
+        """The seeds of bits to turn over, in the next chunks that have a body."""
 
     def damaged(self, data: bytes) -> bytes:
-        if not self.flips or len(data) < _LARGE_CHUNK_BYTES:
+        if not self.flips or (flipped := bit_of_body(data, Random(self.flips[-1]))) is None:
             return data
-        byte, bit = divmod(self.flips.pop() % (8 * len(data)), 8)
-        return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
+        self.flips.pop()
+        byte, bit = flipped
+        return data[:byte] + bytes([data[byte] ^ bit]) + data[byte + 1 :]
 
 
 class Network:
@@ -104,9 +106,9 @@ class Network:
         else:
             self._ports[party, place].open.set()
 
-    def flip(self, party: str, place: int, bit: int) -> None:
+    def flip(self, party: str, place: int, seed: int) -> None:
         """Turn over one bit of the next message that a party sends from a port."""
-        self._ports[party, place].flips.append(bit)
+        self._ports[party, place].flips.append(seed)
 
     def reset(self, one: str, other: str) -> None:
         """End all connections between two parties."""

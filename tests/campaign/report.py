@@ -53,6 +53,7 @@ def as_row(result: Round) -> Row:
         "seed": result.seed,
         "cluster": result.kind,
         "acknowledged": verdict.acknowledged,
+        "delivered": len(result.history.delivered),
         "half_or_timed": verdict.decided,
         "unacknowledged": verdict.unacknowledged,
         "delivered_twice": dict(verdict.twice),

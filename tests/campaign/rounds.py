@@ -80,7 +80,7 @@ async def _run(
             if kind.has_side:
                 await _until(cluster.wait_ended(), "all transactions are over")
         history = load.history
-        await _until(cluster.wait_equal(), "all replicas have the whole log")
+        await _until(cluster.wait_equal(), "all replicas have the same log")
         await cluster.stop()
         history.logs, history.copies, history.broken = await asyncio.to_thread(cluster.stored)
     return Round(seed, name, planned, history, check(history), time.monotonic() - began)
@@ -97,7 +97,8 @@ async def _until(wait: Coroutine[Any, Any, None], what: str) -> None:
 async def _break(cluster: Cluster, load: Load, planned: list[Planned]) -> None:
     faults = Faults(
         *(cluster.parties, cluster.disks, cluster.network),
-        *(cluster.find_master, cluster.find_leader, cluster.wait_whole),
+        *(cluster.find_master, cluster.find_leader),
+        lambda: _until(cluster.wait_whole(), "every broker is whole"),
     )
     start = load.now
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.campaign.checker import LOST, REVIVED, UNCOMMITTED, check
-from tests.campaign.history import Fault, History, Sent
+from tests.campaign.history import Delivered, Fault, History, Sent
 from tests.campaign.report import as_row, summary
 from tests.campaign.rounds import Round
 
@@ -28,6 +28,12 @@ def test_a_fault_that_another_one_overlaps_is_counted_apart() -> None:
 def test_the_gap_of_a_fault_is_the_longest_around_it() -> None:
     found = a_round(Fault("kill master", 1.0, 2.0), times=(0.5, 0.9, 1.7, 1.8, 9.0))
     assert as_row(found)["faults"] == [("kill master", 7.2)]
+
+
+def test_a_round_counts_its_deliveries() -> None:
+    found = a_round()
+    found.history.delivered += [Delivered("m0.0", group, 0, 0, 0.5) for group in ("billing", "audit")]
+    assert as_row(found)["delivered"] == 2
 
 
 def test_rounds_are_added_up_also_after_they_were_written_down() -> None:
