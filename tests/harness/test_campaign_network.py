@@ -94,3 +94,16 @@ def test_the_owner_of_a_connection_is_found_among_several_processes() -> None:
         assert owner_of(port, {other.pid: "other", os.getpid(): "this"}) == "this"
         assert owner_of(port, {other.pid: "other"}) is None
         other.kill()
+
+
+async def test_one_bit_of_the_next_body_turns_over_and_no_other(
+    party: tuple[Network, Server, Streams],
+) -> None:
+    network, server, (reader, _) = party
+    network.flip("server", 0, seed=7)
+    flipped = []
+    for sent in (b"no body", b"p0-1".ljust(64), b"p0-2".ljust(64)):
+        server.writers[0].write(sent)
+        received = await reader.readexactly(len(sent))
+        flipped.append((int.from_bytes(sent) ^ int.from_bytes(received)).bit_count())
+    assert flipped == [0, 1, 0]
