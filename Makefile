@@ -102,11 +102,12 @@ model: setup ## all states of a broker group that a few faults can lead to: more
 	$(BIN)/python -m tests.model --states $(STATES) $(FAULTS)
 
 # MINUTES is how long to look; SEED and PLAN=file.json repeat one run; ONLY=kill,stall limits the faults, ONLY=- has none.
-simulate: MINUTES ?= 10
+# FAILOVERS=1000 loses masters in a row until there were that many fail-overs; SEED is the first seed then.
+simulate: MINUTES ?= $(if $(FAILOVERS),10000,10)
 simulate: JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 simulate: setup ## whole clusters in one thread each, with virtual time: new seeds, and what fails is made small
 	$(BIN)/python -m tests.simulation --minutes $(MINUTES) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(PLAN),--plan $(PLAN)) $(if $(ONLY),--only='$(ONLY)')
+	  $(if $(PLAN),--plan $(PLAN)) $(if $(ONLY),--only='$(ONLY)') $(if $(FAILOVERS),--failovers $(FAILOVERS))
 
 # MUTANTS=a,b tries some of them; SEEDS is how many seeds each gets at most.
 mutants: SEEDS ?= 2000

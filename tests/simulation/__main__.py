@@ -1,19 +1,22 @@
 """`make simulate`: new seeds until the time is up, or one seed or plan again. Failures are shrunk.
 
-A run is its plan: `SEED=7` and `PLAN=file.json` repeat one. The order of sets of strings belongs to a run, so
-this program starts itself again with a fixed one.
+A run is its plan: `SEED=7` and `PLAN=file.json` repeat one. `FAILOVERS=1000` has plans that lose their master
+again and again, from `SEED` on. The order of sets of strings belongs to a run, so this program starts itself
+again with a fixed one.
 """
 
 import argparse
+import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from datetime import datetime
 from multiprocessing import get_context
 from pathlib import Path
 
+from tests.simulation.losses import draw_losses
 from tests.simulation.plans import Plan, draw_plan
 from tests.simulation.recording import Outcome, Totals
 from tests.simulation.runs import run_forked
@@ -22,6 +25,7 @@ from tests.simulation.shrink import shrink
 KEPT = Path("build/simulation")
 _MAX_SHRUNK = 5
 """Failures of the same invariants as an earlier one are only counted."""
+_REPORT_S = 300.0
 
 
 def say(text: str) -> None:
@@ -29,10 +33,9 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def new_seeds() -> Iterator[int]:
-    """From the date: no two rounds have the same ones."""
-    first = int(datetime.now().strftime("%y%m%d%H%M%S")) * 10_000
-    return iter(range(first, first + 1_000_000))
+def new_seed() -> int:
+    """From the date: no two rounds have the same seeds."""
+    return int(datetime.now().strftime("%y%m%d%H%M%S")) * 10_000
 
 
 def fails_alike(plan: Plan, invariants: list[str]) -> bool:
@@ -79,35 +82,52 @@ def look_at_one(plan: Plan) -> int:
 
 
 class Search:
-    """New seeds, several at a time; a failure is shrunk while the others go on."""
+    """One seed after the other, several at a time; a failure is shrunk while the others go on."""
 
-    def __init__(self, minutes: float, only: tuple[str, ...] | None, jobs: int) -> None:
-        self._ends = time.monotonic() + minutes * 60
-        self._only = only
+    def __init__(
+        self, draw: Callable[[int], Plan], first_seed: int, minutes: float, failovers: float, jobs: int
+    ) -> None:
+        self._draw = draw
+        self._first_seed = self._next_seed = first_seed
+        self._ends_s = time.monotonic() + minutes * 60
+        self._failovers = failovers
+        """So many are enough."""
         self._jobs = jobs
-        self._seeds = new_seeds()
         self._totals = Totals(runs=0)
         self._failed = 0
         self._kinds: set[tuple[str, ...]] = set()
+        self._reported_s = time.monotonic()
+
+    @property
+    def _goes_on(self) -> bool:
+        return time.monotonic() < self._ends_s and self._totals.failovers < self._failovers
 
     def run(self) -> int:
         # Forked at once, before there is a thread here; each of them forks again for every run.
         with ProcessPoolExecutor(self._jobs, mp_context=get_context("fork")) as workers:
             running: dict[Future[Outcome], Plan] = {}
             shrinking: list[tuple[list[str], Future[Plan]]] = []
-            while running or time.monotonic() < self._ends:
-                while len(running) < self._jobs and time.monotonic() < self._ends:
-                    plan = draw_plan(next(self._seeds), self._only)
+            while running or self._goes_on:
+                while len(running) < self._jobs and self._goes_on:
+                    plan = self._draw(self._next_seed)
+                    self._next_seed += 1
                     running[workers.submit(run_forked, plan)] = plan
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for each in done:
                     plan, outcome = running.pop(each), each.result()
                     if self._judge(plan, outcome):
                         shrinking.append((outcome.broken, workers.submit(shrunk, plan, outcome.broken)))
+                if time.monotonic() > self._reported_s + _REPORT_S:
+                    self._reported_s = time.monotonic()
+                    self._tell_totals()
             for invariants, found in shrinking:
                 self._tell_shrunk(found.result(), invariants)
-        say(in_words(self._totals, self._failed))
+        self._tell_totals()
         return int(self._failed > 0)
+
+    def _tell_totals(self) -> None:
+        seeds = f"seeds {self._first_seed} to {self._next_seed - 1}"
+        say(f"{seeds}: {in_words(self._totals, self._failed)}")
 
     def _judge(self, plan: Plan, outcome: Outcome) -> bool:
         """Whether it is worth shrinking."""
@@ -132,14 +152,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--plan", type=Path)
     parser.add_argument("--only", help="kinds of faults, separated by commas; - means none")
+    parser.add_argument("--failovers", type=int, help="lose masters until there were so many fail-overs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     only = None if options.only is None else tuple(each for each in options.only.split(",") if each != "-")
     if options.plan is not None:
         return look_at_one(Plan.from_json(options.plan.read_bytes()))
+    if options.failovers is not None:
+        first_seed = new_seed() if options.seed is None else options.seed
+        return Search(draw_losses, first_seed, options.minutes, options.failovers, options.jobs).run()
     if options.seed is not None:
         return look_at_one(draw_plan(options.seed, only))
-    return Search(options.minutes, only, options.jobs).run()
+    return Search(
+        lambda seed: draw_plan(seed, only), new_seed(), options.minutes, math.inf, options.jobs
+    ).run()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ class Always:
         """By epoch: who was its master."""
         self._flushed: dict[Broker, int] = {}
         self._decided = (0, 0)
+        self._elected: int | None = None
+        """The last master that the controller chose."""
         self._confirmed: dict[int, int] = {}
         """By epoch: up to where the log is confirmed."""
 
@@ -62,7 +64,6 @@ class Always:
         if known is None:
             self._masters[role.epoch] = name
             self._recorder.event("master", f"{name} {role.epoch}")
-            self._recorder.totals.failovers += len(self._masters) > 1
         elif known != name:
             self._recorder.violation("two masters", f"{known} and {name} in epoch {role.epoch}")
 
@@ -97,6 +98,9 @@ class Always:
         if now < self._decided:
             self._recorder.violation("a decision was undone", f"epoch and version {self._decided}, now {now}")
         self._decided = now
+        if group.master_id not in (None, self._elected):
+            self._recorder.totals.failovers += self._elected is not None
+            self._elected = group.master_id
 
     def _check_confirmed(self, group: BrokerGroup) -> None:
         """What the present master has confirmed is at every broker that may follow it."""

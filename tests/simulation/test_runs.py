@@ -1,6 +1,7 @@
 """The simulator itself: runs repeat, plans are data, and time is virtual."""
 
 import pytest
+from tests.simulation.losses import draw_losses
 from tests.simulation.plans import Fault, Load, Plan, draw_plan
 from tests.simulation.runs import run_forked
 
@@ -22,6 +23,23 @@ def test_a_plan_is_drawn_from_its_seed_and_survives_json() -> None:
         assert Plan.from_json(plan.to_json()) == plan
     assert not draw_plan(1, only=()).faults
     assert {fault.kind for fault in draw_plan(1, only=("kill",)).faults} == {"kill"}
+
+
+def test_losses_are_drawn_from_their_seed_and_all_of_them_are_the_masters() -> None:
+    plan = draw_losses(1)
+    assert plan == draw_losses(1) != draw_losses(2)
+    assert plan.loads
+    assert len(plan.faults) >= 30
+    assert {fault.target for fault in plan.faults} == {"master"}
+
+
+def test_only_an_election_of_another_broker_is_a_fail_over() -> None:
+    plan = Plan(
+        seed=1, loads=(Load("plain", 0.5),), faults=(Fault("kill", 1.0, 1.0), Fault("restart", 1.0, 1.0))
+    )
+    assert run_forked(plan).totals.failovers == 2
+    alone = Plan(seed=1, replicas=1, flush="SYNC_FLUSH", loads=plan.loads, faults=plan.faults)
+    assert run_forked(alone).totals.failovers == 0
 
 
 def test_a_run_of_one_plan_is_the_same_every_time() -> None:

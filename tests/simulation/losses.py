@@ -1,0 +1,58 @@
+"""Plans that lose their master again and again: fail-overs in bulk.
+
+A plan of `draw_plan` has a few faults of many kinds. One of these has dozens, each of which takes the master
+away. They are short, because time that passes without a fault costs as much as a fail-over.
+"""
+
+from random import Random
+from typing import Any, Literal
+
+from tests.simulation.plans import ALL_LOADS, Fault, FaultKind, Load, Plan
+
+_KINDS: dict[FaultKind, int] = {
+    "kill": 40,
+    "power": 35,
+    "partition": 8,
+    "pause": 6,
+    "stall": 6,
+    "controller": 5,
+}
+"""With their weights: if no connection breaks, it takes a lease until the master is replaced."""
+_LOSSES = (30, 60)
+_SHORT_S = (0.1, 2.0)
+_LEASE_S = 3.0
+_UNHEARD_S = (_LEASE_S + 0.2, 2 * _LEASE_S)
+_SHORT_LEASE: dict[str, Any] = {"controller_timeout_ms": int(_LEASE_S * 1000)}
+
+
+def draw_losses(seed: int) -> Plan:
+    """Three brokers with a controller, one to three loads, and many faults of the master in a row."""
+    chance = Random(f"{seed}/losses")
+    flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
+    loads = chance.sample(ALL_LOADS, chance.randint(1, 3))
+    return Plan(
+        seed=seed,
+        flush=flush,
+        loads=tuple(Load(kind, chance.choice((0.3, 1.0))) for kind in loads),
+        faults=tuple(_draw_loss(chance) for _ in range(chance.randint(*_LOSSES))),
+        restarts_at_end=chance.random() < 0.1,
+        broker_settings=_SHORT_LEASE,
+    )
+
+
+def _draw_loss(chance: Random) -> Fault:
+    kind = chance.choices(list(_KINDS), list(_KINDS.values()))[0]
+    detail, strength, for_s = "", 1.0, chance.uniform(*_SHORT_S)
+    if kind == "power":
+        # Back within its lease, it may stay master.
+        detail, for_s = chance.choice(("", "inside")), chance.choice((for_s, chance.uniform(*_UNHEARD_S)))
+    elif kind == "partition":
+        detail, for_s = f"all {chance.choice(('both', 'both', 'in', 'out'))}", chance.uniform(*_UNHEARD_S)
+    elif kind == "pause":
+        for_s = chance.uniform(*_UNHEARD_S)
+    elif kind == "stall":
+        detail, strength, for_s = chance.choice(("ha", "any")), 1.0, chance.uniform(0.1, 8.0)
+    elif kind == "controller":
+        detail = chance.choice(("kill", "power"))
+    after_s = chance.choice((0.0, chance.uniform(0.0, 1.0)))
+    return Fault(kind, round(after_s, 3), round(for_s, 3), "master", detail, strength)
