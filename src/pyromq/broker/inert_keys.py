@@ -65,7 +65,7 @@ topicQueueLockNum=32
 useABSLock=false
 useReentrantLockWhenPutMessage=true
 """,
-    "messages go to the page cache at once, without buffers in between": """
+    "messages go to the page cache at once, without buffers": """
 commitCommitLogLeastPages=4
 commitCommitLogThoroughInterval=200
 commitIntervalCommitLog=200
@@ -104,7 +104,7 @@ deleteConsumeQueueFilesInterval=100
 maxBatchDeleteFilesNum=50
 redeleteHangedFileInterval=120000
 """,
-    "diskSpaceCleanForciblyRatio counts for queues, too": """
+    "diskSpaceCleanForciblyRatio applies to queues as well": """
 logicalDiskSpaceCleanForciblyThreshold=0.8
 """,
     "recovery always checks every record and rebuilds what lags behind the log": """
@@ -120,7 +120,7 @@ recheckReputOffsetFromCq=false
     "a record has the version that its topic needs": """
 autoMessageVersionOnTopicLen=true
 """,
-    "reads look at as many units as they need": """
+    "reads examine as many units as they need": """
 mapperFileSizeBatchConsumeQueue=13800000
 maxChecksumRange=1073741824
 maxConsumeQueueScan=20000
@@ -137,7 +137,7 @@ expectConsumerNumUseFilter=32
 mappedFileSizeConsumeQueueExt=50331648
 maxErrorRateOfBloomFilter=20
 """,
-    "it acts only on compacted topics, which are refused": """
+    "used only for compacted topics, which are refused": """
 compactionCqMappedFileSize=10485760
 compactionMappedFileSize=104857600
 compactionScheduleInternal=900000
@@ -207,7 +207,7 @@ maxLiteSubscriptionCount=100000
 maxLmqConsumeQueueNum=20000
 minLiteTTl=900000
 """,
-    "it acts only with DLedger, which is not supported": """
+    "used only with DLedger, which is not supported": """
 dLegerGroup=
 dLegerPeers=
 dLegerSelfId=
@@ -215,7 +215,7 @@ enableBatchPush=false
 preferredLeaderId=
 storePathDLedgerCommitLog=
 """,
-    "a replica never believes more than its own disk": """
+    "a replica trusts only its own disk": """
 syncMasterFlushOffsetWhenStartup=false
 """,
     "a replica always asks for tables in pages": """
@@ -232,7 +232,7 @@ compatibleWithOldNameSrv=true
 enableSingleTopicRegister=false
 sendHeartbeatTimeoutMillis=1000
 """,
-    "a connection that does not read is not read from": """
+    "the server stops reading from connections that do not read": """
 enableNetWorkFlowControl=false
 """,
     "a heartbeat replaces the subscriptions of its group": """
@@ -243,7 +243,7 @@ broadcastOffsetExpireMaxSecond=300
 broadcastOffsetExpireSecond=120
 enableBroadcastOffsetStore=true
 """,
-    "a timed message that could not be delivered is tried until it could": """
+    "delivery of a timed message is retried until it succeeds": """
 timerEnableRetryUntilSuccess=false
 timerSkipUnknownError=false
 """,
@@ -263,7 +263,7 @@ enableDetailStat=true
 enableScheduleMessageStats=true
 maxStatsIdleTimeInMinutes=-1
 """,
-    "nobody is billed": """
+    "there is no billing": """
 accountStatsEnable=true
 accountStatsPrintZeroValues=true
 commercialBaseCount=1
@@ -273,7 +273,7 @@ commercialSizePerMsg=4096
 commercialTimerCount=1
 commercialTransCount=1
 """,
-    "there is one log file, of logLevel": """
+    "there is one log file, with logLevel": """
 enablePopLog=false
 isolateLogEnable=false
 printChannelGroups=false
@@ -302,7 +302,7 @@ useStaticSubscription=false
     "static topics are not supported yet": """
 forwardTimeout=3000
 """,
-    "RocketMQ's broker does not use it either": """
+    "not used by RocketMQ's broker either": """
 cleanOfflineBrokerInterval=30000
 enableCleanExpiredOffset=false
 filterServerNums=0
@@ -333,7 +333,7 @@ userCacheExpiredSecond=600
 userCacheMaxNum=1000
 userCacheRefreshSecond=60
 """,
-    "checkpoints and acknowledgements go into the log at once, without buffers in between": """
+    "checkpoints and acknowledgements go into the log at once, without buffers": """
 appendAckAsync=false
 appendCkAsync=false
 enablePopBufferMerge=false
@@ -349,7 +349,7 @@ popConsumerKVServiceLog=false
 popReviveMaxAttemptTimes=16
 popReviveMaxReturnSizePerRead=16384
 """,
-    "a pop is decided on when its time has come and all its acknowledgements are known": """
+    "a pop is settled when it is due and all its acknowledgements are known": """
 enableSkipLongAwaitingAck=false
 popReviveConcurrency=32
 popReviveSkipIfGroupAbsent=true
@@ -368,7 +368,7 @@ popPollingMapExpireTimeSeconds=600
 popPollingMapSize=100000
 useMessageFilterForNotification=true
 """,
-    "acknowledgements of many messages are always taken": """
+    "batch acknowledgements are always accepted": """
 enablePopBatchAck=false
 """,
 }
@@ -393,7 +393,7 @@ forceVerifyPropCRC=false
     "the log is in one directory": """
 readOnlyCommitLogStorePaths=
 """,
-    "a store has its partition for itself": """
+    "a store does not share its disk partition": """
 replicasPerDiskPartition=1
 """,
     "the store has no plug-ins": """
@@ -440,14 +440,14 @@ fetchNamesrvAddrByAddressServer=false
     "the state of pops is never in a key-value store": """
 popConsumerKVServiceEnable=false
 """,
-    "messageIndexEnable decides about index files": """
+    "messageIndexEnable controls index files": """
 indexFileReadEnable=true
 indexFileWriteEnable=true
 """,
     "a timed message is recalled by its unique key": """
 appendTopicForTimerDeleteKey=false
 """,
-    "retries of pops have no queues of their own": """
+    "retries of pops have no separate queues": """
 useSeparateRetryQueue=false
 """,
 }

@@ -7,11 +7,11 @@ _HARMLESS = {
 controllerRequestThreadPoolQueueCapacity=50000
 controllerThreadPoolNums=16
 """,
-    "decisions are kept in a journal or in etcd, and reads always go through it": """
+    "decisions are kept in a journal or in etcd, and reads always go through them": """
 isProcessReadEvent=false
 mappedFileSize=1073741824
 """,
-    "it acts only with jRaft": """
+    "used only with jRaft": """
 jRaftControllerRPCAddr=
 jRaftElectionTimeoutMs=1000
 jRaftGroupId=jRaft-Controller
@@ -34,7 +34,7 @@ _REFUSED = {
     "several controllers share their decisions with controllerStore=etcd": """
 controllerType=DLedger
 """,
-    "the metrics of a controller have no labels of their own": """
+    "metrics of a controller have no custom labels": """
 metricsLabel=
 """,
 }

@@ -31,40 +31,40 @@ class ControllerSettings(ServerSettings):
     INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
 
     # Where it listens
-    listen_port: int = setting(19876, "The TCP port to listen on if controllerDLegerPeers is empty; 0 lets the system choose one.", check=PORT)
-    peers: str = setting("", "All controllers, as id-host:port;id-host:port. Each listens on its own port of this list and tells brokers its own address of it.", key="controllerDLegerPeers", local=True)
-    self_id: str = setting("n0", "The id of this controller in controllerDLegerPeers.", key="controllerDLegerSelfId", local=True)
-    group_name: str = setting("", "The name of this group of controllers, for operators.", key="controllerDLegerGroup", local=True)
+    listen_port: int = setting(19876, "TCP port to listen on if controllerDLegerPeers is empty. 0 lets the system choose.", check=PORT)
+    peers: str = setting("", "All controllers, as id-host:port;id-host:port. Each listens on its port of this list and announces its address of this list to brokers.", key="controllerDLegerPeers", local=True)
+    self_id: str = setting("n0", "Id of this controller in controllerDLegerPeers.", key="controllerDLegerSelfId", local=True)
+    group_name: str = setting("", "Name of this group of controllers, for operators.", key="controllerDLegerGroup", local=True)
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping controller waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=NOT_NEGATIVE)
 
     # Where it keeps its decisions
-    store_kind: StoreKind = setting("file", "Where decisions are kept: file, a journal of one controller, or etcd, for several controllers.", key="controllerStore", local=True)
-    store_path: Path = setting(Path("~/controller"), "The directory of the journal, with controllerStore=file.", key="controllerStorePath")
-    etcd_endpoints: str = setting("", "The servers of etcd, as http://host:port;http://host:port, or https.", key="controllerEtcdEndpoints", local=True)
-    etcd_prefix: str = setting("/pyromq/controller/", "The prefix of all keys in etcd; controllers of different clusters have different ones.", key="controllerEtcdPrefix", local=True)
-    etcd_lease_seconds: Seconds = setting(5, "The lease of the leading controller: after its death another one leads within this time.", key="controllerEtcdLeaseSeconds", check=POSITIVE, local=True)
-    etcd_user: str = setting("", "The user at etcd; empty if it has none.", key="controllerEtcdUser", local=True)
-    etcd_password: str = setting("", "The password of that user.", key="controllerEtcdPassword", secret=True)
-    etcd_trust_cert_path: Path | None = setting(None, "The certificates that etcd's are checked against, PEM; empty trusts those of the system.", key="controllerEtcdTrustCertPath")
-    etcd_cert_path: Path | None = setting(None, "The certificate chain that the controller shows to etcd, PEM.", key="controllerEtcdCertPath")
-    etcd_key_path: Path | None = setting(None, "The private key of that certificate, PEM.", key="controllerEtcdKeyPath")
+    store_kind: StoreKind = setting("file", "Where decisions are stored. file: a journal, for a single controller. etcd: for several controllers.", key="controllerStore", local=True)
+    store_path: Path = setting(Path("~/controller"), "Directory of the journal, with controllerStore=file.", key="controllerStorePath")
+    etcd_endpoints: str = setting("", "Addresses of the etcd servers, as http://host:port;http://host:port, or with https.", key="controllerEtcdEndpoints", local=True)
+    etcd_prefix: str = setting("/pyromq/controller/", "Prefix of all keys in etcd. Controllers of different clusters need different prefixes.", key="controllerEtcdPrefix", local=True)
+    etcd_lease_seconds: Seconds = setting(5, "Lease of the leading controller. If the leader dies, another controller takes over within this time.", key="controllerEtcdLeaseSeconds", check=POSITIVE, local=True)
+    etcd_user: str = setting("", "User name at etcd. Leave it empty if etcd has no users.", key="controllerEtcdUser", local=True)
+    etcd_password: str = setting("", "Password of controllerEtcdUser.", key="controllerEtcdPassword", secret=True)
+    etcd_trust_cert_path: Path | None = setting(None, "Trusted certificates for verifying etcd, PEM. If empty, those of the system.", key="controllerEtcdTrustCertPath")
+    etcd_cert_path: Path | None = setting(None, "Certificate chain that the controller presents to etcd, PEM.", key="controllerEtcdCertPath")
+    etcd_key_path: Path | None = setting(None, "Private key of the certificate in controllerEtcdCertPath, PEM.", key="controllerEtcdKeyPath")
 
     # Brokers and elections
-    scan_interval_ms: Millis = setting(5000, "How often the controller looks for brokers whose heartbeats have stopped.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
-    scan_masters_interval_ms: Millis = setting(5000, "How often the controller looks for groups whose master is gone.", key="scanInactiveMasterInterval", mutable=True, check=POSITIVE)
-    unheard_broker_timeout_ms: Millis = setting(10_000, "After the start, a broker that has sent no heartbeat yet counts as gone after this time.", key="unheardBrokerTimeoutMillis", check=POSITIVE)
-    elect_master_max_retry_count: int = setting(3, "How often an election is tried that the store did not carry out.", mutable=True, check=POSITIVE)
-    elects_unclean: bool = setting(False, "A replica that is not in sync may become master if no other is alive; acknowledged messages may be lost.", key="enableElectUncleanMaster", mutable=True)
-    notifies_brokers: bool = setting(True, "The controller tells brokers of a new master at once; else they find out when they next ask.", key="notifyBrokerRoleChanged", mutable=True)
+    scan_interval_ms: Millis = setting(5000, "How often the controller checks for brokers whose heartbeats have stopped.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
+    scan_masters_interval_ms: Millis = setting(5000, "How often the controller checks for groups without a live master.", key="scanInactiveMasterInterval", mutable=True, check=POSITIVE)
+    unheard_broker_timeout_ms: Millis = setting(10_000, "After the controller starts, how long it waits for a broker's first heartbeat before it treats the broker as dead.", key="unheardBrokerTimeoutMillis", check=POSITIVE)
+    elect_master_max_retry_count: int = setting(3, "Maximum number of attempts to store the result of an election.", mutable=True, check=POSITIVE)
+    elects_unclean: bool = setting(False, "Allow a replica that is not in sync to become master if no other is alive. Acknowledged messages may be lost.", key="enableElectUncleanMaster", mutable=True)
+    notifies_brokers: bool = setting(True, "Notify brokers of a new master immediately. If false, they learn of it when they next ask.", key="notifyBrokerRoleChanged", mutable=True)
 
     # Files
-    config_store_path: Path = setting(Path("~/controller/controller.properties"), "The file for settings that are changed over the network; the file given with -c takes precedence.")
+    config_store_path: Path = setting(Path("~/controller/controller.properties"), "File for settings changed over the network. The file given with -c takes precedence.")
     config_black_list: str = setting("configBlackList;configStorePath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Being observed
-    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP; RocketMQ's other exporters are refused.", key="metricsExporterType")
-    metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
-    metrics_address: str = setting("127.0.0.1", "The address of that HTTP port.", key="metricsPromExporterHost", local=True)
+    metrics_exporter: MetricsExporter = setting("DISABLE", "Metrics exporter. PROM serves metrics over HTTP. Other exporters of RocketMQ are rejected.", key="metricsExporterType")
+    metrics_port: int = setting(5557, "HTTP port for metrics and health. 0 lets the system choose.", key="metricsPromExporterPort", check=PORT)
+    metrics_address: str = setting("127.0.0.1", "Address of the HTTP port for metrics and health.", key="metricsPromExporterHost", local=True)
     # fmt: on
 
     def __repr__(self) -> str:

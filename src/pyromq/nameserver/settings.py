@@ -29,41 +29,41 @@ class NameServerSettings(ServerSettings):
     INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
 
     # Where it listens
-    listen_port: int = setting(9876, "The TCP port to listen on; 0 lets the system choose one.", check=PORT)
-    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping server waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=NOT_NEGATIVE)
+    listen_port: int = setting(9876, "TCP port to listen on. 0 lets the system choose.", check=PORT)
+    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping name server waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=NOT_NEGATIVE)
 
     # Routes and brokers
-    broker_expiry_ms: Millis = setting(120_000, "A broker that announces no timeout of its own is removed after this time without a heartbeat.", key="brokerExpiryMillis", mutable=True, check=POSITIVE)
+    broker_expiry_ms: Millis = setting(120_000, "Time without a heartbeat after which a broker is removed, unless it announces a different timeout.", key="brokerExpiryMillis", mutable=True, check=POSITIVE)
     scan_interval_ms: Millis = setting(5000, "How often the name server checks for expired brokers.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
-    delete_topic_with_broker_registration: bool = setting(False, "A topic that is missing from a broker's registration loses its queues on that broker.", mutable=True)
-    guard_live_brokers: bool = setting(True, "A live broker cannot be replaced or unregistered from another host; a greater state version, which a controller gives out, allows it.", mutable=True)
-    max_topics_per_broker: int = setting(250_000, "A registration with more topics is refused.", mutable=True, check=POSITIVE)
-    max_queues_per_topic: int = setting(MAX_QUEUES_PER_TOPIC, "A topic with more queues on one broker, or with a negative number, is left out of the registration.", mutable=True, check=POSITIVE)
-    return_order_topic_config_to_broker: bool = setting(True, "Answers to registrations contain the configuration of ordered topics.", mutable=True)
-    order_message_enable: bool = setting(False, "Answers to route queries contain the queue layout of ordered topics.", mutable=True)
-    support_acting_master: bool = setting(False, "Routes show a replica as acting master while the master is missing.", mutable=True)
-    notify_min_broker_id_changed: bool = setting(False, "The name server notifies brokers when the smallest id of their group changes.", mutable=True)
-    enable_all_topic_list: bool = setting(True, "Clients may ask for the list of all topics.", mutable=True)
-    enable_topic_list: bool = setting(True, "Clients may ask for the topics of a cluster or unit.", mutable=True)
-    need_wait_for_service: bool = setting(False, "Route queries are refused for a while after the start, while brokers register.", mutable=True)
-    wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after the start, with needWaitForService.", mutable=True, check=NOT_NEGATIVE)
+    delete_topic_with_broker_registration: bool = setting(False, "Remove a topic's queues on a broker when the broker's registration no longer lists it.", mutable=True)
+    guard_live_brokers: bool = setting(True, "Prevent other hosts from replacing or unregistering a live broker. A higher state version, assigned by a controller, overrides this.", mutable=True)
+    max_topics_per_broker: int = setting(250_000, "Maximum number of topics in a registration. Larger registrations are refused.", mutable=True, check=POSITIVE)
+    max_queues_per_topic: int = setting(MAX_QUEUES_PER_TOPIC, "Maximum number of queues of a topic on one broker. Topics with more queues, or a negative number, are left out of the registration.", mutable=True, check=POSITIVE)
+    return_order_topic_config_to_broker: bool = setting(True, "Include the configuration of ordered topics in answers to registrations.", mutable=True)
+    order_message_enable: bool = setting(False, "Include the queue layout of ordered topics in answers to route queries.", mutable=True)
+    support_acting_master: bool = setting(False, "Present a replica as acting master in routes while the master is away.", mutable=True)
+    notify_min_broker_id_changed: bool = setting(False, "Notify brokers when the lowest broker id of their group changes.", mutable=True)
+    enable_all_topic_list: bool = setting(True, "Let clients list all topics.", mutable=True)
+    enable_topic_list: bool = setting(True, "Let clients list the topics of a cluster or unit.", mutable=True)
+    need_wait_for_service: bool = setting(False, "Refuse route queries for a while after start-up, while brokers register.", mutable=True)
+    wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after start-up, with needWaitForService.", mutable=True, check=NOT_NEGATIVE)
 
     # A controller beside it
-    enable_controller_in_namesrv: bool = setting(False, "Run a controller in this process, with the settings of a controller in the same file; it listens on its port of controllerDLegerPeers.")
+    enable_controller_in_namesrv: bool = setting(False, "Run a controller in this process. The controller reads its settings from the same file and listens on its port in controllerDLegerPeers.")
 
     # Cluster test: unknown routes come from another environment
-    cluster_test: bool = setting(False, "Unknown routes are queried from the name servers of another environment.")
-    cluster_test_namesrv_addr: str = setting("", "The name servers of the other environment, as host:port;host:port.", local=True)
-    product_env_name: str = setting("center", "The unit name of the other environment.")
+    cluster_test: bool = setting(False, "Query unknown routes from the name servers of another environment.")
+    cluster_test_namesrv_addr: str = setting("", "Name servers of the other environment (see clusterTest), as host:port;host:port.", local=True)
+    product_env_name: str = setting("center", "Unit name of the other environment (see clusterTest).")
 
     # Files
-    kv_config_path: Path = setting(Path("~/namesrv/kvConfig.json"), "The file for key-value configuration.")
-    config_store_path: Path = setting(Path("~/namesrv/namesrv.properties"), "The file for settings that are changed over the network; the file given with -c takes precedence.")
+    kv_config_path: Path = setting(Path("~/namesrv/kvConfig.json"), "File for key-value configuration.")
+    config_store_path: Path = setting(Path("~/namesrv/namesrv.properties"), "File for settings changed over the network. The file given with -c takes precedence.")
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Being observed
-    metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, empty opens none.", check=PORT)
-    metrics_address: str = setting("127.0.0.1", "The address of the HTTP port for metrics and health.", check=HOST)
+    metrics_port: int | None = setting(None, "HTTP port for metrics and health. 0 lets the system choose. If empty, there is no such port.", check=PORT)
+    metrics_address: str = setting("127.0.0.1", "Address of the HTTP port for metrics and health.", check=HOST)
     # fmt: on
 
     def __repr__(self) -> str:

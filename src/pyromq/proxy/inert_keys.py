@@ -64,7 +64,7 @@ topicRouteServiceCacheExpiredSeconds=300
 topicRouteServiceCacheMaxNum=20000
 topicRouteServiceCacheRefreshSeconds=20
 """,
-    "settings of topics and groups are asked for again every topicConfigCacheRefreshSeconds": """
+    "settings of topics and groups are refreshed every topicConfigCacheRefreshSeconds": """
 aclCacheExpiredSeconds=300
 aclCacheMaxNum=20000
 aclCacheRefreshSeconds=20
@@ -77,8 +77,8 @@ userCacheExpiredSeconds=300
 userCacheMaxNum=20000
 userCacheRefreshSeconds=20
 """,
-    "users are those of the broker in the same process, or in authConfigPath: mqadmin createUser takes the"
-    " address of the front": """
+    "users come from the broker in the same process, or from authConfigPath; mqadmin createUser accepts the"
+    " address of the proxy": """
 aclCacheExpiredSecond=600
 aclCacheRefreshSecond=60
 authenticationMetadataProvider=
@@ -94,10 +94,10 @@ statefulAuthorizationCacheMaxNum=10000
 userCacheExpiredSecond=600
 userCacheRefreshSecond=60
 """,
-    "routes lead back to the address that the client asked": """
+    "routes contain the address that the client used": """
 localServeAddr=
 """,
-    "it is known by its address": """
+    "a proxy is identified by its address": """
 proxyName=
 """,
     "brokers know the members themselves": """
@@ -109,17 +109,17 @@ proxyClusterName=DefaultCluster
 transactionHeartbeatBatchNum=100
 transactionHeartbeatPeriodSecond=20
 """,
-    "what is forgotten is found without a scan": """
+    "expired transactions are found without a scan": """
 transactionDataExpireScanPeriodMillis=10000
 transactionDataMaxNum=15
 transactionDataMaxWaitClearMillis=30000
 """,
-    "clients of the other protocol speak to brokers directly": """
+    "clients of the remoting protocol connect to brokers directly": """
 enableRemotingLocalProxyGrpc=true
 localProxyConnectTimeoutMs=3000
 remotingAccessAddr=
 """,
-    "sends take turns over the brokers": """
+    "sends rotate over the brokers": """
 detectInterval=2000
 detectTimeout=200
 sendLatencyEnable=false
@@ -135,7 +135,7 @@ printJstackInMillis=60000
     "the proxy signs with innerClientAuthenticationCredentials if they are set": """
 enableAclRpcHookForClusterMode=false
 """,
-    "clients are told to keep their metrics": """
+    "clients are configured not to send metrics": """
 metricCollectorAddress=
 metricCollectorMode=off
 """,
@@ -158,7 +158,7 @@ longPollingReserveTimeInMillis=100
 }
 
 _REFUSED = {
-    "access control 1.0 ends at brokers; denyByDefault turns on that of the gRPC front": """
+    "access control 1.0 applies at brokers only; use denyByDefault for the proxy": """
 enableACL=false
 """,
     "name servers are given by namesrvAddr": """

@@ -14,13 +14,13 @@ serverWorkerThreads=8
 useEpollNativeSelector=false
 writeBufferLowWaterMark=0
 """,
-    "certificates that clients show are always checked": """
+    "client certificates are always verified": """
 tls.server.authClient=true
 """,
-    "a server that stops always answers requests in flight": """
+    "a stopping server always answers requests in flight": """
 enableShutdownGracefully=false
 """,
-    "connections to other servers have settings of their own": """
+    "connections to other servers have separate settings": """
 channelNotActiveInterval=60000
 clientAsyncSemaphoreValue=65535
 clientCallbackExecutorThreads=4
@@ -40,7 +40,7 @@ scanAvailableNameSrv=true
 }
 
 REFUSED: Lines = {
-    "tls.enable=true is the key for that": """
+    "use tls.enable=true instead": """
 useTLS=false
 """,
     "certificates are not generated: set tls.server.certPath and tls.server.keyPath": """

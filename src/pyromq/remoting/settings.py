@@ -45,59 +45,59 @@ class ServerSettings(AccessSettings):
     NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset()
     """java: refused over the network whatever `configBlackList` says"""
 
-    rocketmq_home: Path | None = setting(None, "RocketMQ's scripts set it to their directory.", environment="ROCKETMQ_HOME", has_effect=False)
+    rocketmq_home: Path | None = setting(None, "Home directory. RocketMQ's start scripts set it.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Where it listens
-    bind_address: str = setting("0.0.0.0", "The address to listen on.", check=HOST)
-    listen_port: int = setting(0, "The TCP port to listen on; 0 lets the system choose one.", check=PORT)
-    socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=POSITIVE)
-    socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=NOT_NEGATIVE)
-    socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=NOT_NEGATIVE)
-    idle_seconds: Seconds = setting(120, "A connection that is idle for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=POSITIVE)
-    serialize_type: SerializeType = setting("JSON", "The header form of requests that this server sends; an answer has the form of its request.", environment="ROCKETMQ_SERIALIZE_TYPE")
+    bind_address: str = setting("0.0.0.0", "Address to listen on.", check=HOST)
+    listen_port: int = setting(0, "TCP port to listen on. 0 lets the system choose.", check=PORT)
+    socket_backlog: int = setting(1024, "Maximum number of connections waiting to be accepted.", key="serverSocketBacklog", check=POSITIVE)
+    socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket. 0 uses the system's default.", key="serverSocketSndBufSize", check=NOT_NEGATIVE)
+    socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket. 0 uses the system's default.", key="serverSocketRcvBufSize", check=NOT_NEGATIVE)
+    idle_seconds: Seconds = setting(120, "Close connections that are idle for this long.", key="serverChannelMaxIdleTimeSeconds", check=POSITIVE)
+    serialize_type: SerializeType = setting("JSON", "Header encoding of requests that this server sends. Answers use the encoding of their request.", environment="ROCKETMQ_SERIALIZE_TYPE")
 
     # Limits
-    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The size limit of a frame; a longer one closes the connection.", check=POSITIVE)
-    max_connections: int = setting(0, "The limit of open connections; further ones are closed at once. 0 means no limit.", check=NOT_NEGATIVE)
-    max_in_flight_per_connection: int = setting(1024, "The limit of unanswered requests per connection; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
-    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "The limit of bytes in unanswered requests per connection; further requests are answered SYSTEM_BUSY and the socket is not read.", check=POSITIVE)
-    max_in_flight_total: int = setting(65536, "The limit of unanswered requests on all connections; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
-    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "The limit of bytes in unanswered requests on all connections; further requests are answered SYSTEM_BUSY.", check=POSITIVE)
-    max_partial_bytes: SizeBytes = setting(256 * _MIB, "The limit of bytes in incomplete frames on all connections; beyond it the connection with the largest one is closed.", check=POSITIVE)
-    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A connection with more unsent bytes is closed, because its peer does not read.", check=POSITIVE)
-    write_high_water_bytes: SizeBytes = setting(0, "While more bytes than this are unsent to a peer, nothing is read from it; 0 means 256 KiB.", key="writeBufferHighWaterMark", check=NOT_NEGATIVE)
-    handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=POSITIVE)
+    max_frame_bytes: SizeBytes = setting(16 * _MIB, "Maximum size of a frame. A larger frame closes the connection.", check=POSITIVE)
+    max_connections: int = setting(0, "Maximum number of open connections. Further connections are closed at once. 0 means no limit.", check=NOT_NEGATIVE)
+    max_in_flight_per_connection: int = setting(1024, "Maximum number of unanswered requests on one connection. Further requests get SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Maximum size of all unanswered requests on one connection. Further requests get SYSTEM_BUSY, and the server stops reading from the socket.", check=POSITIVE)
+    max_in_flight_total: int = setting(65536, "Maximum number of unanswered requests on all connections. Further requests get SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "Maximum size of all unanswered requests on all connections. Further requests get SYSTEM_BUSY.", check=POSITIVE)
+    max_partial_bytes: SizeBytes = setting(256 * _MIB, "Maximum size of incomplete frames on all connections. Above it, the connection with the largest incomplete frame is closed.", check=POSITIVE)
+    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Unsent bytes above which a connection is closed, because its peer does not read.", check=POSITIVE)
+    write_high_water_bytes: SizeBytes = setting(0, "Unsent bytes above which the server stops reading from a connection. 0 means 256 KiB.", key="writeBufferHighWaterMark", check=NOT_NEGATIVE)
+    handshake_seconds: Seconds = setting(10, "Close connections whose TLS handshake takes longer than this.", check=POSITIVE)
 
     # Logs
-    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of the log file; empty writes to the console only.")
-    log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
-    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
-    audit_log_file: Path | None = setting(None, "A file for the audit log alone, rotated like the log file; empty leaves its lines in the log.")
+    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "Directory of the log file. If empty, the server logs to the console only.")
+    log_level: LogLevel = setting("INFO", "Minimum level of log messages.")
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "Size at which the log file is rotated.", check=POSITIVE)
+    log_backups: int = setting(5, "Number of rotated log files to keep.", check=NOT_NEGATIVE)
+    audit_log_file: Path | None = setting(None, "Separate file for the audit log, rotated like the log file. If empty, audit lines go to the log.")
 
     # Changes over the network
     config_black_list: str = setting("configBlackList", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Trusted proxies
-    proxy_protocol_trusted_addresses: str = setting("", "Addresses and networks, separated by commas, of proxies whose PROXY preamble is accepted; a preamble from any other address closes the connection.", local=True)
+    proxy_protocol_trusted_addresses: str = setting("", "Addresses and networks of proxies that may send a PROXY preamble, separated by commas. A preamble from any other address closes the connection.", local=True)
 
     # TLS
-    tls_mode: TlsMode = setting("permissive", "Whether TLS is refused (disabled), possible once there is a certificate (permissive) or required (enforcing).", key="tls.server.mode")
-    tls_cert_path: Path | None = setting(None, "The server's certificate chain, PEM.", key="tls.server.certPath")
-    tls_key_path: Path | None = setting(None, "The server's private key, PEM.", key="tls.server.keyPath")
-    tls_key_password: str | None = setting(None, "The password of the private key.", key="tls.server.keyPassword", secret=True)
-    tls_trust_cert_path: Path | None = setting(None, "The trusted certificates that client certificates are checked against, PEM.", key="tls.server.trustCertPath")
-    tls_client_auth: ClientAuth = setting("none", "Whether clients must (require), may (optional) or need not (none) show a certificate; a certificate that is shown must be trusted.", key="tls.server.need.client.auth")
-    tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it overrides the file given with -c.", key="tls.config.file")
+    tls_mode: TlsMode = setting("permissive", "Whether clients may use TLS. disabled: no. permissive: yes, if there is a certificate. enforcing: they must.", key="tls.server.mode")
+    tls_cert_path: Path | None = setting(None, "Certificate chain of this server, PEM.", key="tls.server.certPath")
+    tls_key_path: Path | None = setting(None, "Private key of this server, PEM.", key="tls.server.keyPath")
+    tls_key_password: str | None = setting(None, "Password of the private key in tls.server.keyPath.", key="tls.server.keyPassword", secret=True)
+    tls_trust_cert_path: Path | None = setting(None, "Trusted certificates for verifying client certificates, PEM.", key="tls.server.trustCertPath")
+    tls_client_auth: ClientAuth = setting("none", "Whether clients present a certificate: require, optional or none. A certificate that is presented must be trusted.", key="tls.server.need.client.auth")
+    tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "File with tls.* settings, read if it exists. It overrides the file given with -c.", key="tls.config.file")
 
     # Towards other servers
-    connect_timeout_ms: Millis = setting(3000, "Time limit for opening a connection to another server.", key="connectTimeoutMillis", check=POSITIVE)
-    tls_enable: bool = setting(False, "Connections to other servers use TLS.", key="tls.enable")
-    tls_client_cert_path: Path | None = setting(None, "The certificate chain that is presented to them, PEM.", key="tls.client.certPath")
-    tls_client_key_path: Path | None = setting(None, "The private key of that certificate, PEM.", key="tls.client.keyPath")
-    tls_client_key_password: str | None = setting(None, "The password of that key.", key="tls.client.keyPassword", secret=True)
-    tls_client_trust_cert_path: Path | None = setting(None, "The trusted certificates that theirs are checked against, PEM.", key="tls.client.trustCertPath")
-    tls_client_auth_server: bool = setting(False, "Their certificates are checked.", key="tls.client.authServer")
+    connect_timeout_ms: Millis = setting(3000, "How long this server waits for a connection to another server to open.", key="connectTimeoutMillis", check=POSITIVE)
+    tls_enable: bool = setting(False, "Use TLS for connections to other servers.", key="tls.enable")
+    tls_client_cert_path: Path | None = setting(None, "Certificate chain that this server presents to other servers, PEM.", key="tls.client.certPath")
+    tls_client_key_path: Path | None = setting(None, "Private key of the certificate in tls.client.certPath, PEM.", key="tls.client.keyPath")
+    tls_client_key_password: str | None = setting(None, "Password of the private key in tls.client.keyPath.", key="tls.client.keyPassword", secret=True)
+    tls_client_trust_cert_path: Path | None = setting(None, "Trusted certificates for verifying other servers, PEM.", key="tls.client.trustCertPath")
+    tls_client_auth_server: bool = setting(False, "Verify the certificates of servers that this server connects to.", key="tls.client.authServer")
     # fmt: on
 
     def verify_together(self) -> None:

@@ -25,7 +25,7 @@ class StoreSettings(Settings):
 
     # Where
     root: Path = setting(Path("~/store"), "Directory of the store.", key="storePathRootDir")
-    log_directory: Path | None = setting(None, "Directory of the commit log; by default `commitlog` under the store's directory.", key="storePathCommitLog")
+    log_directory: Path | None = setting(None, "Directory of the commit log. Default: `commitlog` in the directory of the store.", key="storePathCommitLog")
 
     # Sizes
     log_segment_bytes: SizeBytes = setting(1024 * _MIB, "Size of one commit-log file.", key="mappedFileSizeCommitLog", check=at_least(1024))
@@ -35,20 +35,20 @@ class StoreSettings(Settings):
     index_enabled: bool = setting(True, "Keep an index, so that messages can be found by key.", key="messageIndexEnable")
     preallocate: bool = setting(True, "Reserve the disk blocks of a commit-log file when it is created.", key="preallocateCommitLog")
     warm_up: bool = setting(False, "Fill a new commit-log file with zeros before it is used.", key="warmMapedFileEnable")
-    mapped_queue_files: int = setting(0, "Maximum number of consume-queue files mapped at the same time; 0 means half of the process's open-file limit.", check=NOT_NEGATIVE)
+    mapped_queue_files: int = setting(0, "Maximum number of consume-queue files mapped at the same time. 0 means half of the process's limit of open files.", check=NOT_NEGATIVE)
 
     # Limits
     max_message_bytes: SizeBytes = setting(4 * _MIB, "Maximum size of a message body.", key="maxMessageSize", mutable=True, check=at_least(10))
-    max_pending_dispatch: int = setting(100_000, "Maximum number of appended messages kept in memory until dispatch if the compiled core is missing; beyond that, dispatch reads the log.", check=POSITIVE)
+    max_pending_dispatch: int = setting(100_000, "Maximum number of appended messages that wait in memory for dispatch when the compiled core is missing. Above it, dispatch reads the log.", check=POSITIVE)
 
     # Flushing
-    flush_disk_type: FlushDiskType = setting("ASYNC_FLUSH", "Whether a producer gets its answer before (`ASYNC_FLUSH`) or after (`SYNC_FLUSH`) its message is on disk.")
+    flush_disk_type: FlushDiskType = setting("ASYNC_FLUSH", "When a producer gets its answer. `ASYNC_FLUSH`: when the message is in the page cache. `SYNC_FLUSH`: when it is on disk.")
     flush_interval_ms: Millis = setting(500, "How often the commit log is flushed.", key="flushIntervalCommitLog", mutable=True, check=POSITIVE)
-    flush_least_pages: int = setting(0, "Minimum number of dirty 4 KiB pages for a flush of the commit log; Apache's default is 4, which leaves a slow log unflushed for up to `flushCommitLogThoroughInterval`.", key="flushCommitLogLeastPages", mutable=True, check=NOT_NEGATIVE)
-    flush_thorough_interval_ms: Millis = setting(10_000, "How often the commit log is flushed even if fewer pages are dirty.", key="flushCommitLogThoroughInterval", mutable=True, check=POSITIVE)
-    queue_flush_interval_ms: Millis = setting(1000, "How often consume queues, index and checkpoint are flushed; more seldom after a flush of more than 1,000 files.", key="flushIntervalConsumeQueue", mutable=True, check=POSITIVE)
-    queue_flush_least_pages: int = setting(2, "Minimum number of dirty 4 KiB pages for a flush of the consume queues.", key="flushConsumeQueueLeastPages", mutable=True, check=NOT_NEGATIVE)
-    queue_flush_thorough_interval_ms: Millis = setting(60_000, "How often the consume queues are flushed even if fewer pages are dirty.", key="flushConsumeQueueThoroughInterval", mutable=True, check=POSITIVE)
+    flush_least_pages: int = setting(0, "Minimum number of dirty 4 KiB pages before the commit log is flushed. With Apache's default of 4, a slow log stays unflushed for up to `flushCommitLogThoroughInterval`.", key="flushCommitLogLeastPages", mutable=True, check=NOT_NEGATIVE)
+    flush_thorough_interval_ms: Millis = setting(10_000, "How often the commit log is flushed regardless of `flushCommitLogLeastPages`.", key="flushCommitLogThoroughInterval", mutable=True, check=POSITIVE)
+    queue_flush_interval_ms: Millis = setting(1000, "How often consume queues, index and checkpoint are flushed. Flushes are less frequent after one of more than 1,000 files.", key="flushIntervalConsumeQueue", mutable=True, check=POSITIVE)
+    queue_flush_least_pages: int = setting(2, "Minimum number of dirty 4 KiB pages before the consume queues are flushed.", key="flushConsumeQueueLeastPages", mutable=True, check=NOT_NEGATIVE)
+    queue_flush_thorough_interval_ms: Millis = setting(60_000, "How often the consume queues are flushed regardless of `flushConsumeQueueLeastPages`.", key="flushConsumeQueueThoroughInterval", mutable=True, check=POSITIVE)
     sync_flush_timeout_ms: Millis = setting(5000, "How long a producer waits for the flush of its message.", key="syncFlushTimeout", mutable=True, check=POSITIVE)
 
     # Reading
@@ -57,35 +57,35 @@ class StoreSettings(Settings):
     max_batch_on_disk: int = setting(8, "Maximum number of messages in one read far behind the end of the log.", key="maxTransferCountOnMessageInDisk", mutable=True, check=POSITIVE)
     max_batch_bytes_on_disk: SizeBytes = setting(64 * _KIB, "Maximum number of bytes in one read far behind the end of the log.", key="maxTransferBytesOnMessageInDisk", mutable=True, check=POSITIVE)
     in_memory_ratio: int = setting(40, "Percentage of the machine's memory that is assumed to hold the end of the log.", key="accessMessageInMemoryMaxRatio", mutable=True, check=_PERCENT)
-    read_ahead: bool = setting(True, "The system reads the commit log ahead of readers; false suits scattered reads of old messages.", key="dataReadAheadEnable", mutable=True)
+    read_ahead: bool = setting(True, "Let the system read ahead in the commit log. Set it to false for scattered reads of old messages.", key="dataReadAheadEnable", mutable=True)
     max_filter_bytes: SizeBytes = setting(16_000, "Minimum number of bytes of consume-queue units that one filtered read examines.", key="maxFilterMessageSize", mutable=True, check=POSITIVE)
     max_query_messages: int = setting(64, "Maximum number of messages in the answer to a query by key.", key="maxMsgsNumBatch", mutable=True, check=POSITIVE)
     max_unique_key_messages: int = setting(32, "Maximum number of messages in the answer to a query by unique key.", key="defaultQueryMaxNum", mutable=True, check=POSITIVE)
     message_delay_levels: str = setting(DEFAULT_DELAYS, "Delay of each delay level, starting with level 1.", key="messageDelayLevel")
 
     # Timed messages
-    timer_wheel: bool = setting(True, "The broker accepts messages with a time of delivery.", key="timerWheelEnable")
-    timer_precision_ms: Millis = setting(1000, "Width of a slot of the timer wheel: 100, 200, 500 or 1000; other values are rounded down to one of them. Messages are delivered to the millisecond with any. It can be changed when no timed message waits.", key="timerPrecisionMs", check=POSITIVE)
-    timer_max_delay_seconds: Seconds = setting(3 * 86_400, "Maximum time from a send to the delivery that it asks for.", key="timerMaxDelaySec", mutable=True, check=POSITIVE)
-    timer_wheel_slots: int = setting(2 * 7 * 86_400, "Slots of the timer wheel, of 32 bytes each. A store keeps the number that it began with, and Apache's brokers know only this one.", key="timerWheelSlots", check=at_least(128))
-    timer_roll_window_slots: int = setting(2 * 86_400, "A message that waits longer than this many slots is stored anew on the way, so that its commit-log file can expire.", key="timerRollWindowSlot", check=POSITIVE)
+    timer_wheel: bool = setting(True, "Accept messages with a delivery time.", key="timerWheelEnable")
+    timer_precision_ms: Millis = setting(1000, "Width of a slot of the timer wheel: 100, 200, 500 or 1000. Other values are rounded down. Delivery is exact to the millisecond in any case. Change it only when no timed message is waiting.", key="timerPrecisionMs", check=POSITIVE)
+    timer_max_delay_seconds: Seconds = setting(3 * 86_400, "Maximum time between a send and the requested delivery.", key="timerMaxDelaySec", mutable=True, check=POSITIVE)
+    timer_wheel_slots: int = setting(2 * 7 * 86_400, "Number of slots of the timer wheel, 32 bytes each. A store keeps the number it was created with. Apache's brokers support only the default.", key="timerWheelSlots", check=at_least(128))
+    timer_roll_window_slots: int = setting(2 * 86_400, "A message that waits longer than this many slots is stored again on the way, so that its commit-log file can expire.", key="timerRollWindowSlot", check=POSITIVE)
     timer_log_file_bytes: SizeBytes = setting(100 * _MIB, "Size of one timer-log file.", key="mappedFileSizeTimerLog", check=at_least(1024))
     timer_flush_interval_ms: Millis = setting(1000, "How often the files of timed messages are flushed.", key="timerFlushIntervalMs", mutable=True, check=POSITIVE)
-    timer_max_per_slot: int = setting(2**31 - 1, "Messages for one slot above which the broker refuses more of them at random; above twice this number, all.", key="timerCongestNumEachSlot", mutable=True, check=POSITIVE)
-    timer_stop_enqueue: bool = setting(False, "Timed messages are accepted, but not put into the timer wheel.", key="timerStopEnqueue", mutable=True)
-    timer_stop_dequeue: bool = setting(False, "Timed messages are not delivered.", key="timerStopDequeue", mutable=True)
+    timer_max_per_slot: int = setting(2**31 - 1, "Messages per slot above which the broker refuses some at random. Above twice this number, it refuses all.", key="timerCongestNumEachSlot", mutable=True, check=POSITIVE)
+    timer_stop_enqueue: bool = setting(False, "Accept timed messages, but do not add them to the timer wheel.", key="timerStopEnqueue", mutable=True)
+    timer_stop_dequeue: bool = setting(False, "Do not deliver timed messages.", key="timerStopDequeue", mutable=True)
 
     # Cleaning
-    file_reserved_hours: int = setting(72, "Commit-log files older than this many hours are deleted.", key="fileReservedTime", mutable=True, check=NOT_NEGATIVE)
+    file_reserved_hours: int = setting(72, "Age in hours at which commit-log files are deleted.", key="fileReservedTime", mutable=True, check=NOT_NEGATIVE)
     delete_when: str = setting("04", "Hours of the day at which expired files are deleted, separated by semicolons.", mutable=True)
     delete_batch_max: int = setting(10, "Maximum number of commit-log files deleted in one round.", key="deleteFileBatchMax", mutable=True, check=POSITIVE)
     clean_interval_ms: Millis = setting(10_000, "How often the broker looks for files to delete.", key="cleanResourceInterval", mutable=True, check=POSITIVE)
-    force_delete_after_ms: Millis = setting(120_000, "How long a file that is still being read is kept after it should be deleted.", key="destroyMapedFileIntervalForcibly", mutable=True, check=NOT_NEGATIVE)
+    force_delete_after_ms: Millis = setting(120_000, "How long the deletion of a file waits for its readers.", key="destroyMapedFileIntervalForcibly", mutable=True, check=NOT_NEGATIVE)
     disk_max_used_percent: int = setting(75, "Disk usage in percent above which expired files are deleted at any hour.", key="diskMaxUsedSpaceRatio", mutable=True, check=between(10, 95))
     disk_clean_forcibly_percent: int = setting(85, "Disk usage in percent above which the oldest files are deleted even if they have not expired.", key="diskSpaceCleanForciblyRatio", mutable=True, check=_PERCENT)
     disk_warning_percent: int = setting(90, "Disk usage in percent above which the broker also refuses messages.", key="diskSpaceWarningLevelRatio", mutable=True, check=_PERCENT)
-    clean_forcibly: bool = setting(True, "Whether files may be deleted before they expire when disk space is short.", key="cleanFileForciblyEnable", mutable=True)
-    keep_unread: bool = setting(False, "Whether messages that a consumer group has not read are kept when disk space is short; the broker then refuses new messages instead.", key="keepUnreadMessages", mutable=True)
+    clean_forcibly: bool = setting(True, "Allow files to be deleted before they expire when disk space is low.", key="cleanFileForciblyEnable", mutable=True)
+    keep_unread: bool = setting(False, "Keep messages that a consumer group has not read when disk space is low. The broker then refuses new messages instead.", key="keepUnreadMessages", mutable=True)
     # fmt: on
 
     def verify_together(self) -> None:

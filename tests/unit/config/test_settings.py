@@ -256,7 +256,7 @@ def test_an_update_is_remarked_on_where_it_waits_or_means_nothing() -> None:
 def test_the_reference_has_a_row_for_every_setting() -> None:
     page = markdown(KettleSettings)
     assert "| `boilMillis` | `5000` | yes | How long it boils. | a time in milliseconds (or like" in page
-    assert "The variable `KETTLE_COLOUR` sets the default." in page
+    assert "The environment variable `KETTLE_COLOUR` sets the default." in page
     assert page.index("## Accepted, without effect") < page.index("| `threads` |")
 
 

@@ -44,15 +44,15 @@ def check_group(group: str) -> None:
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(Options):
-    broadcast: bool = setting(False, "Every member of the group gets every message, instead of one member each, and keeps its own offsets in a file; there are no retries.")
+    broadcast: bool = setting(False, "Deliver every message to every member of the group, instead of to one. Members keep their offsets in files; messages are not retried.")
     start_from: StartFrom = setting("last", 'Where to start in queues that the group has never read: "first", "last" or a datetime.', check=_START)
-    assignment: Assignment = setting(AVERAGE, "How members divide the queues; all members of a group must have the same.", check=_RULE)
-    pull_batch_bytes: int = setting(256 * 1024, "The maximum size of one pull; a larger message comes alone.", check=between(1, _MAX_INT))
-    queue_messages: int = setting(1000, "Pulling from a queue pauses while more of its messages wait in the client.", check=between(1, 65_535))
-    queue_bytes: int = setting(100 * _MIB, "Pulling from a queue pauses while more of its bytes wait in the client.", check=between(1, 1024 * _MIB))
-    rebalance_interval_s: float = setting(20.0, "How often members divide the queues again, even if nothing changed.", check=_INTERVAL_S)
-    otel: bool = setting(False, "The consumer makes OpenTelemetry spans, which continue the traces of messages; needs `pyromq[otel]`.")
-    offset_directory: Path | None = setting(None, "Where broadcasting members keep their offsets; None means `.rocketmq_offsets` in the home directory.")
+    assignment: Assignment = setting(AVERAGE, "How members divide the queues. All members of a group must use the same rule.", check=_RULE)
+    pull_batch_bytes: int = setting(256 * 1024, "Maximum size of one pull. A larger message is pulled alone.", check=between(1, _MAX_INT))
+    queue_messages: int = setting(1000, "Number of messages of a queue waiting in the client above which the queue is not pulled.", check=between(1, 65_535))
+    queue_bytes: int = setting(100 * _MIB, "Number of bytes of a queue waiting in the client above which the queue is not pulled.", check=between(1, 1024 * _MIB))
+    rebalance_interval_s: float = setting(20.0, "How often members divide the queues again, even without a change.", check=_INTERVAL_S)
+    otel: bool = setting(False, "Create OpenTelemetry spans that continue the traces of messages. Needs `pyromq[otel]`.")
+    offset_directory: Path | None = setting(None, "Directory in which broadcasting members keep their offsets. None means `.rocketmq_offsets` in the home directory.")
 # fmt: on
 
 
@@ -74,23 +74,23 @@ class ConsumerOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings(ConsumerSettings):
-    mode: Literal["pull", "pop"] = setting("pull", '"pull": members divide the queues, and each reads its own. "pop": brokers divide the messages; every member gets messages of all queues, and acknowledges each by itself. Brokers must be of 5.0 or later.')
-    invisible_s: float = setting(60.0, 'With "pop": how long other members do not see a message; renewed while it waits or its handler runs.', check=between(1, 259_200))
-    ordered: bool = setting(False, "The messages of a queue are handled one after the other, in their order.")
-    concurrency: int = setting(20, "How many handlers may run at a time: threads for plain functions, tasks for async ones.", check=between(1, 1000))
-    batch_size: int | None = setting(None, "Handlers get lists of up to this many messages, and pulls ask for as many; None means one message at a time.", check=between(1, 1024))
-    max_retries: int | None = setting(None, "How often a failed message comes again before it goes to the dead-letter queue. None takes the group's setting, which is 16 by default; with `ordered`, retries never end.", check=between(0, _MAX_INT))
-    suspend_s: float = setting(1.0, "How long an `ordered` queue waits after a failure.", check=between(0.01, 30))
-    handler_timeout_s: float = setting(900.0, "A message whose handler takes longer goes back to its broker.", check=_INTERVAL_S)
+    mode: Literal["pull", "pop"] = setting("pull", '"pull": members divide the queues, and each reads its share. "pop": brokers divide the messages, and members acknowledge each one. Needs brokers of version 5.0 or later.')
+    invisible_s: float = setting(60.0, 'With "pop", how long a message is hidden from other members. Renewed while the message waits or its handler runs.', check=between(1, 259_200))
+    ordered: bool = setting(False, "Handle the messages of a queue one after another, in order.")
+    concurrency: int = setting(20, "Maximum number of handlers running at once: threads for plain functions, tasks for async ones.", check=between(1, 1000))
+    batch_size: int | None = setting(None, "Maximum number of messages per call of the handler, which then gets lists. Pulls ask for as many. None passes one message at a time.", check=between(1, 1024))
+    max_retries: int | None = setting(None, "How often a failed message is retried before it goes to the dead-letter queue. None uses the group's setting, 16 by default; with `ordered`, retries never end.", check=between(0, _MAX_INT))
+    suspend_s: float = setting(1.0, "How long an `ordered` queue pauses after a failure.", check=between(0.01, 30))
+    handler_timeout_s: float = setting(900.0, "How long a handler may run before its message goes back to the broker.", check=_INTERVAL_S)
     stop_grace_s: float = setting(30.0, "How long a stop waits for running handlers.", check=between(0, 10**9))
-    pull_batch_size: int = setting(32, "The maximum number of messages of one pull; `batch_size`, if that is more.", check=between(1, 1024))
-    pull_interval_s: float = setting(0.0, "A pause after each pull that found something.", check=between(0, 65.535))
-    queue_span: int = setting(2000, "Pulling from a queue pauses while its first and last message in the client are further apart; not with `ordered`.", check=between(1, 65_535))
-    topic_messages: int | None = setting(None, "Replaces `queue_messages`, after division by the number of assigned queues.", check=between(1, 6_553_500))
-    topic_bytes: int | None = setting(None, "Replaces `queue_bytes`, after division by the number of assigned queues.", check=between(1, 102_400 * _MIB))
-    trace: bool = setting(False, "The consumer reports every message to the trace topic.")
-    trace_topic: str = setting(TRACE_TOPIC, "The topic for these reports.")
-    commit_interval_s: float = setting(5.0, "How often the consumer commits offsets, apart from those that pulls carry.", check=_INTERVAL_S)
+    pull_batch_size: int = setting(32, "Maximum number of messages of one pull. `batch_size` applies if it is larger.", check=between(1, 1024))
+    pull_interval_s: float = setting(0.0, "Pause after each pull that returned messages.", check=between(0, 65.535))
+    queue_span: int = setting(2000, "Distance between a queue's first and last offset in the client above which the queue is not pulled. Does not apply to `ordered`.", check=between(1, 65_535))
+    topic_messages: int | None = setting(None, "Limit of waiting messages per topic, divided by the number of assigned queues. Replaces `queue_messages`.", check=between(1, 6_553_500))
+    topic_bytes: int | None = setting(None, "Limit of waiting bytes per topic, divided by the number of assigned queues. Replaces `queue_bytes`.", check=between(1, 102_400 * _MIB))
+    trace: bool = setting(False, "Report every message to the trace topic.")
+    trace_topic: str = setting(TRACE_TOPIC, "Trace topic, with `trace`.")
+    commit_interval_s: float = setting(5.0, "How often offsets are committed, apart from those that pulls carry.", check=_INTERVAL_S)
 
     # fmt: on
     @property
@@ -139,10 +139,10 @@ class PushOptions(ConsumerOptions, total=False):
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullSettings(ConsumerSettings):
-    auto_commit: bool = setting(True, "`poll` marks the messages it returned before as done; they are committed every `auto_commit_interval_s`.")
-    auto_commit_interval_s: float = setting(5.0, "How often offsets are committed.", check=between(1, 10**9))
-    pull_batch_size: int = setting(10, "The maximum number of messages of one pull.", check=between(1, 1024))
-    all_messages: int = setting(10_000, "Pulling pauses while more messages of all queues wait in the client.", check=between(1, 10**9))
+    auto_commit: bool = setting(True, "Let `poll` mark the messages of the previous call as done. They are committed every `auto_commit_interval_s`.")
+    auto_commit_interval_s: float = setting(5.0, "How often offsets are committed, with `auto_commit`.", check=between(1, 10**9))
+    pull_batch_size: int = setting(10, "Maximum number of messages of one pull.", check=between(1, 1024))
+    all_messages: int = setting(10_000, "Number of messages of all queues waiting in the client above which nothing is pulled.", check=between(1, 10**9))
 
     # fmt: on
     @property
@@ -163,9 +163,9 @@ class PullOptions(ConsumerOptions, total=False):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleSettings(Options):
     start_from: StartFrom = setting("last", 'Where to start in queues that the group has never read: "first", "last" or a datetime.', check=_START)
-    invisible_s: float = setting(60.0, "How long other members do not see a received message, unless `receive` says otherwise.", check=between(0.01, 259_200))
-    wait_s: float = setting(15.0, "How long `receive` waits for a message, unless it says otherwise.", check=between(0, 600))
-    otel: bool = setting(False, "`receive` makes OpenTelemetry spans, with links to the traces of messages; needs `pyromq[otel]`.")
+    invisible_s: float = setting(60.0, "How long a received message is hidden from other members, unless `receive` sets another time.", check=between(0.01, 259_200))
+    wait_s: float = setting(15.0, "How long `receive` waits for a message, unless the call sets another time.", check=between(0, 600))
+    otel: bool = setting(False, "Create OpenTelemetry spans in `receive`, with links to the traces of messages. Needs `pyromq[otel]`.")
 # fmt: on
 
 

@@ -29,23 +29,23 @@ class _InnerCredentials(msgspec.Struct, rename="camel"):
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AccessSettings(Settings):
     # Access control 2.0: users and policies
-    deny_by_default: bool = setting(False, "Access control in one setting: callers must authenticate, only rights that a policy gives are allowed, and there are no exceptions.", local=True)
-    authentication: bool = setting(False, "Callers must sign their requests as a user, or show a certificate of one.", key="authenticationEnabled", local=True)
-    authorization: bool = setting(False, "Policies decide what users may do; otherwise every user may do everything. Needs authenticationEnabled.", key="authorizationEnabled", local=True)
-    first_user: str | None = setting(None, 'The first super user, created at the start if there is none of this name: {"username":"...","password":"..."}.', key="initAuthenticationUser", secret=True)
-    inner_credentials: str | None = setting(None, 'What this server signs its own requests to other servers with: {"accessKey":"...","secretKey":"..."}. With authenticationEnabled it is also a super user here.', key="innerClientAuthenticationCredentials", secret=True)
-    authentication_whitelist: str = setting("", "Codes of requests that anyone may send, separated by commas.", local=True)
+    deny_by_default: bool = setting(False, "Turn on access control with one setting. Callers must authenticate, policies must grant every right, and there are no exceptions.", local=True)
+    authentication: bool = setting(False, "Require callers to sign their requests as a user, or to present the certificate of one.", key="authenticationEnabled", local=True)
+    authorization: bool = setting(False, "Let policies decide what users may do. If false, every user may do everything. Needs authenticationEnabled.", key="authorizationEnabled", local=True)
+    first_user: str | None = setting(None, 'First super user, created at start-up if the name does not exist: {"username":"...","password":"..."}.', key="initAuthenticationUser", secret=True)
+    inner_credentials: str | None = setting(None, 'Credentials with which this server signs requests to other servers: {"accessKey":"...","secretKey":"..."}. With authenticationEnabled they also belong to a super user here.', key="innerClientAuthenticationCredentials", secret=True)
+    authentication_whitelist: str = setting("", "Codes of requests that need no authentication, separated by commas.", local=True)
     authorization_whitelist: str = setting("", "Codes of requests that every user may send, separated by commas.", local=True)
-    auth_config_path: Path | None = setting(None, "The directory of access.json with users and policies, and of access.key, which encrypts their passwords; empty means the directory of this server's other tables.")
-    migrate_accounts: bool = setting(False, "At the start, accounts of access control 1.0 become users, unless there is a user of their name.", key="migrateAuthFromV1Enabled", local=True)
-    certificate_users: str = setting("", "Users who are known by their client certificate, as name=user;name=user. * alone means that the common name is the user.", local=True)
-    trust_plain_connections: bool = setting(False, "After one valid signature, sends and pulls on a connection without TLS are not checked again, as on a connection with TLS. Someone who can read and change the traffic could use that.", key="trustPlainConnections", local=True)
-    max_send_age_ms: Millis = setting(900_000, "A signed send on a connection without TLS is refused if its time differs from this server's by more than this: one that was overheard cannot be repeated later. 0 means no limit.", key="maxSendAgeMillis", check=NOT_NEGATIVE, local=True)
-    max_call_age_ms: Millis = setting(900_000, "A signed gRPC call is refused if its x-mq-date-time differs from this server's clock by more than this, in every time zone: Apache's clients state their local time. 0 means no limit.", key="maxCallAgeMillis", check=NOT_NEGATIVE, local=True)
+    auth_config_path: Path | None = setting(None, "Directory of access.json (users and policies) and access.key (encrypts passwords). If empty, the directory of this server's other tables.")
+    migrate_accounts: bool = setting(False, "At start-up, turn accounts of access control 1.0 into users. Existing users are kept.", key="migrateAuthFromV1Enabled", local=True)
+    certificate_users: str = setting("", "Users identified by client certificates, as name=user;name=user. A single * uses the common name as the user.", local=True)
+    trust_plain_connections: bool = setting(False, "Skip further signature checks of sends and pulls on connections without TLS, after one valid signature. Attackers who can change the traffic could exploit this.", key="trustPlainConnections", local=True)
+    max_send_age_ms: Millis = setting(900_000, "Maximum difference between this server's clock and the time of a signed send, on connections without TLS. Prevents replays of recorded sends. 0 means no limit.", key="maxSendAgeMillis", check=NOT_NEGATIVE, local=True)
+    max_call_age_ms: Millis = setting(900_000, "Maximum difference between this server's clock and the x-mq-date-time of a signed gRPC call, in any time zone: Apache's clients send their local time. 0 means no limit.", key="maxCallAgeMillis", check=NOT_NEGATIVE, local=True)
 
     # Access control 1.0: accounts in YAML files
-    acl_enable: bool = setting(False, "Callers must sign their requests with an account of aclFile.", local=True)
-    acl_file: Path = setting(Path("conf/plain_acl.yml"), "The accounts; all *.yml in the directory acl beside it are read, too, and read again when they change.")
+    acl_enable: bool = setting(False, "Require callers to sign their requests with an account of aclFile.", local=True)
+    acl_file: Path = setting(Path("conf/plain_acl.yml"), "File with the accounts of access control 1.0. All *.yml files in the directory acl next to it are also read. Changes are picked up.")
     # fmt: on
 
     def verify_together(self) -> None:

@@ -1,0 +1,160 @@
+"""Finds prose that a native reader stumbles over, in everything that a user reads.
+
+`python -m tests.support.plain_words` lists the findings, `… FILE` those of one file; `… --write` writes the
+allow-list. An entry of the list is the number of findings that a file still has: it may only shrink.
+"""
+
+import ast
+import functools
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.places import ROOT
+
+ALLOWED = ROOT / "tests" / "architecture" / "plain_words.txt"
+MAX_WORDS = 30
+
+_SOURCE = ROOT / "src" / "pyromq"
+_ENGLISH = _SOURCE / "console" / "i18n" / "en.toml"
+_GENERATED = ROOT / "docs" / "reference"
+
+FLAVOUR = {
+    "told: say reported, or name who reports": r"\btold\b|\bun?told\b",
+    "nobody: say who, or use the passive": r"\bnobody\b",
+    "is no X: say is not an X": r"(?<!there )\b(?:is|are|was|were) no\b(?! longer| more\b)",
+    "of its own: say its own": r"\bof (?:its|their|our) own\b",
+    "beside: say next to, or compared with": r"\bbeside\b",
+    "so many: say that many, or give the number": r"\bso (?:many|much)\b",
+    "go on: say continue": r"\b(?:go|goes|going|went) on\b",
+    "a clause as the subject: begin with the thing": r"^(?:What|Who|Whoever|Whatever)\b(?!.*\?$)",
+}
+_FLAVOUR = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in FLAVOUR.items()}
+_PRONOUN = re.compile(r"^(?:It|Its|They|Them|Their|Theirs|These|Those|The same)\b")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_`\[]*[A-Z0-9`])")
+
+
+class Text(NamedTuple):
+    path: str
+    words: str
+    is_setting: bool = False
+
+
+class Finding(NamedTuple):
+    path: str
+    reason: str
+    sentence: str
+
+
+@functools.cache
+def findings() -> list[Finding]:
+    return [finding for text in (*_in_source(), *_in_console(), *_in_pages()) for finding in judge(text)]
+
+
+def judge(text: Text) -> Iterator[Finding]:
+    if text.is_setting and _PRONOUN.match(text.words):
+        yield Finding(text.path, "a setting stands alone: begin with its subject", text.words)
+    for sentence in sentences(text.words):
+        for reason, pattern in _FLAVOUR.items():
+            for _ in pattern.findall(sentence):
+                yield Finding(text.path, reason, sentence)
+        if len(sentence.split()) > MAX_WORDS:
+            yield Finding(text.path, f"more than {MAX_WORDS} words", sentence)
+
+
+def sentences(words: str) -> list[str]:
+    return [each for each in _SENTENCE_END.split(" ".join(words.split())) if each]
+
+
+def _in_source() -> Iterator[Text]:
+    for file in sorted(_SOURCE.rglob("*.py")):
+        path = str(file.relative_to(ROOT))
+        has_commands = file.is_relative_to(_SOURCE / "cli") or file.is_relative_to(_SOURCE / "apps")
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                for argument in (*node.exc.args, *(each.value for each in node.exc.keywords)):
+                    yield Text(path, _words(argument))
+            elif isinstance(node, ast.Call):
+                called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                if called in ("setting", "flag", "option") and len(node.args) > 1:
+                    yield Text(path, _words(node.args[1]), is_setting=called == "setting")
+                for each in node.keywords:
+                    if each.arg in ("help", "epilog"):
+                        yield Text(path, _words(each.value))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if has_commands and node.decorator_list:
+                    yield Text(path, ast.get_docstring(node) or "")
+            elif isinstance(node, ast.Dict) and file.name == "inert_keys.py":
+                yield from (Text(path, _words(key)) for key in node.keys if key is not None)
+
+
+def _words(node: ast.expr) -> str:
+    """The text of a literal; a gap in it counts as one word."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join("X" if isinstance(each, ast.FormattedValue) else _words(each) for each in parts)
+        case ast.BinOp(left=left, right=right):
+            return f"{_words(left)} {_words(right)}"
+    return ""
+
+
+def _in_console() -> Iterator[Text]:
+    path = str(_ENGLISH.relative_to(ROOT))
+    for value in tomllib.loads(_ENGLISH.read_text()).values():
+        for text in value.values() if isinstance(value, dict) else [value]:
+            yield Text(path, text)
+
+
+def _in_pages() -> Iterator[Text]:
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        if page.parent != _GENERATED:
+            path = str(page.relative_to(ROOT))
+            yield from (Text(path, each) for each in paragraphs(page.read_text()))
+
+
+def paragraphs(page: str) -> list[str]:
+    """The prose of a page without its code. Headings, items of lists and cells of tables stand alone."""
+    page = re.sub(r"^ *```.*?^ *```", "", page, flags=re.MULTILINE | re.DOTALL)
+    page = re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL)
+    page = re.sub(r"`[^`\n]+`", "X", page)
+    page = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", page)
+    found: list[str] = [""]
+    for line in page.splitlines():
+        if line.lstrip().startswith("|"):
+            found += [*(cell.strip() for cell in line.strip().strip("|").split("|")), ""]
+        elif not line.strip() or re.match(r"\s*(?:[-*+]|\d+\.|#+|>)\s", line):
+            found.append(re.sub(r"^\s*(?:[-*+]|\d+\.|#+|>)\s+", "", line))
+        else:
+            found[-1] += f" {line.strip()}"
+    return [each.strip() for each in found if each.strip()]
+
+
+def counts() -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for each in findings():
+        counted[each.path] = counted.get(each.path, 0) + 1
+    return dict(sorted(counted.items()))
+
+
+def allowed() -> dict[str, int]:
+    lines = (line.split() for line in ALLOWED.read_text().splitlines())
+    return {path: int(count) for count, path in lines}
+
+
+def main(arguments: list[str]) -> None:
+    if arguments == ["--write"]:
+        ALLOWED.write_text("".join(f"{count} {path}\n" for path, count in counts().items()))
+        return
+    wanted = {str(Path(each).resolve().relative_to(ROOT)) for each in arguments}
+    for each in findings():
+        if not wanted or each.path in wanted:
+            sys.stdout.write(f"{each.path}: {each.reason}\n    {each.sentence}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
