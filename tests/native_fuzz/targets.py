@@ -516,7 +516,7 @@ def front_sends(data: bytes) -> None:
         if problem.code is Code.ILLEGAL_TOPIC:  # names are looked up, not read
             return
         raise
-    assert (plain.topic, plain.message_group or "") == (expected.request.topic, expected.message_group)
+    assert (plain.topic, plain.message_group or "") == (expected.message.topic, expected.message_group)
     assert front.comparable(front.frame_of(plain)) == front.comparable(front.general_frame(expected))
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
 
+from pyromq.cluster.sending.request import SendForms
 from pyromq.compiled import WHY, twin
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol import properties as props
@@ -26,9 +27,9 @@ from pyromq.proxy.codes import OK, Code, Rejected
 from pyromq.proxy.grpc.framing import MessageReader, frame_message
 from pyromq.proxy.incoming import framed, received
 from pyromq.proxy.messages import message
-from pyromq.proxy.outgoing import new_request, prepare
+from pyromq.proxy.outgoing import Outgoing, prepare
 from pyromq.proxy.receipts import decode_handle, popped
-from pyromq.proxy.sending import UNUSUAL
+from pyromq.proxy.sending import TERMS, UNUSUAL, without_flag
 from pyromq.proxy.settings import ProxySettings
 from pyromq.proxy.topics import FIFO, NORMAL
 
@@ -51,6 +52,7 @@ READER = front_sends and front_sends.SendReader(
     max_properties_bytes=60,
     max_group_bytes=8,
 )
+FORMS = SendForms(TERMS)
 NOW_MS = 1_700_000_000_123
 OPAQUE, QUEUE_ID = 77, 5
 
@@ -123,31 +125,26 @@ def test_a_message_is_sent_as_the_general_path_sends_it_or_declined(request: Any
         return
     assert expected.message_type == (NORMAL if plain.message_group is None else FIFO)
     assert (plain.message_group or "") == expected.message_group
-    assert plain.topic == expected.request.topic
+    assert plain.topic == expected.message.topic
     frame = frame_of(plain)
     general = general_frame(expected)
     assert comparable(frame) == comparable(general)
     assert len(frame) == len(general)
 
 
-def form_for(topic: str) -> RequestForm[Any]:
-    return RequestForm(
-        new_request(topic, 0, 0, "", b""), ("queue_id", "sys_flag", "born_timestamp", "properties")
-    )
+def pieces_for(topic: str) -> tuple[bytes, ...]:
+    return without_flag(FORMS.pieces(SendMessageV2, topic))
 
 
 def frame_of(plain: Any) -> bytes:
-    frame: bytes = plain.frame(
-        form_for(plain.topic).pieces, QUEUE_ID, NOW_MS, OPAQUE, DEFAULT_MAX_FRAME_BYTES
-    )
+    frame: bytes = plain.frame(pieces_for(plain.topic), QUEUE_ID, NOW_MS, OPAQUE, DEFAULT_MAX_FRAME_BYTES)
     return frame
 
 
-def general_frame(expected: Any) -> bytes:
-    asked = expected.request
-    values = (QUEUE_ID, asked.sys_flag, asked.born_timestamp, as_text(asked.properties or ""))
-    head = form_for(asked.topic).head(values, OPAQUE, len(asked.body), DEFAULT_MAX_FRAME_BYTES)
-    return head + asked.body  # type: ignore[no-any-return]
+def general_frame(expected: Outgoing) -> bytes:
+    filled = FORMS.filled(expected.message, QUEUE_ID)
+    head = filled.form.head(filled.values, OPAQUE, len(filled.body), DEFAULT_MAX_FRAME_BYTES)
+    return head + filled.body
 
 
 def comparable(frame: bytes) -> Any:
@@ -179,10 +176,7 @@ def test_an_ordinary_message_is_not_declined() -> None:
 
 def test_a_frame_that_is_too_large_is_left_to_the_general_path() -> None:
     plain = READER.read(frame_message(an_ordinary_send().SerializeToString()), b"h")
-    pieces = RequestForm(
-        new_request("Orders", 0, 0, "", b""), ("queue_id", "sys_flag", "born_timestamp", "properties")
-    ).pieces
-    assert plain.frame(pieces, 0, NOW_MS, 1, 100) is None
+    assert plain.frame(pieces_for("Orders"), 0, NOW_MS, 1, 100) is None
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -12,6 +12,7 @@ from pyromq.admin.failures import NotFound
 from pyromq.chance import getrandbits, process_id
 from pyromq.cluster import routes
 from pyromq.cluster.routes import route_addresses
+from pyromq.cluster.sending.request import PreparedMessage, SendTerms, send_request
 from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult
@@ -26,7 +27,6 @@ from pyromq.protocol.message_id import (
     decode_offset_message_id,
     encode_offset_message_id,
 )
-from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.properties import (
     KEY_SEPARATOR,
     KEYS,
@@ -39,7 +39,6 @@ from pyromq.protocol.properties import (
 from pyromq.protocol.record import StoredMessage, decode_record, decode_records
 from pyromq.protocol.requests.inspection import ConsumeMessageDirectly
 from pyromq.protocol.requests.pulling import PullMessage, QueryMessage, ViewMessage
-from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.protocol.requests.transactions import ResumeTransactionCheck
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -310,25 +309,11 @@ async def _send_to(
 ) -> Receipt:
     """Send a message, with a unique id if it has none, to a queue of a route."""
     properties = {UNIQ_KEY: _unique_keys().next(cluster.clock.now_ms()), **properties}
-    answer = await cluster.ask(
-        route_addresses(route)[queue.broker_name],
-        SendMessageV2(
-            producer_group=SENDER_GROUP,
-            topic=queue.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=4,
-            queue_id=queue.queue_id,
-            sys_flag=0,
-            born_timestamp=cluster.clock.now_ms(),
-            flag=flag,
-            properties=encode_properties(properties),
-            reconsume_times=0,
-            unit_mode=False,
-            batch=False,
-            target_broker_name=queue.broker_name,
-            body=body,
-        ),
+    message = PreparedMessage(
+        queue.topic, body, encode_properties(properties), "", cluster.clock.now_ms(), flag=flag
     )
+    request = send_request(message, SendTerms(SENDER_GROUP), queue.queue_id, queue.broker_name)
+    answer = await cluster.ask(route_addresses(route)[queue.broker_name], request)
     return Receipt(
         broker_name=queue.broker_name,
         queue_id=answer.queue_id,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from pyromq.client.prepared_messages import PreparedMessage
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import BadMessage
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -100,7 +100,6 @@ def batch_request(
         unique_key,
         born_ms,
         wait_stored=wait_stored,
-        plain_bytes=len(body),
         kind=SendMessageBatch,
     )
 

@@ -32,12 +32,12 @@ from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
 from pyromq.client.application_log import application_log
 from pyromq.client.direct_sending import DirectSending
-from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.queue_choice import Selector
 from pyromq.client.sending import FirstTry
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, SendResult
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import StateError
 
 _running_loop = asyncio._get_running_loop

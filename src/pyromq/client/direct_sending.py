@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pyromq.chance import getrandbits, process_id
-from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer import ProducerParts
 from pyromq.client.quick_sends import QuickSends
 from pyromq.client.sending import FirstTry, SendOutcome
 from pyromq.client.values import Message, SendResult
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.framing import DEFAULT_MAX_FRAME_BYTES
@@ -177,7 +177,7 @@ class DirectSending:
             try:
                 if link is None:
                     link = FormLink(first.address, self._options)
-                filled = sender.filled(prepared, first.queue, first.broker_name)
+                filled = sender.forms.filled(prepared, first.queue.queue_id, first.broker_name)
                 answer = link.call_filled(filled, first.limit_s, DEFAULT_MAX_FRAME_BYTES)
                 usable = link
             except BaseException as problem:

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from pyromq.client.timing import given_times
 from pyromq.client.values import Message
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import BadMessage, LocalProtocolError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -19,31 +18,6 @@ DEFAULT_COMPRESS_FROM_BYTES: Final = 4096
 DEFAULT_MAX_DELAY_LEVEL: Final = 18
 
 _MAX_KNOWN_TOPICS = 4096
-
-
-class PreparedMessage(msgspec.Struct, gc=False):
-    topic: str
-    """As brokers know it."""
-    body: bytes
-    properties: str
-    unique_key: str
-    born_ms: int
-    sys_flag: int = 0
-    flag: int = 0
-    wait_stored: bool = True
-    tags: str | None = None
-    keys: str = ""
-    is_delayed: bool = False
-    plain_bytes: int = 0
-    """The size of the body before compression."""
-    kind: type[SendMessageV2] = SendMessageV2
-    """The request that carries it."""
-    reconsume_times: int | None = None
-    max_reconsume_times: int | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.body) + len(self.properties)
 
 
 def check_topic(topic: str) -> None:
@@ -130,7 +104,6 @@ class MessagePreparer:
             tags,
             keys,
             is_delayed,
-            size_bytes,
             kind,
         )
 

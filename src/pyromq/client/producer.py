@@ -11,7 +11,7 @@ from pyromq.chance import uuid
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
 from pyromq.client.gathering import gathering
 from pyromq.client.in_flight_limit import InFlightLimit
-from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
+from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.queue_choice import Selector, queue_of_key
 from pyromq.client.quick_batches import quick_batches
@@ -25,6 +25,7 @@ from pyromq.client.timing import timed
 from pyromq.client.trace_records import MessageKind, sent_record
 from pyromq.client.tracing import Tracing
 from pyromq.client.values import Message, ReceivedMessage, SendResult, SendStatus
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import BadMessage, ConfigError, NoReply, PyroError, StateError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props

@@ -10,12 +10,12 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pyromq.client.fault_avoidance import LATENCIES_MS
-from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.quick_targets import PlainParts, Target, Targets
 from pyromq.client.sending import FirstTry, SendOutcome
 from pyromq.client.unusual_answers import judged
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.clock import SystemClock
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.compiled import twin
 from pyromq.protocol import names
 from pyromq.protocol.requests.sending import SendMessageV2

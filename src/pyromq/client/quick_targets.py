@@ -70,15 +70,15 @@ class Targets:
         return self._of_topics.get(topic) or self._find(topic)
 
     def _find(self, topic: str) -> list[Target]:
-        form_of = self._sender.form_of
+        pieces = self._sender.forms.pieces
         found = self._of_topics[topic] = [
             Target(
                 first.queue,
                 self._shown_queue(first.queue),
                 first.broker_name,
                 first.address,
-                form_of(SendMessageV2, topic, first.queue, first.broker_name).pieces,
-                form_of(SendMessageBatch, topic, first.queue, first.broker_name).pieces,
+                pieces(SendMessageV2, topic, first.broker_name),
+                pieces(SendMessageBatch, topic, first.broker_name),
                 first.limit_s,
             )
             for first in self._sender.first_tries(topic)

@@ -5,23 +5,18 @@ from dataclasses import dataclass
 
 from pyromq.client.fault_avoidance import LATENCIES_MS, BrokerFaults
 from pyromq.client.patience import patiently
-from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.queue_choice import RoundRobin
 from pyromq.client.session import Session
 from pyromq.cluster.retry_table import Retry, retry_of
 from pyromq.cluster.routes import Route
+from pyromq.cluster.sending.request import PreparedMessage, SendForms, SendTerms
 from pyromq.errors import ConnectFailed, NoRoute, Refused, SendFailed, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
-from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
-from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.sending import SendMessageAnswer
 from pyromq.remoting.addresses import format_address, parse_address
-
-_VARYING = ("queue_id", "sys_flag", "born_timestamp", "flag", "properties")
-"""Fields that differ from message to message; the others are the same for a topic and a broker."""
-_MAX_FORMS = 1024
 
 _FIRST_PAUSE_S = 0.05
 _MAX_PAUSE_S = 0.5
@@ -68,9 +63,12 @@ class Sender:
         self._routes = session.routes
         self._clock = session.clock
         self._is_vip = session.settings.vip_channel
-        self._unit_mode = True if session.settings.unit_mode else None
+        unit_mode = True if session.settings.unit_mode else None
+        self.forms = SendForms(
+            SendTerms(group, settings.create_topic_key, settings.default_topic_queues, unit_mode)
+        )
         self._fills_forms = session.fills_forms
-        self._forms: dict[tuple[type[SendMessageV2], str, str], RequestForm[SendMessageAnswer]] = {}
+        self._built = self.forms.filled if self._fills_forms else self.forms.request
         self._faults = BrokerFaults()
         self._round_robin = RoundRobin(self._faults if settings.avoid_slow_brokers else None)
         # Bound here, for every message: a method in between would cost a call.
@@ -156,9 +154,8 @@ class Sender:
                 if tries_left and queue is None:
                     limit_s = self._limit_of_one(limit_s, route)
                 self.statistics.attempts += 1
-                answer = await self.session.call(
-                    address, self._request_or_form(prepared, target, broker_name), limit_s
-                )
+                request = self._built(prepared, target.queue_id, broker_name)
+                answer = await self.session.call(address, request, limit_s)
             except TransportError as problem:
                 was_sent = not isinstance(problem, ConnectFailed)
                 attempts.append(f"{broker_name}: {problem}")
@@ -277,7 +274,7 @@ class Sender:
             broker_name = route.broker_of(target)
             try:
                 address = self._known_address(broker_name) or await self._address(prepared.topic, broker_name)
-                request = self._request(prepared, target, broker_name)
+                request = self.forms.request(prepared, target.queue_id, broker_name)
                 await self.session.send_oneway(address, request, self.settings.send_timeout_s)
                 return
             except TransportError as problem:
@@ -285,65 +282,6 @@ class Sender:
                 self._faults.failed(target.broker_name, now_ms, is_reachable=False)
             failed_broker = target.broker_name
         raise SendFailed(f"a message to {prepared.topic}", attempts)
-
-    def _request_or_form(
-        self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str
-    ) -> SendMessageV2 | FilledForm[SendMessageAnswer]:
-        """The request as a filled form, which is cheaper, where that is possible."""
-        is_retried = prepared.reconsume_times is not None or prepared.max_reconsume_times is not None
-        if is_retried or not self._fills_forms:
-            return self._request(prepared, queue, broker_name)
-        return self.filled(prepared, queue, broker_name)
-
-    def filled(
-        self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str
-    ) -> FilledForm[SendMessageAnswer]:
-        form = self._forms.get((prepared.kind, prepared.topic, broker_name))
-        if form is None:
-            form = self._new_form(prepared, queue, broker_name)
-        text = as_text(prepared.properties)
-        return FilledForm(
-            form, (queue.queue_id, prepared.sys_flag, prepared.born_ms, prepared.flag, text), prepared.body
-        )
-
-    def _new_form(
-        self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str
-    ) -> RequestForm[SendMessageAnswer]:
-        if len(self._forms) == _MAX_FORMS:
-            self._forms.clear()
-        form = RequestForm(self._request(prepared, queue, broker_name), _VARYING)
-        self._forms[prepared.kind, prepared.topic, broker_name] = form
-        return form
-
-    def form_of(
-        self, kind: type[SendMessageV2], topic: str, queue: MessageQueue, broker_name: str
-    ) -> RequestForm[SendMessageAnswer]:
-        """The form of plain sends to a queue."""
-        form = self._forms.get((kind, topic, broker_name))
-        if form is None:
-            sample = PreparedMessage(topic, b"", "", "", 0, kind=kind)
-            form = self._new_form(sample, queue, broker_name)
-        return form
-
-    def _request(self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str) -> SendMessageV2:
-        settings = self.settings
-        return prepared.kind(
-            producer_group=self.group,
-            topic=prepared.topic,
-            default_topic=settings.create_topic_key,
-            default_topic_queue_nums=settings.default_topic_queues,
-            queue_id=queue.queue_id,
-            sys_flag=prepared.sys_flag,
-            born_timestamp=prepared.born_ms,
-            flag=prepared.flag,
-            properties=prepared.properties,
-            reconsume_times=prepared.reconsume_times,
-            unit_mode=self._unit_mode,
-            max_reconsume_times=prepared.max_reconsume_times,
-            batch=True if prepared.kind is SendMessageBatch else None,
-            target_broker_name=broker_name,
-            body=prepared.body,
-        )
 
     async def _route_before(self, topic: str, deadline: float, attempts: list[str]) -> Route:
         left_s = max(0.0, deadline - self._clock.monotonic())

@@ -21,13 +21,13 @@ import msgspec
 
 from pyromq.client.application_log import application_log
 from pyromq.client.application_threads import ApplicationThreads
-from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer import Producer, ProducerParts
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.sending import SendOutcome
 from pyromq.client.timing import given_times
 from pyromq.client.trace_records import ended_record
 from pyromq.client.values import Message, ReceivedMessage, SendResult
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import BadMessage, PyroError, StateError, TransportError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props

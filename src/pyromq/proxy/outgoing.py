@@ -1,15 +1,14 @@
-"""From a client's message to the request that stores it, with the properties that brokers understand."""
+"""From a client's message to one that can be sent, with the properties that brokers understand."""
 
 from typing import Any, cast
 
 import msgspec
 
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import LocalProtocolError
-from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import KEY_SEPARATOR, encode_properties
 from pyromq.protocol.record import SysFlag
-from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.proxy.checks import (
     check_body,
     check_key,
@@ -29,10 +28,9 @@ _GZIP = enum_values("Encoding")["GZIP"]
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A checked message; its request still lacks the queue."""
+    """A checked message."""
 
-    request: SendMessageV2
-    message_id: str
+    message: PreparedMessage
     message_type: str
     message_group: str
 
@@ -51,24 +49,8 @@ def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_address: st
         text = encode_properties(properties)
     except LocalProtocolError as problem:
         raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, str(problem)) from None
-    request = new_request(topic, sys_flag, born_ms or now_ms, text, message.body)
-    return Outgoing(request, system.message_id, _type_of(properties), system.message_group)
-
-
-def new_request(topic: str, sys_flag: int, born_ms: int, properties: str, body: bytes) -> SendMessageV2:
-    return SendMessageV2(
-        producer_group=topic,
-        topic=topic,
-        default_topic=names.AUTO_CREATE_TOPIC,
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=sys_flag,
-        born_timestamp=born_ms,
-        flag=0,
-        properties=properties,
-        reconsume_times=0,
-        body=body,
-    )
+    prepared = PreparedMessage(topic, message.body, text, system.message_id, born_ms or now_ms, sys_flag)
+    return Outgoing(prepared, _type_of(properties), system.message_group)
 
 
 def _properties(

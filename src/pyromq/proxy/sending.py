@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 from pyromq.clock import Clock
+from pyromq.cluster.sending.request import SendForms, SendTerms
 from pyromq.errors import NoRoute, PyroError, Refused, RemoteProtocolError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id, decode_recall_handle
 from pyromq.protocol.properties import RESERVED_NAMES, SHARDING_KEY, TRACE_CONTEXT
-from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
 from pyromq.protocol.requests.sending import RecallMessage, SendMessageAnswer, SendMessageV2
 from pyromq.proxy.checks import check_topic
 from pyromq.proxy.clients import CLIENT_ID, Clients, client_id_of
@@ -17,7 +17,7 @@ from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
 from pyromq.proxy.grpc.call import Call, Later, Quick
 from pyromq.proxy.messages import message
-from pyromq.proxy.outgoing import Outgoing, new_request, prepare
+from pyromq.proxy.outgoing import Outgoing, prepare
 from pyromq.proxy.queue_choice import QueueChoice
 from pyromq.proxy.quick_calls import PREFIX_BYTES, QuickCall, quick_calls
 from pyromq.proxy.settings import ProxySettings
@@ -30,10 +30,16 @@ _SendMessageResponse = message("SendMessageResponse")
 _SendResultEntry = message("SendResultEntry")
 _RecallMessageResponse = message("RecallMessageResponse")
 
-_VARYING = ("queue_id", "sys_flag", "born_timestamp", "properties")
-_MAX_FORMS = 1000
+TERMS = SendTerms(group=None)
+_MAX_TOPICS = 1000
 UNUSUAL = frozenset(name.encode() for name in (*RESERVED_NAMES, SHARDING_KEY, TRACE_CONTEXT))
 """Properties that only the general path knows."""
+
+
+def without_flag(pieces: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The pieces of a request whose flag is always 0: clients of the front cannot set it."""
+    queue_id, sys_flag, born, flag, text, *rest = pieces
+    return (queue_id, sys_flag, born, flag + b"0" + text, *rest)
 
 
 class Sending:
@@ -53,7 +59,7 @@ class Sending:
         self._clock = clock
         self._settings = settings
         self._queues = QueueChoice()
-        self._forms: dict[str, RequestForm[SendMessageAnswer]] = {}
+        self._forms = SendForms(TERMS)
         self._pieces: dict[str, tuple[bytes, ...]] = {}
         self._quick = quick_calls(cluster, SendMessageV2, "front_sends")
         if self._quick is not None:
@@ -106,10 +112,9 @@ class Sending:
         return True
 
     def _new_pieces(self, topic: str) -> tuple[bytes, ...]:
-        form = RequestForm(new_request(check_topic(topic), 0, 0, "", b""), _VARYING)
-        if len(self._pieces) == _MAX_FORMS:
+        if len(self._pieces) == _MAX_TOPICS:
             self._pieces.clear()
-        pieces = self._pieces[topic] = form.pieces
+        pieces = self._pieces[topic] = without_flag(self._forms.pieces(SendMessageV2, check_topic(topic)))
         return pieces
 
     def _resume(self, quick: QuickCall, started: StartedCall[SendMessageAnswer]) -> Any:
@@ -133,36 +138,21 @@ class Sending:
 
     def _begin(self, outgoing: Outgoing, call: Call) -> Later | None:
         """Send one message without a task; None if something must be asked for first."""
-        request = outgoing.request
-        topic = request.topic
+        message = outgoing.message
+        topic = message.topic
         route = self._cluster.known_route(topic)
         message_type = self._topics.known_type(topic) if self._settings.checks_message_types else MIXED
         if route is None or message_type is None:
             return None
         self._topics.compare_type(topic, outgoing.message_type, message_type)
         queue = self._queues.choose(route, outgoing.message_group)
-        request.queue_id = queue.queue_id
         broker_name = route.broker_of(queue)
-        started = self._cluster.begin(broker_name, self._filled(request), call, request)
+        request = self._forms.request(message, queue.queue_id)
+        sent = self._forms.filled(message, queue.queue_id) if self._cluster.session.fills_forms else request
+        started = self._cluster.begin(broker_name, sent, call, request)
         if started is None:
             return None
         return Later(started.answered, partial(self._stored, started, outgoing, broker_name, call))
-
-    def _filled(self, request: SendMessageV2) -> SendMessageV2 | FilledForm[SendMessageAnswer]:
-        if not self._cluster.session.fills_forms:
-            return request
-        form = self._forms.get(request.topic)
-        if form is None:
-            if len(self._forms) == _MAX_FORMS:
-                self._forms.clear()
-            form = self._forms[request.topic] = RequestForm(request, _VARYING)
-        values = (
-            request.queue_id,
-            request.sys_flag,
-            request.born_timestamp,
-            as_text(request.properties or ""),
-        )
-        return FilledForm(form, values, request.body)
 
     def _stored(
         self, started: StartedCall[SendMessageAnswer], outgoing: Outgoing, broker_name: str, call: Call
@@ -178,7 +168,7 @@ class Sending:
     async def _send_all(self, prepared: list[Outgoing], call: Call) -> Any:
         if self._settings.checks_message_types:
             for each in prepared:
-                await self._topics.check_type(each.request.topic, each.message_type)
+                await self._topics.check_type(each.message.topic, each.message_type)
         if len(prepared) == 1:
             entries = [await self._send(prepared[0], call)]
         else:
@@ -191,14 +181,13 @@ class Sending:
         try:
             return await self._send(outgoing, call)
         except PyroError as problem:
-            return _SendResultEntry(status=status_of(problem), message_id=outgoing.message_id)
+            return _SendResultEntry(status=status_of(problem), message_id=outgoing.message.unique_key)
 
     async def _send(self, outgoing: Outgoing, call: Call) -> Any:
-        request = outgoing.request
-        route = await self._cluster.route(request.topic)
+        route = await self._cluster.route(outgoing.message.topic)
         queue = self._queues.choose(route, outgoing.message_group)
-        request.queue_id = queue.queue_id
         broker_name = route.broker_of(queue)
+        request = self._forms.request(outgoing.message, queue.queue_id)
         try:
             answer = await self._cluster.call(broker_name, request, call)
         except Refused as refusal:
@@ -207,7 +196,7 @@ class Sending:
 
     def _explained(self, refusal: Refused, outgoing: Outgoing) -> PyroError:
         if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
-            return NoRoute(outgoing.request.topic, self._cluster.name_servers)
+            return NoRoute(outgoing.message.topic, self._cluster.name_servers)
         return refusal
 
     def _entry(self, answer: SendMessageAnswer, outgoing: Outgoing, broker_name: str) -> Any:
@@ -216,8 +205,8 @@ class Sending:
             status = Status(code=code_of_broker(answer.code), message=ResponseCode(answer.code).name)
         entry = _SendResultEntry(
             status=status,
-            message_id=outgoing.message_id,
-            transaction_id=answer.transaction_id or outgoing.message_id,
+            message_id=outgoing.message.unique_key,
+            transaction_id=answer.transaction_id or outgoing.message.unique_key,
             offset=answer.queue_offset,
             recall_handle=answer.recall_handle or "",
         )
@@ -225,7 +214,7 @@ class Sending:
             log_offset = decode_offset_message_id(answer.msg_id).log_offset
             address = self._cluster.address(broker_name)
             half = Half(address, broker_name, answer.queue_offset, log_offset)
-            self._transactions.remember(outgoing.request.topic, entry.transaction_id, half)
+            self._transactions.remember(outgoing.message.topic, entry.transaction_id, half)
         return entry
 
     async def recall(self, request: Any, call: Call) -> Any:

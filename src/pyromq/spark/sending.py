@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.retry_table import is_passing
+from pyromq.cluster.sending.request import DEFAULT_QUEUES, PreparedMessage, SendTerms, send_request
 from pyromq.errors import (
     BadMessage,
     NoRoute,
@@ -35,9 +36,6 @@ _log = logging.getLogger(__name__)
 
 _STORED_BEFORE_MORE = 16
 _BUSY_PAUSE_MS = 2
-
-DEFAULT_QUEUES = 4
-"""Queues of a topic that its first message creates."""
 
 
 @dataclass(slots=True)
@@ -75,6 +73,7 @@ class Sender:
         self._on_stored = on_stored
         self._max_in_flight = in_flight or options.sends_in_flight
         self._options = options
+        self._terms = SendTerms(options.group)
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._turn = first
         self._queues: dict[str, list[Queue]] = {}
@@ -195,22 +194,11 @@ class Sender:
             return self._cluster.address(queue._replace(topic=AUTO_CREATE_TOPIC))
 
     def _request(self, batch: SendBatch, queue: Queue) -> SendMessageV2:
-        declaration = SendMessageV2 if batch.properties is not None else SendMessageBatch
-        return declaration(
-            producer_group=self._options.group,
-            topic=batch.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=DEFAULT_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=batch.sys_flag,
-            born_timestamp=self._clock.now_ms(),
-            flag=0,
-            properties=batch.properties or "",
-            reconsume_times=0,
-            unit_mode=False,
-            batch=batch.properties is None,
-            target_broker_name=queue.broker,
+        kind = SendMessageV2 if batch.properties is not None else SendMessageBatch
+        message = PreparedMessage(
+            batch.topic, b"", batch.properties or "", "", self._clock.now_ms(), batch.sys_flag, kind=kind
         )
+        return send_request(message, self._terms, queue.queue_id, queue.broker)
 
     def _receive_one(self) -> None:
         address = next(iter(self._waiting))[0]

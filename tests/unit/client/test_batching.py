@@ -13,8 +13,9 @@ from pyromq.client.batching import (
     entry_bytes,
     split,
 )
-from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
+from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.values import Message, MessageQueue
+from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import BadMessage, SendFailed
 from pyromq.protocol.batch import decode_batch
 from pyromq.protocol.requests.sending import SendMessageBatch, SendReplyV2

@@ -14,21 +14,26 @@ from pyromq.broker.flow.draft import Draft
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.cluster.routes import Route
+from pyromq.cluster.sending.request import (
+    INNER_PRODUCER_GROUP,
+    PreparedMessage,
+    SendTerms,
+    send_request,
+)
 from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import get_property, without_property
-from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.dialer import Dialer
 
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S: Final = 0.5
 _TIMEOUT_S: Final = 3.0
-_PRODUCERS: Final = "CLIENT_INNER_PRODUCER"
-"""java: who sends what has no producer group of its own"""
+_QUEUES: Final = 8
+"""java: of a topic that the other broker creates"""
 
 
 class Delayed(Protocol):
@@ -102,19 +107,18 @@ class Escaping:
             raise TransportError(f"no other broker has the topic {draft.topic}")
         queue = queues[next(self._turn) % len(queues)]
         properties = without_property(draft.properties, props.DELAY)  # it has waited
-        request = SendMessageV2(
-            producer_group=get_property(properties, props.PRODUCER_GROUP) or _PRODUCERS,
-            topic=draft.topic,
-            default_topic=names.AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=8,
-            queue_id=queue.queue_id,
-            sys_flag=draft.sys_flag,
-            born_timestamp=draft.born_timestamp,
-            flag=draft.flag,
-            properties=properties.decode(),
+        group = get_property(properties, props.PRODUCER_GROUP) or INNER_PRODUCER_GROUP
+        message = PreparedMessage(
+            draft.topic,
+            draft.body,
+            properties.decode(),
+            "",
+            draft.born_timestamp,
+            draft.sys_flag,
+            draft.flag,
             reconsume_times=draft.reconsume_times,
-            body=draft.body,
         )
+        request = send_request(message, SendTerms(group, template_queues=_QUEUES), queue.queue_id)
         answer = await self._dialer.call(
             route.brokers[route.broker_of(queue)][names.MASTER_ID], request, _TIMEOUT_S
         )

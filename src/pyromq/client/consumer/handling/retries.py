@@ -11,6 +11,12 @@ from pyromq.client.consumer.handling.outcomes import TO_DEAD_LETTERS
 from pyromq.client.consumer.reading.brokers import Brokers, Network
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
+from pyromq.cluster.sending.request import (
+    INNER_PRODUCER_GROUP,
+    PreparedMessage,
+    SendTerms,
+    send_request,
+)
 from pyromq.errors import NoRoute, PyroError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -20,13 +26,9 @@ from pyromq.protocol.requests.sending import SendMessageBack, SendMessageV2
 
 _log = logging.getLogger(__name__)
 
-INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-"""java: the producer group under which consumers send messages back."""
-
 _SEND_BACK_TIMEOUT_S = 5.0
 _SEND_TIMEOUT_S = 3.0
 _SEND_TRIES = 3
-_DEFAULT_QUEUES = 4
 _NOT_RESENT = (props.TRANSACTION_PREPARED, props.RECONSUME_TIME, props.MAX_RECONSUME_TIMES)
 
 
@@ -42,6 +44,7 @@ class Retries:
         self._clock = clock
         self._max_times = max_times
         self._unit_mode = unit_mode
+        self._terms = SendTerms(INNER_PRODUCER_GROUP, unit_mode=unit_mode)
 
     def __repr__(self) -> str:
         return f"<Retries {self._group} max_times={self._max_times}>"
@@ -104,20 +107,15 @@ class Retries:
         )
         properties[props.RETRY_TOPIC] = properties.get(props.RETRY_TOPIC) or message.queue.topic
         properties[props.DELAY] = str(props.FIRST_RETRY_LEVEL + times)
-        return SendMessageV2(
-            producer_group=INNER_PRODUCER_GROUP,
-            topic=queue.topic,
-            default_topic=names.AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=_DEFAULT_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=0,
-            born_timestamp=self._clock.now_ms(),
+        copy = PreparedMessage(
+            queue.topic,
+            message.body,
+            encode_properties(properties),
+            message.message_id,
+            self._clock.now_ms(),
             flag=message.flag,
-            properties=encode_properties(properties),
             reconsume_times=times + 1,
-            unit_mode=self._unit_mode,
             # A limit below the count makes the broker move it to the dead letters at once.
             max_reconsume_times=TO_DEAD_LETTERS if is_dead else self._max_times,
-            target_broker_name=queue.broker_name,
-            body=message.body,
         )
+        return send_request(copy, self._terms, queue.queue_id, queue.broker_name)
