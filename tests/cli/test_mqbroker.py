@@ -76,6 +76,19 @@ def test_settings_come_from_shared_variables_then_the_file_then_own_variables_th
     } <= set(done.stdout.splitlines())
 
 
+def test_private_files_are_closed_to_other_users(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir(mode=0o755)
+    arguments = (*HERE, "--store", str(store), "--log-dir", str(tmp_path / "logs"), "-o", "privateFiles=true")
+    with BROKER.running(tmp_path, *arguments) as broker:
+        connect(broker)
+        broker.process.send_signal(signal.SIGTERM)
+        assert broker.process.wait(60) == 0
+    made = [store, tmp_path / "logs", *store.rglob("*"), *(tmp_path / "logs").rglob("*")]
+    assert len(made) > 5
+    assert [path for path in made if path.stat().st_mode & 0o077] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -167,14 +167,18 @@ def test_with_replicas_another_broker_takes_over_from_one_that_is_killed(tmp_pat
         assert cluster.stop() == 0
 
 
-async def test_a_secure_cluster_tells_how_to_connect_without_a_password(tmp_path: Path) -> None:
+async def test_a_secure_cluster_tells_how_to_connect_without_a_password_and_keeps_its_files_private(
+    tmp_path: Path,
+) -> None:
     with STANDALONE.running(tmp_path, *FREE_PORTS, "--secure") as cluster:
         security = Path(cluster.boot["data"]) / "security"
         assert cluster.boot["grpc"] is not None
         assert cluster.stop() == 0
         told = cluster.more_output()
     assert f"--key-file {security}/admin.properties --tls-trust {security}/server.pem" in told
-    assert (security / "secrets.json").stat().st_mode & 0o077 == 0
+    made = [security.parent, *security.parent.rglob("*")]
+    assert len(made) > 10
+    assert [path for path in made if path.stat().st_mode & 0o077] == []
     assert cluster.stderr() == ""
 
 

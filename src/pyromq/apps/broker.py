@@ -116,7 +116,12 @@ def run(configuration: BrokerConfiguration) -> None:
     settings = configuration.broker
     defaults = BrokerConfiguration(BrokerSettings(), StoreSettings())
     start_log(
-        settings, LOG_FILE, configuration.notices, configuration.as_java_dict(), defaults.as_java_dict()
+        settings,
+        LOG_FILE,
+        configuration.notices,
+        configuration.as_java_dict(),
+        defaults.as_java_dict(),
+        [configuration.store.root],
     )
     broker = Broker(configuration, clock=SystemClock())
 

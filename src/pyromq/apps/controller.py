@@ -59,7 +59,12 @@ def run(loaded: Loaded[ControllerSettings]) -> None:
 
     settings = loaded.settings
     start_log(
-        settings, LOG_FILE, loaded.notices, settings.as_java_dict(), ControllerSettings().as_java_dict()
+        settings,
+        LOG_FILE,
+        loaded.notices,
+        settings.as_java_dict(),
+        ControllerSettings().as_java_dict(),
+        [settings.store_path],
     )
     controller = Controller(settings, clock=SystemClock())
 

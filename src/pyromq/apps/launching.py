@@ -103,10 +103,16 @@ def start_log(
     notices: Iterable[Notice],
     values: Mapping[str, str],
     defaults: Mapping[str, str],
+    directories: Iterable[Path] = (),
 ) -> None:
-    """Set up logging; its first lines are warnings about settings, and the settings that are not defaults."""
+    """Set up logging; its first lines are warnings about settings, and the settings that are not defaults.
+
+    `directories` hold what the server keeps; `privateFiles` closes them to other users.
+    """
     from pyromq.apps.logging_setup import set_up_audit_log, set_up_logging
 
+    if settings.private_files:
+        keep_private(*directories)
     file = settings.log_dir / file_name if settings.log_dir is not None else None
     set_up_logging(settings.log_level, file, settings.log_max_bytes, settings.log_backups)
     if settings.audit_log_file is not None:
@@ -115,6 +121,14 @@ def start_log(
         log.warning("%s", notice)
     changed = sorted((key, value) for key, value in values.items() if defaults.get(key) != value)
     log.info("starting %s", " ".join(f"{key}={value}" for key, value in changed))
+
+
+def keep_private(*directories: Path) -> None:
+    """Close these directories, and files that are written from now on, to other users of this machine."""
+    os.umask(0o077)
+    for directory in directories:
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o700)
 
 
 def warn_if_open(settings: ServerSettings, addresses: Iterable[tuple[str, int]]) -> None:

@@ -169,8 +169,14 @@ def run(loaded: Loaded[ProxySettings]) -> None:
     except ModuleNotFoundError as missing:
         fail(PROGRAM, f"{missing}: pip install 'pyromq[grpc]'")
     settings = loaded.settings
-    server = ProxyWithBroker(settings, local_broker(settings)) if settings.is_local else Proxy(settings)
-    start_log(settings, LOG_FILE, loaded.notices, settings.as_java_dict(), ProxySettings().as_java_dict())
+    defaults, directories = ProxySettings().as_java_dict(), list[Path]()
+    if settings.is_local:
+        configuration = local_broker(settings)
+        directories.append(configuration.store.root)
+        server: ProxyWithBroker | Proxy = ProxyWithBroker(settings, configuration)
+    else:
+        server = Proxy(settings)
+    start_log(settings, LOG_FILE, loaded.notices, settings.as_java_dict(), defaults, directories)
     proxy = server.proxy if isinstance(server, ProxyWithBroker) else server
 
     def started() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import click
 
 from pyromq.apps.console_beside import ConsoleBeside
-from pyromq.apps.launching import one_line_failures, warn_if_open
+from pyromq.apps.launching import keep_private, one_line_failures, warn_if_open
 from pyromq.apps.secure_files import ADMINISTRATOR, BROKER, SecureFiles
 from pyromq.errors import ConfigError
 
@@ -106,6 +106,7 @@ def command(
     files = SecureFiles.of(store.expanduser().absolute())
     with one_line_failures(PROGRAM):
         if secure:
+            keep_private(store.expanduser().absolute())
             files.make(host)
             set_up_audit_log(files.audit_log)
         settings = StandaloneSettings(

@@ -69,6 +69,7 @@ class ServerSettings(AccessSettings):
     handshake_seconds: Seconds = setting(10, "Close connections whose TLS handshake takes longer than this.", check=POSITIVE)
 
     # Logs
+    private_files: bool = setting(False, "Create every file so that only the user of this server can read it, and close the store directory to other users.", local=True)
     log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "Directory of the log file. If empty, the server logs to the console only.")
     log_level: LogLevel = setting("INFO", "Minimum level of log messages.")
     log_max_bytes: SizeBytes = setting(100 * _MIB, "Size at which the log file is rotated.", check=POSITIVE)
