@@ -5,7 +5,8 @@ An invariant looks into the objects of the servers, without a message and withou
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import BROKER_NAME, BROKER_PORT, Server, SimulatedCluster
 from tests.simulation.contents import Contents, differences
@@ -19,14 +20,20 @@ from pyromq.controller.groups import BrokerGroup
 from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.store.filenames import offset_name
 
+if TYPE_CHECKING:
+    from tests.simulation.loads.load import RunningLoad
+
 LOOK_S = 0.05
 
 
 class Always:
     """Runs beside everything else, until it is cancelled."""
 
-    def __init__(self, cluster: SimulatedCluster, recorder: Recorder) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, recorder: Recorder, loads: Sequence["RunningLoad"] = ()
+    ) -> None:
         self._cluster = cluster
+        self._loads = loads
         self._recorder = recorder
         self._masters: dict[int, str] = {}
         """By epoch: who was its master."""
@@ -54,6 +61,8 @@ class Always:
         if group is not None:
             self._check_decisions(group)
             self._check_confirmed(group)
+        for load in self._loads:
+            load.look()
 
     def _check_master(self, server: Server, broker: Broker) -> None:
         role = broker.role.now

@@ -62,6 +62,7 @@ _CUT_OFF: dict[str, Any] = {
 }
 """A master without its replicas takes messages that it cannot confirm, and is replaced."""
 _REPLICATION = "pyromq.broker.replication"
+_CONSUMER = "pyromq.client.consumer"
 
 MUTANTS = (
     Mutant(
@@ -368,6 +369,25 @@ MUTANTS = (
         "elif each < 0:",
         ("kill", "partition", "stall"),
         ("tables",),
+    ),
+    # The same for clients.
+    Mutant(
+        "loop",
+        "a message whose loop raised counts as handled if the loop is entered again",
+        f"{_CONSUMER}.handling.taking:InterpretedTaking._take",
+        "FAILED if self._left and self._has_failed(me) else None",
+        "None",
+        (),
+        ("streamed",),
+    ),
+    Mutant(
+        "only",
+        "copies of messages that failed match nothing, and the batch counts as handled",
+        f"{_CONSUMER}.handling.settling:what_failed",
+        "if _identity(message) in named]\n    if len(failed) < len(named):",
+        "if any(message is each for each in problem.only)]\n    if not named:",
+        (),
+        ("failing",),
     ),
 )
 

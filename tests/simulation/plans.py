@@ -27,7 +27,17 @@ FaultKind = Literal[
     "restart",
 ]
 LoadKind = Literal[
-    "plain", "batched", "ordered", "delayed", "timed", "transactional", "popped", "replies", "tables"
+    "plain",
+    "batched",
+    "ordered",
+    "delayed",
+    "timed",
+    "transactional",
+    "popped",
+    "replies",
+    "tables",
+    "streamed",
+    "failing",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)

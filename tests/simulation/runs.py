@@ -25,12 +25,14 @@ from tests.simulation.disk import PowerLost
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Always, at_the_end
 from tests.simulation.loads.batched import BatchedLoad
+from tests.simulation.loads.failing import FailingLoad
 from tests.simulation.loads.held import DelayedLoad, TimedLoad
 from tests.simulation.loads.load import SEND_TIMEOUT_S, RunningLoad
 from tests.simulation.loads.ordered import OrderedLoad
 from tests.simulation.loads.plain import PlainLoad
 from tests.simulation.loads.popped import PoppedLoad
 from tests.simulation.loads.replies import RepliesLoad
+from tests.simulation.loads.streamed import StreamedLoad
 from tests.simulation.loads.tables import TablesLoad
 from tests.simulation.loads.transactional import TransactionalLoad
 from tests.simulation.loop import Livelock, NothingLeft, SimulatedLoop
@@ -52,6 +54,8 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "popped": PoppedLoad,
     "replies": RepliesLoad,
     "tables": TablesLoad,
+    "streamed": StreamedLoad,
+    "failing": FailingLoad,
 }
 
 _native_time = twin("unique_keys")
@@ -109,10 +113,10 @@ class Run:
         if not await cluster.whole(_START_S):
             self.recorder.violation("not whole", f"{cluster.state()} at the beginning")
             return
-        watching = asyncio.create_task(Always(cluster, self.recorder).run())
         loads = [_LOADS[load.kind](cluster, self.recorder, load) for load in self.plan.loads]
         for load in loads:
             load.start()
+        watching = asyncio.create_task(Always(cluster, self.recorder, loads).run())
         # What else is wrong with a group that never gets whole again follows from that: it is not judged.
         if not await Faults(cluster, self.recorder).run() or not await self._heal():
             return

@@ -7,7 +7,7 @@ everything, and `judge` compares what was promised with what the brokers hold.
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -21,9 +21,12 @@ from tests.simulation.processes import Process
 from tests.simulation.recording import Recorder
 
 from pyromq import Message, PyroError, ReceivedMessage, SendResult, aio
+from pyromq.broker.broker import Broker
 
 SEND_TIMEOUT_S = 1.5
 _AFTER_FAILURE_S = 0.1
+
+Handle = Callable[[ReceivedMessage], Awaitable[None]]
 
 
 class RunningLoad(ABC):
@@ -37,6 +40,11 @@ class RunningLoad(ABC):
         self._is_over = False
         self._sending: list[asyncio.Task[None]] = []
         self._got: dict[str, set[str]] = {}
+        """By group: what its members have finished."""
+        self._finished: dict[str, dict[int, set[int]]] = {}
+        """The same for groups that commit, by queue and queue offset."""
+        self._committed: dict[tuple[str, int], int] = {}
+        """By group and queue: up to where it was looked at."""
         self._numbers = 0
 
     # For the run
@@ -57,12 +65,39 @@ class RunningLoad(ABC):
         wanted = {sent.body for sent in self.history.sent if sent.offset is not None}
         return all(wanted <= got for got in self._got.values())
 
+    def look(self) -> None:
+        """Called every few moments: what must hold at any time."""
+        broker = self.broker_of_master()
+        if broker is None:
+            return
+        offsets = broker._started.tables.offsets
+        for group, finished in self._finished.items():
+            for queue, committed in offsets.queues(group, self.topic).items():
+                self._check_committed(group, queue, committed, finished.get(queue, set()))
+
+    def _check_committed(self, group: str, queue: int, committed: int, finished: set[int]) -> None:
+        for offset in range(self._committed.get((group, queue), 0), committed):
+            if offset not in finished:
+                text = f"{group} is at {committed} of queue {queue}, and no member has finished {offset}"
+                self.recorder.violation("committed, but not finished", text)
+                break
+        self._committed[group, queue] = max(committed, self._committed.get((group, queue), 0))
+
     def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
         """The violations: their short names, and what is wrong."""
         self.history.logs = {each.broker: each.bodies(self.topic) for each in contents}
         for invariant, sentences in check(self.history).violations.items():
             for sentence in sentences:
                 yield invariant, f"{self.load.kind}: {sentence}"
+        for group, got in self._got.items():
+            for sent in self.history.sent:
+                if sent.offset is not None and sent.body not in got:
+                    place = f"acknowledged at {(sent.queue, sent.offset)}"
+                    yield "not finished", f"{sent.body!r}, {place}, was finished by no member of {group}"
+
+    def broker_of_master(self) -> Broker | None:
+        master = self.cluster.master()
+        return self.cluster.broker(master) if master is not None else None
 
     # For its clients
 
@@ -115,18 +150,22 @@ class RunningLoad(ABC):
         chosen = {"retries": 1, **self.options(), **options}
         return aio.Producer(f"{self.load.kind}-{name}", self.cluster.name_server_address, **chosen)
 
-    async def consume(self, group: str, **options: Any) -> None:
+    async def consume(self, group: str, handle: Handle | None = None, **options: Any) -> None:
         """Be a member of a group for ever."""
-        chosen = {"commit_interval_s": 1.0, "rebalance_interval_s": 2.0, **self.options(), **options}
 
         async def take(message: ReceivedMessage) -> None:
             self.delivered(group, message)
+            if handle is not None:
+                await handle(message)
+            self.finished(group, message)
 
-        async with aio.PushConsumer(
-            group, self.cluster.name_server_address, start_from="first", **chosen
-        ) as consumer:
+        async with self.consumer(group, **options) as consumer:
             consumer.subscribe(self.topic, "*", take)
             await asyncio.Event().wait()
+
+    def consumer(self, group: str, **options: Any) -> aio.PushConsumer:
+        chosen = {"commit_interval_s": 1.0, "rebalance_interval_s": 2.0, **self.options(), **options}
+        return aio.PushConsumer(group, self.cluster.name_server_address, start_from="first", **chosen)
 
     def next_body(self, producer: str) -> str:
         self._numbers += 1
@@ -148,15 +187,27 @@ class RunningLoad(ABC):
         else:
             self.recorder.acknowledged()
 
-    def reads(self, group: str, *, in_order: bool = False) -> None:
-        """A group that must get everything."""
+    def reads(self, group: str, *, in_order: bool = False, commits: bool = True) -> None:
+        """A group that must finish everything. If it commits, then nothing before it is finished."""
         self.history.groups[group] = in_order
         self._got[group] = set()
+        if commits:
+            self._finished[group] = {}
 
     def delivered(self, group: str, message: ReceivedMessage) -> None:
+        """A member begins with a message."""
         body, queue = message.body.decode(), message.queue
+        is_retry = queue.topic != self.topic
         self.history.delivered.append(
-            Delivered(body, group, queue.queue_id, message.queue_offset, self.recorder.now_s)
+            Delivered(body, group, queue.queue_id, message.queue_offset, self.recorder.now_s, is_retry)
         )
-        self._got[group].add(body)
         self.recorder.totals.delivered += 1
+
+    def finished(self, group: str, message: ReceivedMessage) -> None:
+        self._got[group].add(message.body.decode())
+        self.settled(group, message)
+
+    def settled(self, group: str, message: ReceivedMessage) -> None:
+        """The group may commit it: it is finished, or to come again from elsewhere."""
+        if group in self._finished and message.queue.topic == self.topic:
+            self._finished[group].setdefault(message.queue.queue_id, set()).add(message.queue_offset)

@@ -14,7 +14,7 @@ _GROUP = "poppers"
 
 class PoppedLoad(RunningLoad):
     def start(self) -> None:
-        self.reads(_GROUP)
+        self.reads(_GROUP, commits=False)
         self.sender("producer", self.produce("p"))
         for number in (1, 2):
             self.member(f"member {number}", lambda: self.consume(_GROUP, mode="pop", invisible_s=10.0))
