@@ -180,13 +180,23 @@ def _clock(_: SimulatedCluster, server: Server, fault: Fault) -> Heal:
     return heal
 
 
-def _client(cluster: SimulatedCluster, _: Server, __: Fault) -> Heal:
-    """A consumer is killed; another one takes its place."""
+def _client(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
+    """A consumer is killed, and another one takes its place; or it is paused, or its machine `suspended`."""
     if not cluster.consumers:
         return _nothing
-    killed = cluster.chance.choice(cluster.consumers)
-    killed.process.kill()
-    return killed.start_again
+    consumer = cluster.chance.choice(cluster.consumers)
+    process = consumer.process
+    if not fault.detail:
+        process.kill()
+        return consumer.start_again
+    process.pause()
+
+    def go_on() -> None:
+        if fault.detail == "suspended":
+            process.host.clock.suspended(fault.for_s)
+        process.go_on()
+
+    return go_on
 
 
 def _controller(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:

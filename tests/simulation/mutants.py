@@ -61,6 +61,15 @@ _CUT_OFF: dict[str, Any] = {
     "loads": (Load("plain", 0.03),),
 }
 """A master without its replicas takes messages that it cannot confirm, and is replaced."""
+_LEFT: dict[str, Any] = {
+    "faults": (
+        Fault("client", 5.0, 150.0, detail="suspended"),
+        Fault("client", 170.0, 150.0, detail="suspended"),
+        Fault("client", 170.0, 150.0, detail="suspended"),
+    ),
+    "loads": (Load("locked", 0.3),),
+}
+"""Ordered members stand still for so long that others take their queues."""
 _REPLICATION = "pyromq.broker.replication"
 _CONSUMER = "pyromq.client.consumer"
 
@@ -388,6 +397,60 @@ MUTANTS = (
         "if any(message is each for each in problem.only)]\n    if not named:",
         (),
         ("failing",),
+    ),
+    Mutant(
+        "linger",
+        "messages of one key wait in several batches, one for each tag",
+        "pyromq.client.batching:Accumulator.maybe_add",
+        "queue or (message.topic, message.wait_stored, message.tags)",
+        "(queue, message.topic, message.wait_stored, message.tags)",
+        (),
+        ("lingering",),
+    ),
+    Mutant(
+        "close",
+        "a simple consumer that closes leaves its messages hidden",
+        f"{_CONSUMER}.simple:SimpleConsumer._show_again",
+        "await asyncio.gather(*map(show, messages))",
+        "pass",
+        (),
+        ("received",),
+    ),
+    Mutant(
+        "decide",
+        "a driver replaces the decision of another one",
+        "pyromq.spark.journal_files:LocalFiles.create",
+        "os.link(unfinished, self._path / name)",
+        "(self._path / name).write_bytes(data)",
+        (),
+        ("drivers",),
+    ),
+    Mutant(
+        "wait",
+        "the lock of a queue is not looked at after the wait for a free handler",
+        f"{_CONSUMER}.handling.ordered_delivery:OrderedDelivery._go_through",
+        "if not held.is_ours:",
+        "if not messages:",
+        ("client",),
+        changes=_LEFT,
+    ),
+    Mutant(
+        "late",
+        "a handler that lost its lock commits",
+        f"{_CONSUMER}.group.assigned_queues:AssignedQueues._to_store",
+        "if reader.held.is_ours else None",
+        "if reader else None",
+        ("client",),
+        changes=_LEFT,
+    ),
+    Mutant(
+        "sleep",
+        "a lock does not age while the machine is suspended",
+        f"{_CONSUMER}.reading.in_flight:InFlight._lock_age_s",
+        "return max(self._clock.monotonic() - self._locked_at, by_wall_clock_s)",
+        "return self._clock.monotonic() - self._locked_at",
+        ("client",),
+        changes=_LEFT,
     ),
 )
 

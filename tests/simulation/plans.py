@@ -38,6 +38,10 @@ LoadKind = Literal[
     "tables",
     "streamed",
     "failing",
+    "lingering",
+    "received",
+    "drivers",
+    "locked",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -112,6 +116,8 @@ def draw_plan(
         flush = "SYNC_FLUSH"
     known_loads = [kind for kind in ALL_LOADS if only_loads is None or kind in only_loads]
     loads = chance.sample(known_loads, min(len(known_loads), chance.randint(1, 4)))
+    if loads == ["drivers"] and (only_loads is None or "plain" in only_loads):
+        loads += ["plain"]  # otherwise nothing is acknowledged by brokers
     return Plan(
         seed=seed,
         replicas=replicas,
@@ -145,6 +151,10 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
         for_s = min(for_s, 20.0)
     elif kind == "clock":
         strength = chance.choice((-1, 1)) * chance.choice((0.5, 5.0, 3600.0))
+    elif kind == "client":
+        detail = chance.choice(("", "", "paused", "suspended"))
+        if detail and chance.random() < 0.3:
+            for_s = chance.uniform(130.0, 200.0)  # until brokers take it for gone
     elif kind == "controller":
         detail = chance.choice(("kill", "power"))
     elif kind == "all power":

@@ -32,9 +32,16 @@ class HostClock:
     def __init__(self, loop: SimulatedLoop) -> None:
         self.monotonic = self.since_boot = loop.time
         self.ahead_ms = 0
+        self._suspended_s = 0.0
 
     def now_ms(self) -> int:
-        return EPOCH_MS + self.ahead_ms + int(self.monotonic() * 1000)
+        return EPOCH_MS + self.ahead_ms + int(self.since_boot() * 1000)
+
+    def suspended(self, seconds: float) -> None:
+        """The machine slept for so long: one of its clocks stood still."""
+        self._suspended_s += seconds
+        since_boot, suspended_s = self.since_boot, self._suspended_s
+        self.monotonic = lambda: since_boot() - suspended_s
 
 
 class Host:
@@ -91,6 +98,8 @@ class Process:
         self.chance = chance
         self.is_running = True
         self.is_dead = False
+        self.pauses = 0
+        """How often it was paused."""
         self._pauses = 0
         self._held: list[Handle] = []
         self._graveyard: list[object] = []
@@ -136,6 +145,7 @@ class Process:
 
     def pause(self) -> None:
         """As SIGSTOP, or a machine that is suspended."""
+        self.pauses += 1
         self._pauses += 1
         self.is_running = False
 

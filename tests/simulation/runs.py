@@ -25,12 +25,16 @@ from tests.simulation.disk import PowerLost
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Always, at_the_end
 from tests.simulation.loads.batched import BatchedLoad
+from tests.simulation.loads.drivers import DriversLoad
 from tests.simulation.loads.failing import FailingLoad
 from tests.simulation.loads.held import DelayedLoad, TimedLoad
+from tests.simulation.loads.lingering import LingeringLoad
 from tests.simulation.loads.load import SEND_TIMEOUT_S, RunningLoad
+from tests.simulation.loads.locked import LockedLoad
 from tests.simulation.loads.ordered import OrderedLoad
 from tests.simulation.loads.plain import PlainLoad
 from tests.simulation.loads.popped import PoppedLoad
+from tests.simulation.loads.received import ReceivedLoad
 from tests.simulation.loads.replies import RepliesLoad
 from tests.simulation.loads.streamed import StreamedLoad
 from tests.simulation.loads.tables import TablesLoad
@@ -56,6 +60,10 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "tables": TablesLoad,
     "streamed": StreamedLoad,
     "failing": FailingLoad,
+    "lingering": LingeringLoad,
+    "received": ReceivedLoad,
+    "drivers": DriversLoad,
+    "locked": LockedLoad,
 }
 
 _native_time = twin("unique_keys")
