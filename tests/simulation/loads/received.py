@@ -6,6 +6,7 @@ the others, and no call has received them: they are visible again soon after the
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 from tests.simulation.loads.load import SEND_TIMEOUT_S
 from tests.simulation.loads.popped import PoppedLoad
@@ -42,7 +43,7 @@ class ReceivedLoad(PoppedLoad):
             await consumer.ack(message)
             self.finished(_GROUP, message)
 
-    def _consumer(self, group: str, **options: float) -> aio.SimpleConsumer:
+    def _consumer(self, group: str, **options: Any) -> aio.SimpleConsumer:
         return aio.SimpleConsumer(
             group, self.cluster.name_server_address, start_from="first", **self.options(), **options
         )
