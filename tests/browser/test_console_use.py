@@ -75,18 +75,18 @@ def test_a_topic_is_made_with_a_form_and_deleted_by_typing_its_name(
     console: ConsoleThread, page: Any
 ) -> None:
     page.goto(f"{console.url}/c/default/topics")
-    page.get_by_role("link", name="Make a topic").click()
+    page.get_by_role("link", name="Create topic").click()
     page.fill("#f-topic", "FromBrowser")
     page.get_by_role("button", name="Preview").click()
     assert "mqadmin updateTopic" in page.text_content(".line")
-    page.get_by_role("button", name="Make a topic").click()
+    page.get_by_role("button", name="Create topic").click()
     page.get_by_role("heading", name="Done").wait_for()
     page.get_by_role("link", name="Open").click()
     page.wait_for_url("**/topics/FromBrowser")
-    page.get_by_role("link", name="Delete the topic").click()
+    page.get_by_role("link", name="Delete topic").click()
     page.get_by_role("button", name="Preview").click()
     page.fill("#confirm", "FromBrowser")
-    page.get_by_role("button", name="Delete the topic").click()
+    page.get_by_role("button", name="Delete topic").click()
     page.get_by_role("heading", name="Done").wait_for()
 
 
@@ -128,7 +128,7 @@ async def _nothing() -> None:
 
 def test_a_tail_shows_what_arrives_and_can_be_paused(console: ConsoleThread, page: Any) -> None:
     page.goto(f"{console.url}/c/default/topics/{ORDERS}/tail")
-    page.locator("#tail", has_text="Seen").wait_for()
+    page.locator("#tail", has_text="matched").wait_for()
 
     async def send(body: bytes) -> None:
         async with Cluster(console.cluster.namesrv) as cluster:

@@ -57,7 +57,7 @@ async def test_a_store_is_summed_up_and_verified_behind_the_page(root: Path, tmp
     assert done.status == 200, done
     await until(lambda: not state.store_jobs.verifications[root].is_running)
     text = (await admin.get(PAGE)).text
-    assert "Sound." in text
+    assert "No damage found." in text
     assert "10 records" in text
     written = [each.what for each in state.audit.newest_first(10)]
     assert "stores.verify" in written

@@ -117,11 +117,11 @@ async def test_a_field_that_makes_no_sense_is_named_as_on_the_form(shown: Shown)
 
     assert (
         await error("topics.put", topic="T", queues="many")
-        == "Queues on each broker: many cannot be used; expected a whole number."
+        == "Queues per broker: many is not valid. Expected a whole number."
     )
-    assert await error("topics.put") == "Topic is missing."
-    assert "expected one of rw, r, w." in await error("topics.put", topic="T", permission="x")
-    assert "expected true or false." in await error("topics.put", topic="T", ordered="maybe")
+    assert await error("topics.put") == "Topic is required."
+    assert "Expected one of rw, r, w." in await error("topics.put", topic="T", permission="x")
+    assert "Expected true or false." in await error("topics.put", topic="T", ordered="maybe")
     for few in (0, -1):
         assert "1 or more dead letters" in await error("dlq.resend", group=GROUP, newest=few)
 

@@ -313,7 +313,7 @@ async def test_language_and_theme_come_from_the_url_and_are_kept(state: State) -
 
 async def test_a_page_without_data_says_that_it_waits(state: State) -> None:
     page = await (await logged_in(state)).get("/c/default/topics")
-    assert "Nothing has been told yet" in page.text
+    assert "Waiting for the first answers" in page.text
     assert "There is no topic yet" not in page.text
 
 
@@ -436,7 +436,7 @@ async def test_a_broker_that_left_is_still_named(tmp_path: Path) -> None:
     for below in ("", "brokers"):
         text = (await browser.get(f"/c/default/{below}")).text
         assert "<strong>broker-q/0</strong> (10.0.0.9:10911)" in text
-    assert "is not registered any more" in (await browser.get("/c/default/problems")).text
+    assert "is no longer registered" in (await browser.get("/c/default/problems")).text
 
 
 async def test_a_proxy_that_logs_people_in_names_them_and_the_users_file_says_what_they_may(
@@ -452,7 +452,7 @@ async def test_a_proxy_that_logs_people_in_names_them_and_the_users_file_says_wh
     form = {"csrf": token, "step": "preview", "topic": "t"}
     assert (await browser.post("/c/default/do/topics.put", form, x_user="viewer")).status == 403
     forged = {**form, "csrf": "x"}
-    assert "too old" in (await browser.post("/c/default/do/topics.put", forged, x_user="admin")).text
+    assert "has expired" in (await browser.post("/c/default/do/topics.put", forged, x_user="admin")).text
     Users(tmp_path / "users.json").load().remove("viewer")
     clock.advance(2)
     assert (await browser.get("/me", x_user="viewer")).status == 303
