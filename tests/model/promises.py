@@ -56,6 +56,9 @@ class Promises:
             for at in range(before.broker(master.id).confirmed, master.confirmed):
                 record = master.log[at]
                 members, reports = master.in_sync.value.members, master.in_sync.value.reports
+                group = after.known
+                if group.master_epoch == master.epoch and group.sync_set in master.in_sync.value._possible:
+                    members &= group.sync_set  # what it has proposed may count already
                 have = {
                     each for each in members - {master.id} if each in reports and reports[each].offset > at
                 }

@@ -8,7 +8,6 @@ from unittest.mock import patch
 from msgspec.structs import replace
 from tests.model.world import Budget
 
-from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.controller import decisions
 from pyromq.controller.groups import BrokerGroup
@@ -41,13 +40,13 @@ def _repeats_what_was_not_answered() -> Iterator[None]:
 
     def again(self: Any, *situation: Any) -> frozenset[int] | None:
         if self._doubtful:
-            doubtful: frozenset[int] = self._doubtful
+            (doubtful,) = self._doubtful
             self.proposed = doubtful
-            return doubtful
+            return frozenset(doubtful)
         return propose(self, *situation)
 
     def keeps(self: Any) -> None:
-        self._doubtful = self.proposed or frozenset()
+        self._doubtful = frozenset() if self.proposed is None else frozenset({self.proposed})
 
     with (
         patch.object(InSyncSet, "propose", again),
@@ -58,33 +57,25 @@ def _repeats_what_was_not_answered() -> Iterator[None]:
         yield
 
 
-def _counts_those_that_it_waits_for() -> AbstractContextManager[Any]:
-    """As if the number of members were the number of awaited ones."""
+def _counts(name: str) -> AbstractContextManager[Any]:
+    """As if these brokers were in sync for certain."""
+    return patch.object(InSyncSet, "certain", property(lambda self: getattr(self, name)))
 
-    class Counted(frozenset[int]):
-        awaited = 0
 
-        def __len__(self) -> int:
-            return self.awaited
+@contextmanager
+def _leaves_doubt_about_members() -> Iterator[None]:
+    """Only an unanswered proposal that adds a broker asks for a new version."""
+    propose = InSyncSet.propose
 
-    tell, look = InSyncMaster._tell_durability, InSyncMaster.look
+    def seldom(self: Any, *situation: Any) -> frozenset[int] | None:
+        wanted = propose(self, *situation)
+        if wanted == self.members and self.awaited <= self.members:
+            self.proposed = None
+            return None
+        return wanted
 
-    def counting(inner: Callable[[Any], None]) -> Callable[[Any], None]:
-        def outer(self: Any) -> None:
-            if self.in_sync is None:
-                inner(self)
-                return
-            members = self.in_sync.members
-            self.in_sync.members = Counted(members)
-            self.in_sync.members.awaited = len(self.in_sync.awaited)
-            try:
-                inner(self)
-            finally:
-                self.in_sync.members = members
-
-        return outer
-
-    return patch.multiple(InSyncMaster, _tell_durability=counting(tell), look=counting(look))
+    with patch.object(InSyncSet, "propose", seldom):
+        yield
 
 
 class Undone(NamedTuple):
@@ -117,9 +108,21 @@ UNDONE: Final = {
         "no message is acknowledged any more",
     ),
     "minInSyncReplicas counts those that are waited for": Undone(
-        _counts_those_that_it_waits_for,
+        lambda: _counts("awaited"),
         1,
         Budget(sends=1, crashes=0, losses=0),
         "acknowledges a record that only",
+    ),
+    "minInSyncReplicas counts those that may have left": Undone(
+        lambda: _counts("members"),
+        3,
+        Budget(sends=1, crashes=0, losses=0, silences=1),
+        "acknowledges a record that only",
+    ),
+    "doubt about those that may have left stays": Undone(
+        _leaves_doubt_about_members,
+        3,
+        Budget(sends=1, crashes=0, losses=0, silences=1),
+        "no message is acknowledged any more",
     ),
 }

@@ -142,7 +142,7 @@ class InSyncMaster(Master):
         in_sync, end = self.in_sync, self._store.log_end
         if in_sync is None or not self._is_master:
             return
-        if len(in_sync.members) < self._min_in_sync:
+        if len(in_sync.certain) < self._min_in_sync:
             end = min(end, max(self.confirmed, in_sync.epoch_start))
         confirmed = in_sync.confirm(end)
         if self._waits:
@@ -183,9 +183,9 @@ class InSyncMaster(Master):
         reason = ""
         if self._is_alone(in_sync) and not self.lease.is_held:
             reason = "this master accepts no messages: it has lost its controller and may have been replaced"
-        elif len(in_sync.members) < self._min_in_sync:
+        elif len(in_sync.certain) < self._min_in_sync:
             reason = (
-                f"in-sync replicas not enough: {len(in_sync.members)} brokers are in sync,"
+                f"in-sync replicas not enough: {len(in_sync.certain)} brokers are in sync,"
                 f" minInSyncReplicas is {self._min_in_sync}"
             )
         if not reason:

@@ -2,7 +2,8 @@
 
 Every replica that the controller may make master must have what the master acknowledges. So the master waits
 for the members that the controller has confirmed and for all that it has proposed since, until it is certain
-which of these sets counts. A new version of the set makes that certain: it ends every older proposal.
+which of these sets counts; in sync for certain are only those that all of these sets have. A new version of
+the set ends every older proposal, and the doubt.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +34,8 @@ class InSyncSet:
         self.version = version
         self.proposed: frozenset[int] | None = None
         """The set that the controller is asked for now."""
-        self._doubtful: frozenset[int] = frozenset()
-        """The brokers in proposals of this version that were not answered and may still be accepted."""
+        self._doubtful: frozenset[frozenset[int]] = frozenset()
+        """Proposals of this version that were not answered and may still be accepted."""
         self.joining: frozenset[int] = frozenset()
         """Replicas that are nearly there: the master waits for them, so that they can catch up."""
         self._turn = own_id
@@ -47,9 +48,20 @@ class InSyncSet:
         return f"<InSyncSet {sorted(self.members)} version={self.version} proposed={self.proposed}>"
 
     @property
+    def _possible(self) -> list[frozenset[int]]:
+        """The sets of which the controller has one."""
+        under_way = [] if self.proposed is None else [self.proposed]
+        return [self.members, *under_way, *self._doubtful]
+
+    @property
     def awaited(self) -> frozenset[int]:
         """The brokers that must have a record before it is acknowledged."""
-        return self.members | (self.proposed or frozenset()) | self._doubtful | self.joining
+        return self.joining.union(*self._possible)
+
+    @property
+    def certain(self) -> frozenset[int]:
+        """The brokers that are in sync, whatever became of the proposals."""
+        return self.members.intersection(*self._possible)
 
     @property
     def reports(self) -> Mapping[int, Report]:
@@ -94,12 +106,12 @@ class InSyncSet:
         the log and the tables.
 
         Replicas join one at a time, each in its turn: the controller may refuse one that it does not hear of.
-        It is the present one if an unanswered proposal names another broker: the next version ends that
-        proposal, and with it the waiting for that broker.
+        It is the present one if a proposal was not answered: the next version ends that proposal, the waiting
+        for those that it adds, and the doubt about those that it leaves out.
         """
         self.unanswered()
         self.joining = frozenset(each for each in self.joining if self._is_near(each, now, _PATIENCE_S))
-        waited_for = self.joining | self._doubtful
+        waited_for = self.joining.union(*self._doubtful)
         wanted, ready, joining = {self._own_id}, set(), set()
         for each, report in self._reports.items():
             if each in self.members:
@@ -117,7 +129,7 @@ class InSyncSet:
         self._turn = min(turns, key=lambda each: (each <= self._turn, each), default=self._own_id)
         wanted.add(self._turn)
         self.joining = frozenset(joining | ready - wanted)
-        if wanted == self.members and self._doubtful <= self.members:
+        if wanted == self.members and not self._doubtful:
             return None
         self.proposed = frozenset(wanted)
         return self.proposed
@@ -149,5 +161,6 @@ class InSyncSet:
 
     def unanswered(self) -> None:
         """The controller may have the proposal that is under way, or may still get it."""
-        self._doubtful |= self.proposed or frozenset()
-        self.proposed = None
+        if self.proposed is not None:
+            self._doubtful |= {self.proposed}
+            self.proposed = None

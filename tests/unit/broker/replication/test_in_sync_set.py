@@ -129,6 +129,23 @@ def test_a_broker_that_died_while_it_was_proposed_is_not_waited_for_after_the_ne
     assert pair.propose(150, 2.0, MAX_BEHIND_S) is None
 
 
+def test_a_member_that_may_have_left_is_waited_for_and_not_certain(pair: InSyncSet) -> None:
+    pair.confirmed_by_controller(frozenset({1, 2, 3}), 8, is_answer=True)
+    pair.lost(2)
+    pair.reported(3, 100, 100, now=1.0)
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 3})
+    assert pair.certain == {1, 3}
+    pair.unanswered()
+    pair.reported(2, 100, 100, now=2.0)
+    assert (pair.awaited, pair.certain) == ({1, 2, 3}, {1, 3})
+    # All are in sync again, but the controller may have the other set: a new version ends the doubt.
+    assert pair.propose(100, 2.0, MAX_BEHIND_S) == frozenset({1, 2, 3})
+    assert pair.certain == {1, 3}
+    pair.confirmed_by_controller(frozenset({1, 2, 3}), 9, is_answer=True)
+    assert pair.certain == {1, 2, 3}
+    assert pair.propose(100, 2.0, MAX_BEHIND_S) is None
+
+
 def test_a_replica_that_the_controller_refuses_keeps_no_other_from_joining_or_leaving(
     pair: InSyncSet,
 ) -> None:
