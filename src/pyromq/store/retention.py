@@ -1,4 +1,5 @@
 """Retention: which log files to delete. The oldest go first, and never one that is being read or written.
+What was set aside under `damaged/` is kept as long, and goes before messages if space is short.
 
 The age of a file is its modification time compared with a time that ignores jumps of the clock. A file that
 was completed while the store was open is no older than that, even if its date says so.
@@ -98,6 +99,7 @@ class Retention:
         try:
             self._forget_lost_segments(report)
             if is_due or excess_bytes > 0:
+                excess_bytes -= self._remove_damaged(excess_bytes)
                 self._remove_segments(excess_bytes, safe_offset, report)
             self._follow_log(report)
         except OSError as error:
@@ -137,16 +139,31 @@ class Retention:
         hour = time.localtime(self._time.now_ms() // 1000).tm_hour
         return any(int(each) == hour for each in self._settings.delete_when.split(";"))
 
+    @property
+    def _reserved_ms(self) -> int:
+        return self._settings.file_reserved_hours * _HOUR_MS
+
+    def _remove_damaged(self, excess_bytes: float) -> int:
+        """Remove copies of damaged bytes that have expired, or as many as are in the way; how many bytes."""
+        directory, removed_bytes = self._paths.damaged, 0
+        paths = [directory / name for name in self._files.names(directory)[0]]
+        oldest_kept_ms = self._time.cautious_ms() - self._reserved_ms
+        for path in sorted(paths, key=self._files.modified_ms):
+            if self._files.modified_ms(path) >= oldest_kept_ms and removed_bytes >= excess_bytes:
+                break
+            removed_bytes += self._files.size(path) or 0
+            self._files.remove(path)
+        return removed_bytes
+
     def _remove_segments(self, excess_bytes: float, safe_offset: int, report: CleaningReport) -> None:
-        reserved_ms = self._settings.file_reserved_hours * _HOUR_MS
-        oldest_kept_ms = self._time.cautious_ms() - reserved_ms
+        oldest_kept_ms = self._time.cautious_ms() - self._reserved_ms
         while report.segments_removed < self._settings.delete_batch_max:
             segment = self._log.segments.row[0] if len(self._log.segments) else None
             if segment is None or segment.end > safe_offset or segment.end >= self._log.end_offset:
                 return
             if (
                 self._files.modified_ms(segment.path) >= oldest_kept_ms
-                or self._watched_ms(segment.end) < reserved_ms
+                or self._watched_ms(segment.end) < self._reserved_ms
             ):
                 # The blocks of removed files are given back a little later.
                 if report.segments_removed * self._log.segment_bytes >= excess_bytes:

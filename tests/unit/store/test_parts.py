@@ -301,6 +301,41 @@ class TestCleaning:
         assert (store.clean().segments_removed > 0) is goes
         store.close()
 
+    def set_aside(self, root: Path, clock: ManualClock, *sizes: int) -> Path:
+        """As recovery does it; an hour lies between two of them."""
+        directory = root / "damaged"
+        directory.mkdir()
+        for number, size_bytes in enumerate(sizes):
+            path = directory / f"{number:020d}-{size_bytes}.bin"
+            path.write_bytes(bytes(size_bytes))
+            os.utime(path, (clock.now_ms() / 1000 + 3600 * number,) * 2)
+        return directory
+
+    def test_damaged_bytes_are_kept_as_long_as_log_files(self, tmp_path: Path) -> None:
+        clock = ManualClock(1_700_000_000_000)
+        store, _ = self.open(
+            tmp_path, clock, file_reserved_hours=48, delete_when=";".join(map(str, range(24)))
+        )
+        directory = self.set_aside(tmp_path, clock, 10, 20)
+        left = []
+        for _ in range(50):
+            clock.advance(3600)
+            store.clean()
+            left.append(len(list(directory.iterdir())))
+        assert left == [2] * 48 + [1, 0]
+        store.close()
+
+    def test_damaged_bytes_go_before_messages_if_space_is_short(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        changes = {"file_reserved_hours": 72, "disk_clean_forcibly_percent": 85}
+        store, files = self.open(tmp_path, clock, **changes)
+        directory = self.set_aside(tmp_path, clock, 6_000, 4_000, 2_000)
+        files.space_now = Space(100_000, 5_000, False)
+        assert store.clean().segments_removed == 0, "10,000 bytes have to go"
+        assert [path.stat().st_size for path in directory.iterdir()] == [2_000]
+        assert store.clean().segments_removed == 1, "8,000 bytes more"
+        store.close()
+
     def test_space_costs_no_more_files_than_it_must(self, tmp_path: Path) -> None:
         store, files = self.open(
             tmp_path, ManualClock(), file_reserved_hours=72, disk_clean_forcibly_percent=85

@@ -51,5 +51,6 @@ async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> N
     if theirs != record:
         raise Disagreement(
             f"the message at log offset {place} is not the same on this replica and on its master {master}:"
-            f" they are different logs; {_START_OVER}"
+            " the master has lost messages that this replica has, and taken others, or it is another log;"
+            f" {_START_OVER}, or make it the master"
         )
