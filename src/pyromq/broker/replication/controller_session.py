@@ -103,7 +103,8 @@ class ControllerSession:
         self._own_id = self._identity.read()
         self._incarnation = Incarnation(str(getrandbits(63)), store.settings.flush_policy.is_sync)
         self._kept_since = self._last_incarnation()
-        self._members = self._identity.read_members()
+        self._members = _ids_in(self._identity.read_members())
+        """The brokers of the group that this one has heard of; empty until a controller has named them."""
         self._is_registered = False
         self._working: asyncio.Task[None] | None = None
         self._beat_due = asyncio.Event()
@@ -230,7 +231,7 @@ class ControllerSession:
                 log_epoch=max(self._store.epochs.newest, 0),
                 log_end=self._store.log_end,
                 awaited=_listed(self._master.in_sync.awaited if self._master.in_sync is not None else ()),
-                members=self._members,
+                members=_listed(self._members),
             )
         )
         members = SyncStateSet(
@@ -351,9 +352,9 @@ class ControllerSession:
                 self._is_registered = False
                 await self._register()
             raise
-        if answer.members and answer.members != self._members and self._own_id is not None:
-            self._identity.write_members(self._own_id, answer.members)
-            self._members = answer.members
+        if answer.members and (answer.master_epoch or 0) >= self.epoch:
+            in_sync = self._master.in_sync
+            self._note(_ids_in(answer.members) | (in_sync.awaited if in_sync is not None else frozenset()))
         if answer.master_broker_id is None or not answer.master_address:
             await self._stand_for_election()
         else:
@@ -384,7 +385,7 @@ class ControllerSession:
             if master_id == self._own_id:
                 self._lead(epoch, in_sync | {self._own_id}, version)
             else:
-                self._follow(epoch, address)
+                self._follow(epoch, master_id, address)
             self.problem = self._told = ""
             self.joined.set()
             self._role_known()
@@ -395,6 +396,7 @@ class ControllerSession:
 
     def _lead(self, epoch: int, members: frozenset[int], version: int) -> None:
         assert self._own_id is not None
+        self._has_heard_of(members)
         self._store.copying.drop_part()
         self._before_leading()
         self._store.begin_epoch(epoch)
@@ -402,11 +404,33 @@ class ControllerSession:
         self._master.lead(self._own_id, members, version)
         self._role.change(Role(MASTER_ID, epoch))
 
-    def _follow(self, epoch: int, address: str) -> None:
+    def _follow(self, epoch: int, master_id: int, address: str) -> None:
         assert self._own_id is not None
+        self._has_heard_of(frozenset([master_id]))
         _log.warning("this broker is replica %d now epoch=%d master=%s", self._own_id, epoch, address)
         self._role.change(Role(self._own_id, epoch))
         self._replica.follow(address)
+
+    # The brokers of the group
+
+    def _has_heard_of(self, others: frozenset[int]) -> None:
+        """Note other brokers, if a controller has named some before. Raises StoreError.
+
+        A replica notes its master, and a master all that it proposes, before they can have what it has not.
+        So if the controller's store is lost, each broker that may have more than this one is known to this
+        one, or to one that this one knows.
+        """
+        if self._members:
+            self._note(self._members | others)
+
+    def _note(self, members: frozenset[int]) -> None:
+        if members == self._members or self._own_id is None:
+            return
+        try:
+            self._identity.write_members(self._own_id, _listed(members))
+        except OSError as problem:
+            raise StoreError(f"the brokers of the group cannot be noted: {problem}") from problem
+        self._members = members
 
     def _complain(self, problem: str) -> None:
         self.problem = f"no word from a controller: {problem}"
@@ -435,7 +459,12 @@ class ControllerSession:
             body=SyncStateSet(sync_state_set=set(wanted), sync_state_set_epoch=in_sync.version),
         )
         try:
+            self._has_heard_of(wanted)
             answer = await self._controllers.call(request)
+        except StoreError as problem:
+            _log.warning("in-sync set not changed wanted=%s: %s", sorted(wanted), problem)
+            in_sync.refused()  # no controller has got it
+            return False
         except Refused as refusal:
             level = logging.DEBUG if str(refusal) == self._last_refusal else logging.INFO
             self._last_refusal = str(refusal)
@@ -460,6 +489,10 @@ class ControllerSession:
             version = max(members.sync_state_set_epoch, answer.new_sync_state_set_epoch)
             self._master.controller_says(frozenset(members.sync_state_set), version, is_answer=True)
         return True
+
+
+def _ids_in(text: str) -> frozenset[int]:
+    return frozenset(map(int, filter(None, text.split(";"))))
 
 
 def _listed(ids: Iterable[int]) -> str:
