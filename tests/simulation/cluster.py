@@ -1,4 +1,4 @@
-"""Name server, controller and brokers, each a process on a host of its own; all are the classes that we ship.
+"""Name server, controllers and brokers, each a process on its own host; all are the classes that we ship.
 
 A server that is down starts again when the fault that ended it is over. Whatever asks for the state of the
 cluster looks into the objects of running processes, without a message.
@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.etcd import ETCD_PORT, EtcdData, SimulatedEtcd
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network, SimulatedPorts
 from tests.simulation.plans import Plan
@@ -22,6 +23,8 @@ from pyromq.broker.broker import Broker
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.controller.controller import Controller
+from pyromq.controller.file_store import FileStore
+from pyromq.controller.groups import BrokerGroup, decode_group
 from pyromq.controller.settings import ControllerSettings
 from pyromq.errors import PyroError
 from pyromq.nameserver.nameserver import NameServer
@@ -31,6 +34,8 @@ from pyromq.store.settings import StoreSettings
 
 BROKER_NAME, CLUSTER = "group", "Simulated"
 NAME_SERVER_PORT, CONTROLLER_PORT, BROKER_PORT, HA_PORT = 9876, 9878, 10911, 10912
+_CONTROLLERS = (("controller", "10.0.0.2"), ("controller2", "10.0.0.3"))
+_GROUP_KEY = f"{ControllerSettings().etcd_prefix}groups/{BROKER_NAME}"
 _RESTART_S = 1.0
 """A program that ends by itself is started again after this time."""
 
@@ -140,13 +145,20 @@ class SimulatedCluster:
         self.network = network
         self._root = root
         self.names = Server(self._host("names", "10.0.0.1"), self._name_server)
-        self.controller = (
-            Server(self._host("controller", "10.0.0.2"), self._controller) if plan.has_controller else None
-        )
+        uses_etcd = plan.has_controller and plan.controllers == "etcd"
+        self.etcd_data = EtcdData()
+        self._decoded: tuple[tuple[int, bytes] | None, BrokerGroup | None] = None, None
+        self.etcd = Server(self._host("etcd", "10.0.0.9"), self._etcd) if uses_etcd else None
+        self.controllers = [
+            Server(self._host(name, address), self._controller)
+            for name, address in _CONTROLLERS[: 0 if not plan.has_controller else 2 if uses_etcd else 1]
+        ]
         self.brokers = [
             Server(self._host(f"b{number}", f"10.0.1.{number}"), self._broker)
             for number in range(1, plan.replicas + 1)
         ]
+        self.wiped_s = 0.0
+        """When the controllers lost their store last."""
         self._clients = 0
         self.consumers: list[Consumer] = []
         self.chance = Random(f"{plan.seed}/faults")
@@ -157,7 +169,8 @@ class SimulatedCluster:
 
     @property
     def servers(self) -> list[Server]:
-        return [self.names, *([self.controller] if self.controller is not None else []), *self.brokers]
+        etcd = [self.etcd] if self.etcd is not None else []
+        return [self.names, *etcd, *self.controllers, *self.brokers]
 
     def _host(self, name: str, address: str, *, has_disk: bool = True) -> Host:
         host = Host(self.loop, name, address, self.plan.seed)
@@ -188,10 +201,17 @@ class SimulatedCluster:
             ports=SimulatedPorts(self.network, process),
         )
 
+    def _etcd(self, process: Process) -> SimulatedEtcd:
+        return SimulatedEtcd(self.etcd_data, self.network, process)
+
     def _controller(self, process: Process) -> Controller:
         directory = self._root / process.host.name
+        etcd = f"http://{self.etcd.host.address}:{ETCD_PORT}" if self.etcd is not None else ""
         return Controller(
             ControllerSettings(
+                self_id=process.host.name,
+                store_kind="etcd" if etcd else "file",
+                etcd_endpoints=etcd,
                 bind_address=process.host.address,
                 listen_port=CONTROLLER_PORT,
                 store_path=directory / "controller",
@@ -242,10 +262,11 @@ class SimulatedCluster:
         )
 
     def _role_of(self, host: Host) -> dict[str, Any]:
-        if self.controller is not None:
+        if self.controllers:
+            addresses = (f"{each.host.address}:{CONTROLLER_PORT}" for each in self.controllers)
             return {
                 "controller_mode": True,
-                "controller_addr": f"{self.controller.host.address}:{CONTROLLER_PORT}",
+                "controller_addr": ";".join(addresses),
                 "all_in_sync": True,
                 "min_in_sync_replicas": min(2, self.plan.replicas),
             }
@@ -284,7 +305,24 @@ class SimulatedCluster:
 
     @property
     def is_whole(self) -> bool:
-        return self.in_sync() == self.plan.replicas
+        """All brokers are in sync, and the controllers have a record of it."""
+        if self.in_sync() != self.plan.replicas:
+            return False
+        group = self.recorded_group()
+        return not self.controllers or (group is not None and len(group.sync_set) == self.plan.replicas)
+
+    def recorded_group(self) -> BrokerGroup | None:
+        """What the controllers have stored for good."""
+        if self.etcd is not None:
+            found = self.etcd_data.value(_GROUP_KEY)
+            if found != self._decoded[0]:
+                self._decoded = found, decode_group(found[1]) if found is not None else None
+            return self._decoded[1]
+        for server in self.controllers:
+            store = server.program._store if isinstance(server.program, Controller) else None
+            if isinstance(store, FileStore) and BROKER_NAME in store._stored:
+                return store._stored[BROKER_NAME].group
+        return None
 
     def target(self, which: str) -> Server | None:
         """The master, or one of the replicas; if there is no master, any broker that is alive."""
@@ -294,6 +332,24 @@ class SimulatedCluster:
         if which == "replica" and others:
             return self.chance.choice(others)
         return master if master is not None else self.chance.choice(alive) if alive else None
+
+    def leading(self) -> list[Server]:
+        """The controllers that lead as far as they know: at most one."""
+        return [
+            each
+            for each in self.controllers
+            if isinstance(each.program, Controller) and each.program.is_leading
+        ]
+
+    def wipe_controllers(self) -> None:
+        """All that was decided is lost; the controllers go on with an empty store."""
+        self.etcd_data.wipe()
+        self.wiped_s = self.loop.time()
+        if self.etcd is None:
+            for each in self.controllers:
+                each.kill()
+                each.disk.wipe()
+                each.start()
 
     def broker_hosts(self) -> list[Host]:
         return [each.host for each in self.brokers]

@@ -7,6 +7,7 @@ process does.
 
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -86,6 +87,12 @@ class SimulatedDisk:
         """After some more operations call `die`, by which the machine loses power. The process ends in the
         last one."""
         self._countdown, self._die = operations, die
+
+    def wipe(self) -> None:
+        """It is replaced by an empty one, while no process uses it."""
+        shutil.rmtree(self.root)
+        self.root.mkdir()
+        self.content = Disk(self.root)
 
     def slow(self, factor: float) -> None:
         self._factor = factor

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tests.simulation.cluster import HA_PORT, Server, SimulatedCluster
 from tests.simulation.network import Connection
 from tests.simulation.plans import Fault, FaultKind
+from tests.simulation.processes import Host
 from tests.simulation.recording import Recorder
 
 from pyromq.errors import RemoteProtocolError
@@ -120,13 +121,17 @@ def _partition(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
     """From `all` or the other `brokers`, `both` ways, or only what goes `in` or `out`."""
     which, ways = fault.detail.split()
     others = [
-        host.address
+        host
         for host in cluster.network.hosts()
         if host is not server.host and (which == "all" or host in cluster.broker_hosts())
     ]
+    return _cut(cluster, server, others, ways)
+
+
+def _cut(cluster: SimulatedCluster, server: Server, others: list[Host], ways: str) -> Heal:
     own = server.host.address
-    pairs = [(other, own) for other in others if ways != "out"]
-    pairs += [(own, other) for other in others if ways != "in"]
+    pairs = [(other.address, own) for other in others if ways != "out"]
+    pairs += [(own, other.address) for other in others if ways != "in"]
     for pair in pairs:
         cluster.network.block(*pair)
 
@@ -200,10 +205,64 @@ def _client(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
 
 
 def _controller(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
-    controller = cluster.controller
-    assert controller is not None
+    """The one that leads."""
+    controller = next(iter(cluster.leading()), cluster.controllers[0])
+    if fault.detail == "pause":
+        return _pause(cluster, controller, fault)
     controller.kill() if fault.detail == "kill" else controller.lose_power()
     return controller.start
+
+
+def _etcd(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
+    """It is gone, paused, slow by `strength` seconds, or cut off from the controller that leads."""
+    etcd, data = cluster.etcd, cluster.etcd_data
+    if etcd is None:
+        return _nothing
+    if fault.detail == "pause":
+        return _pause(cluster, etcd, fault)
+    if fault.detail == "slow":
+        data.delay_s = fault.strength
+
+        def heal() -> None:
+            data.delay_s = 0.0
+
+        return heal
+    if fault.detail.startswith("cut"):
+        leading = next(iter(cluster.leading()), cluster.controllers[0])
+        return _cut(cluster, etcd, [leading.host], fault.detail.removeprefix("cut "))
+    etcd.kill() if fault.detail == "kill" else etcd.lose_power()
+    return etcd.start
+
+
+def _wipe(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """The controllers lose their store. The brokers run on, or all are `restarted` in any order, or one that
+    missed messages (`stale`) is the first to come back, again and again."""
+    loop, others = cluster.loop, [each for each in cluster.brokers if each is not server]
+    if not fault.detail:
+        cluster.wipe_controllers()
+        return _nothing
+
+    def wipe() -> None:
+        for each in cluster.brokers:
+            each.kill()
+        cluster.wipe_controllers()
+        if fault.detail == "stale":
+            for part in (0.5, 0.6, 0.8):
+                loop.call_at(began_s + part * fault.for_s, server.start)
+        else:
+            for each in cluster.brokers:
+                loop.call_later(cluster.chance.uniform(0.0, fault.for_s / 3), each.start)
+
+    def heal() -> None:
+        for each in others:
+            if not each.is_alive:
+                each.start()
+
+    began_s = loop.time()
+    if fault.detail == "stale":
+        server.kill()
+    loop.call_later(fault.for_s / 2, wipe)
+    return heal
 
 
 def _names(cluster: SimulatedCluster, _: Server, __: Fault) -> Heal:
@@ -259,6 +318,10 @@ def _is_from_all(fault: Fault) -> bool:
     return fault.detail == "all both"
 
 
+def _is_running(fault: Fault) -> bool:
+    return not fault.detail
+
+
 KINDS: dict[FaultKind, Kind] = {
     "kill": Kind(_kill, is_survived=_always),
     "power": Kind(_power, is_survived=_always),
@@ -271,6 +334,8 @@ KINDS: dict[FaultKind, Kind] = {
     "clock": Kind(_clock, waits=False),
     "client": Kind(_client, waits=False),
     "controller": Kind(_controller, is_survived=_always),
+    "etcd": Kind(_etcd, is_survived=_always),
+    "wipe": Kind(_wipe, is_survived=_is_running),
     "names": Kind(_names, waits=False),
     "all power": Kind(_all_power, is_survived=_always),
     "flip": Kind(_flip, waits=False),

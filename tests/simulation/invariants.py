@@ -8,15 +8,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tests.simulation.cluster import BROKER_NAME, BROKER_PORT, Server, SimulatedCluster
+from tests.simulation.cluster import BROKER_PORT, Server, SimulatedCluster
 from tests.simulation.contents import Contents, differences
 from tests.simulation.recording import Recorder
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication.in_sync_master import InSyncMaster
-from pyromq.controller.controller import Controller
-from pyromq.controller.file_store import FileStore
 from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.settings import ControllerSettings
 from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.store.filenames import offset_name
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.loads.load import RunningLoad
 
 LOOK_S = 0.05
+_ETCD_LEASE_S = ControllerSettings().etcd_lease_seconds
 
 
 class Always:
@@ -57,7 +57,8 @@ class Always:
             self._check_flushed(server, broker)
             if broker.role.now.is_master:
                 self._check_offsets(server, broker)
-        group = self._decided_group()
+        self._check_leaders()
+        group = cluster.recorded_group()
         if group is not None:
             self._check_decisions(group)
             self._check_confirmed(group)
@@ -93,17 +94,18 @@ class Always:
                 "flushed, but not on disk", f"{server.host.name}: the log from {start} to {end}"
             )
 
-    def _decided_group(self) -> BrokerGroup | None:
-        """What the controller has stored for good."""
-        server = self._cluster.controller
-        program = server.program if server is not None else None
-        store = program._store if isinstance(program, Controller) else None
-        if not isinstance(store, FileStore) or BROKER_NAME not in store._stored:
-            return None
-        return store._stored[BROKER_NAME].group
+    def _check_leaders(self) -> None:
+        """A controller stops leading before etcd gives its lease away, unless etcd has lost everything."""
+        cluster = self._cluster
+        leading = [each.host.name for each in cluster.leading()]
+        if len(leading) > 1 and cluster.loop.time() > cluster.wiped_s + _ETCD_LEASE_S:
+            self._recorder.violation("two controllers lead", " and ".join(leading))
 
     def _check_decisions(self, group: BrokerGroup) -> None:
+        """A group without a record, because the store was lost, returns with an epoch above all others."""
         now = group.master_epoch, group.sync_set_epoch
+        if group.is_without_data and self._cluster.wiped_s:
+            return
         if now < self._decided:
             self._recorder.violation("a decision was undone", f"epoch and version {self._decided}, now {now}")
         self._decided = now

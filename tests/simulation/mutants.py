@@ -51,6 +51,7 @@ class Mutant(NamedTuple):
 
 _SYNC: dict[str, Any] = {"flush": "SYNC_FLUSH"}
 _ASYNC: dict[str, Any] = {"flush": "ASYNC_FLUSH"}
+_ETCD: dict[str, Any] = {"controllers": "etcd"}
 _CUT_OFF: dict[str, Any] = {
     "faults": (
         Fault("partition", 1.0, 14.0, detail="brokers both"),
@@ -351,6 +352,50 @@ MUTANTS = (
         "pass",
         ("power", "all power"),
         changes=_SYNC,
+    ),
+    # Controllers over etcd, and a store of theirs that is lost.
+    Mutant(
+        "e1",
+        "a controller leads although its lease is over",
+        "pyromq.controller.etcd_store:EtcdStore.is_leading",
+        "self._term != 0 and self._clock.since_boot() < self._sure_until",
+        "self._term != 0",
+        ("etcd", "controller"),
+        changes=_ETCD,
+    ),
+    Mutant(
+        "e2",
+        "a decision in etcd overwrites another one",
+        "pyromq.controller.etcd_store:EtcdStore.replace",
+        "[self._fence(), unchanged]",
+        "[self._fence()]",
+        ("etcd", "controller", "kill"),
+        changes=_ETCD,
+    ),
+    Mutant(
+        "e3",
+        "the key of a leading controller outlives its lease",
+        "pyromq.controller.etcd_store:EtcdStore.compete",
+        ', "lease": self._lease_id}',
+        "}",
+        ("controller", "kill"),
+        changes=_ETCD,
+    ),
+    Mutant(
+        "w1",
+        "the first broker that returns after the controller's store was lost is master",
+        "pyromq.controller.decisions:_elect_returning",
+        "if doubt := uncertainty(offers):",
+        "if doubt := uncertainty(offers) and not offers:",
+        ("wipe",),
+    ),
+    Mutant(
+        "w2",
+        "a group that returns begins with the first epoch again",
+        "pyromq.controller.decisions:_elect_returning",
+        "newest + EPOCH_GAP",
+        "group.master_epoch + 1",
+        ("wipe",),
     ),
     # Defects that were mended: each mend is undone.
     Mutant(

@@ -21,6 +21,8 @@ FaultKind = Literal[
     "clock",
     "client",
     "controller",
+    "etcd",
+    "wipe",
     "names",
     "all power",
     "flip",
@@ -47,10 +49,11 @@ LoadKind = Literal[
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 ALL_LOADS: tuple[LoadKind, ...] = get_args(LoadKind)
 
-_NEEDS_CONTROLLER = frozenset({"controller", "power", "all power"})
+_NEEDS_CONTROLLER = frozenset({"controller", "etcd", "wipe", "power", "all power"})
 """A pair without a controller keeps its roles: if its master loses the end of its log with the power, the two
 logs are different ones, and an operator has to decide."""
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip"})
+_ETCD_RATIO = 0.3
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int
     replicas: int = 3
     has_controller: bool = True
+    controllers: Literal["journal", "etcd"] = "journal"
+    """One controller with a journal, or two that share an etcd."""
     flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = "ASYNC_FLUSH"
     loads: tuple[Load, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -101,12 +106,14 @@ def draw_plan(
     replicas, has_controller = chance.choices(
         ((3, True), (2, True), (1, True), (2, False)), weights=(80, 6, 7, 7)
     )[0]
+    controllers = _draw_controllers(seed, only) if has_controller else "journal"
     known: list[FaultKind] = [
         kind
         for kind in ALL_FAULTS
         if (only is None or kind in only)
         and (has_controller or kind not in _NEEDS_CONTROLLER)
         and (replicas > 1 or kind not in _NEEDS_REPLICAS)
+        and (controllers == "etcd" or kind != "etcd")
     ]
     kinds = chance.sample(known, min(len(known), chance.randint(2, 4)))
     faults = tuple(_draw_fault(chance, kinds) for _ in range(chance.randint(2, 5))) if kinds else ()
@@ -122,11 +129,17 @@ def draw_plan(
         seed=seed,
         replicas=replicas,
         has_controller=has_controller,
+        controllers=controllers,
         flush=flush,
         loads=tuple(Load(kind, round(chance.choice((0.1, 0.3, 1.0)), 3)) for kind in loads),
         faults=faults,
         restarts_at_end=chance.random() < 0.3,
     )
+
+
+def _draw_controllers(seed: int, only: tuple[str, ...] | None) -> Literal["journal", "etcd"]:
+    is_etcd = "etcd" in (only or ()) or Random(f"{seed}/controllers").random() < _ETCD_RATIO
+    return "etcd" if is_etcd else "journal"
 
 
 def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
@@ -156,7 +169,13 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
         if detail and chance.random() < 0.3:
             for_s = chance.uniform(130.0, 200.0)  # until brokers take it for gone
     elif kind == "controller":
-        detail = chance.choice(("kill", "power"))
+        detail = chance.choice(("kill", "power", "pause"))
+    elif kind == "etcd":
+        detail = chance.choice(("kill", "power", "pause", "cut both", "cut in", "cut out", "slow"))
+        strength = chance.choice((0.1, 0.5, 2.0))
+    elif kind == "wipe":
+        detail = chance.choice(("", "restarted", "stale"))
+        for_s = max(min(for_s, 30.0), 2.0)
     elif kind == "all power":
         detail = chance.choice(("", "one stays away"))
     elif kind == "flip":

@@ -43,6 +43,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, loads=loads[:number] + loads[number + 1 :])
     for simpler in (
         replace(plan, restarts_at_end=False),
+        replace(plan, controllers="journal"),
         replace(plan, broker_settings={}),
         replace(plan, store_settings={}),
     ):
