@@ -42,5 +42,5 @@ async def test_a_body_that_cannot_be_decoded_is_retried_and_becomes_a_dead_lette
     assert len(failures) == 2, "the first time, and the retry"
     (line,) = dead_letters()
     assert f"id={bad.message_id} group=billing times=2: BadBody" in line
-    assert "is no Order: JSON is malformed" in line
+    assert "does not fit Order: JSON is malformed" in line
     assert "it is b'not an order'" in line

@@ -86,7 +86,7 @@ def _in_source() -> Iterator[Text]:
                         yield Text(path, _words(each.value))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 if has_commands and node.decorator_list:
-                    yield Text(path, ast.get_docstring(node) or "")
+                    yield Text(path, (ast.get_docstring(node) or "").partition("\b")[0])
             elif isinstance(node, ast.Dict) and file.name == "inert_keys.py":
                 yield from (Text(path, _words(key)) for key in node.keys if key is not None)
 

@@ -95,7 +95,7 @@ def _positions(path: Path) -> dict[MessageQueue, int]:
         raise ValueError(f"{path} has {path.stat().st_size} bytes; {_MAX_FILE_BYTES} are read")
     lines = path.read_text(encoding="utf-8").splitlines()
     if not lines or not lines[0].startswith("v"):
-        raise ValueError(f"{path} is no offset file of Spark: it begins with {lines[:1]}")
+        raise ValueError(f"{path} is not an offset file of Spark: it begins with {lines[:1]}")
     found: dict[MessageQueue, int] = {}
     for line in lines[2:]:
         found |= _of_source(line)

@@ -18,9 +18,9 @@ LOG_FILE = "console.log"
 @click.option(
     "-n", "--namesrv", help="The name servers, as 'host:port;host:port'; the same as -o namesrvAddr=…"
 )
-@click.option("--host", help="The address to listen on, 127.0.0.1 by default; any other needs users.")
+@click.option("--host", help="Address to listen on, 127.0.0.1 by default. Any other address requires users.")
 @click.option("--port", help="The TCP port to listen on, 8088 by default.")
-@click.option("--read-only", is_flag=True, help="Leave out every operation that changes something.")
+@click.option("--read-only", is_flag=True, help="Disable every operation that changes something.")
 @click.option(
     "-c", "--config-file", type=click.Path(path_type=Path), help="Read settings from this properties file."
 )
@@ -39,7 +39,7 @@ def console(
     print_settings: bool,
     assignments: tuple[str, ...],
 ) -> None:
-    """Run the web console of one or several clusters, PyroMQ's or Apache's.
+    """Run the web console for one or more clusters, PyroMQ or Apache.
 
     Settings come from the file, the environment and the command line; the last one given wins.
     Variables that several programs share, such as NAMESRV_ADDR, are defaults: the file wins over them.
@@ -99,7 +99,7 @@ def say_where(url: str, first_password: str | None) -> None:
 
 @console.group()
 def user() -> None:
-    """Change who may log in; a running console notices it within a second."""
+    """Manage users. A running console picks up changes within a second."""
 
 
 @user.command("add")
@@ -112,7 +112,7 @@ def user() -> None:
     "--names",
     multiple=True,
     metavar="PATTERN",
-    help="May change only topics and groups like this; repeatable.",
+    help="Restrict changes to topics and groups that match this pattern; repeatable.",
 )
 @click.option(
     "--password-file",

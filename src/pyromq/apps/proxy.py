@@ -45,11 +45,9 @@ log = logging.getLogger("pyromq.apps.proxy")
     help="Read settings from this file, rmq-proxy.json.",
 )
 @click.option(
-    "-pm", "--proxyMode", "mode", help="cluster serves any brokers, local starts one in the same process."
+    "-pm", "--proxyMode", "mode", help="cluster serves any brokers; local starts one in the same process."
 )
-@click.option(
-    "-bc", "--brokerConfigPath", "broker_file", help="The properties file of the broker that local starts."
-)
+@click.option("-bc", "--brokerConfigPath", "broker_file", help="Properties file of the broker in local mode.")
 @click.option(
     "-p", "--printConfigItem", "print_settings", is_flag=True, help="Print all settings and do not start."
 )
@@ -66,7 +64,7 @@ def command(
     log_dir: str | None,
     assignments: tuple[str, ...],
 ) -> None:
-    """Run the gRPC front for RocketMQ 5 clients, in front of any cluster or with a broker of its own.
+    """Run the gRPC proxy for RocketMQ 5 clients, for any cluster or with a built-in broker.
 
     Settings come from the file, the environment and the command line; the last one given wins.
     Variables that several programs share, such as NAMESRV_ADDR, are defaults: the file wins over them.

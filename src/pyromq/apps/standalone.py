@@ -22,51 +22,53 @@ _PORT = click.IntRange(0, 65535)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option("--namesrv-port", type=_PORT, default=9876, help="The name server's port; 0 takes a free one.")
+@click.option(
+    "--namesrv-port", type=_PORT, default=9876, help="Port of the name server; 0 chooses a free one."
+)
 @click.option(
     "--broker-port",
     type=_PORT,
     default=10911,
-    help="The broker's port; it also takes this port minus 2. 0 takes free ones.",
+    help="Port of the broker, which also uses the port two below it. 0 chooses free ports.",
 )
 @click.option(
     "--grpc-port",
     type=click.IntRange(-1, 65535),
     default=None,
     show_default="8081, or a free one with --broker-port 0",
-    help="The port for RocketMQ 5 clients; -1 serves none.",
+    help="Port for RocketMQ 5 clients; -1 turns it off.",
 )
-@click.option("--host", default="127.0.0.1", help="The address to listen on; 0.0.0.0 admits other machines.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 accepts other machines.")
 @click.option(
     "--store",
     type=click.Path(path_type=Path),
     default=DEFAULT_STORE,
-    help="The directory of all data; the next start uses it again.",
+    help="Directory of all data, reused by the next start.",
 )
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),
     default="async",
-    help="sync answers a send after the message is on disk, async before.",
+    help="sync acknowledges a send when the message is on disk, async before.",
 )
 @click.option(
     "--brokers",
     type=click.IntRange(1, 26),
     default=1,
-    help="So many brokers with names of their own, each in its own process, so that each can use a core."
+    help="Number of brokers with different names, each in a separate process so that it can use a core."
     " Topics are on all of them. Their ports are 10 apart.",
 )
 @click.option(
     "--replicas",
     type=click.IntRange(1, 9),
     default=1,
-    help="So many brokers of each name hold the same messages, each in a process that may be killed; a"
+    help="Number of brokers of each name that hold the same messages, each in a separate process. A"
     " controller chooses the master. Their ports are 10 apart.",
 )
 @click.option(
     "--secure",
     is_flag=True,
-    help="Let in only users, over TLS: makes passwords and a certificate in the store.",
+    help="Require users and TLS. Creates passwords and a certificate in the store.",
 )
 @click.option(
     "--console",

@@ -28,11 +28,14 @@ async def check(
     resource: str,
     source: Annotated[str, option("--from", "The address that the request comes from.")] = "127.0.0.1",
     acl_file: Annotated[
-        Path | None, option("--acl-file", "Ask this file of access control 1.0, and those in acl beside it.")
+        Path | None,
+        option(
+            "--acl-file", "Ask this file of access control 1.0, and those in the directory acl next to it."
+        ),
     ] = None,
     broker: Broker = None,
 ) -> None:
-    """Tell whether USER may do ACTION on RESOURCE, and which rule decides.
+    """Show whether USER may do ACTION on RESOURCE, and which rule decides.
 
     It asks a broker for the user and its policies, or a file of access control 1.0. It exits with 3 if the
     request would be refused.

@@ -136,20 +136,22 @@ class Sending:
     type=click.Choice(["lines", "json"]),
     default="lines",
     show_default=True,
-    help="What a line of stdin holds: a body, or an object with body, key, tags, properties, delayLevel …",
+    help="Content of a line of stdin: a body, or an object with body, key, tags, properties, delayLevel …",
 )
 @click.option(
     "--file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Send this file as one body, instead of the lines of stdin.",
 )
-@click.option("-K", "--key-delimiter", metavar="TEXT", help="What separates the key of a line from its body.")
+@click.option(
+    "-K", "--key-delimiter", metavar="TEXT", help="Separator between the key of a line and its body."
+)
 @click.option("-k", "--key", "keys", multiple=True, help="A key of every message; repeatable.")
 @click.option("--tags", help="The tag of every message.")
 @click.option("-H", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option("-p", "--queue", metavar="[BROKER:]ID", help="Send everything to this queue.")
 @click.option("--sharding-key", help="Send everything to the queue that this key chooses.")
-@click.option("--delay", metavar="TIME", help=f"Deliver every message that much later: {DURATIONS}.")
+@click.option("--delay", metavar="TIME", help=f"Delay of every message: {DURATIONS}.")
 @click.option("--at", metavar="TIME", help=f"Deliver every message at {MOMENTS}.")
 @click.option(
     "--handles", is_flag=True, help="Print the recall handle of each timed message, for `pyromq recall`."
@@ -206,7 +208,7 @@ def produce(
 ) -> None:
     """Send messages to TOPIC, one for each line of stdin.
 
-    It stops at the first message that cannot be sent, reports it with the reason, and exits with 1.
+    The command stops at the first message that cannot be sent, prints the reason and exits with 1.
 
     \b
     Examples:

@@ -17,10 +17,10 @@ GROUP = "pyromq-recall"
 @cluster_options
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something fails.")
 def recall(handles: tuple[str, ...], cluster: Cluster, quiet: bool) -> None:
-    """Take back timed messages before their delivery, by the HANDLEs of their sends or those on stdin.
+    """Recall timed messages before their delivery, by HANDLE or by the handles on stdin.
 
-    It prints the id of each message that will not be delivered. If a broker refuses one, it goes on with the
-    others, and exits with 1.
+    Prints the id of each recalled message. If a broker refuses one, the command continues with the others
+    and exits with 1.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ _SIGNAL_EXIT_BASE = 128
 def exit_on_signals() -> Iterator[None]:
     """Inside, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that `finally` blocks run.
 
-    What fails in them is not told: a signal for the whole group also ends the processes that they need.
+    Their failures are not reported: a signal to the whole group also ends the processes that they need.
     """
     number: signal.Signals | None = None
 

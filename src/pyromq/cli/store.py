@@ -33,7 +33,7 @@ _DIRECTORY = click.argument(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
-    """Inspect or repair the store directory of a broker, PyroMQ's or Apache's."""
+    """Inspect or repair the store directory of a PyroMQ or Apache broker."""
 
 
 @store.command()
@@ -131,10 +131,10 @@ def repair(
     tls: bool,
     tls_trust: Path | None,
 ) -> None:
-    """Replace damage in the log of DIR by what another broker of its group has.
+    """Repair the log of DIR with the records of another broker of its group.
 
-    The broker of DIR must not be running: one that runs does this by itself. The exit code is 1 if damage is
-    left.
+    Stop the broker of DIR first; a running broker repairs its log itself. The exit code is 1 if damage
+    remains.
     """
     out = console()
     credentials = Credentials(access_key, secret_key) if access_key and secret_key else None

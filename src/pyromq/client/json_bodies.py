@@ -33,7 +33,7 @@ def decode_json(body: bytes, type_: type[T], what: str) -> T:
         return cast(T, _decoder(cast(Hashable, type_)).decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         shown = f"{body[:_SHOWN_BYTES]!r}{'…' if len(body) > _SHOWN_BYTES else ''}"
-        raise BadBody(f"the body of {what} is no {_name(type_)}: {problem}; it is {shown}") from None
+        raise BadBody(f"the body of {what} does not fit {_name(type_)}: {problem}; it is {shown}") from None
 
 
 def _to_builtins(value: Any) -> Any:

@@ -73,9 +73,9 @@ def replay(data: bytes, path: Path) -> tuple[dict[str, BrokerGroup], int]:
     is_damaged = end < len(data) and not _is_torn(data, end)
     if is_damaged or any(read_entry(data, later) is not None for later in range(end + 1, len(data))):
         raise StoreError(
-            f"{path} is damaged at byte {end}, and what was decided there is lost; restore it as it was last,"
-            " or move it away: the controller then starts empty, and brokers enter with their ids and logs"
-            " (docs/howto/lost-controller-store.md)"
+            f"{path} is damaged at byte {end}, and the decisions after that are lost. Restore its last"
+            " version, or move it away to start with an empty store, which brokers enter with their"
+            " ids and logs (docs/howto/lost-controller-store.md)"
         )
     return groups, end
 

@@ -146,7 +146,7 @@ class Fetch:
         if answer.code == ResponseCode.SUCCESS:
             end = answer.next_begin_offset
             if end <= offset:
-                raise RemoteProtocolError(f"{self._span.queue}: a pull at {offset} goes on at {end}")
+                raise RemoteProtocolError(f"{self._span.queue}: a pull at {offset} continues at {end}")
             self._check_queue(body)
             self._arrived[offset] = _Piece(body, end)
             self._go_on(link, offset, messages, end)
@@ -245,5 +245,5 @@ def report_loss(queue: Queue, start: int, end: int, why: str, *, fails: bool) ->
 
 def report(what: str, *, fails: bool) -> None:
     if fails:
-        raise DataLoss(f"{what}. Read with failOnDataLoss=false to go on without them")
+        raise DataLoss(f"{what}. Read with failOnDataLoss=false to continue without them")
     _log.warning("data lost, reading on without it: %s", what)

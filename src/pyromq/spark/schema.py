@@ -84,7 +84,7 @@ def _subject(options: ReadOptions) -> str:
         return options.value_subject
     topics = options.selection.topics
     if len(topics) != 1:
-        raise ConfigError("valueSubject", None, "a subject: only one topic has a subject of its own")
+        raise ConfigError("valueSubject", None, "a subject: there is a default for a single topic only")
     return f"{topics[0]}-value"
 
 

@@ -239,9 +239,9 @@ class MessageStore:
         if self.timers.is_unused_by_apache and 0 <= first_ms < latest_ms:
             raise StoreError(
                 f"{self.paths.timer_checkpoint}: Apache's broker kept timed messages in RocksDB"
-                " (timerRocksDBEnable=true), which is not supported: let it put them into its wheel (Apache's"
+                " (timerRocksDBEnable=true), which is not supported. Let it move them to its wheel (Apache's"
                 " mqadmin switchTimerEngine -e F), or delete this file to deliver all that are in the log,"
-                " also those that were delivered before"
+                " including those already delivered"
             )
 
     def _timed_queue_offset(self, unit: TimerUnit) -> int | None:
@@ -392,7 +392,7 @@ class MessageStore:
         try:
             self.finish_cut()
             if self._cutting.is_unfinished:
-                raise StoreError("the log was not cut completely: it cannot go on before that is done")
+                raise StoreError("the log was not cut completely: finish the cut before a new master starts")
             # What this master appends is newer than any deletion, also of another log.
             self._deletions.fit_to_log(self._log.start_offset, self._log.end_offset)
             self._dispatcher.fit_to_log(self._log.end_offset)

@@ -137,8 +137,8 @@ class Recovery:
         self.report.remarks += self._log.segments.load(repair=True)
         if not self._log.segments.row and self._had_messages():
             raise StoreError(
-                f"{self._log.segments.directory} has no log files, but the store had messages: mount or"
-                " restore the directory, or set storePathCommitLog to where they are; to start without them,"
+                f"{self._log.segments.directory} has no log files, but the store had messages. Mount or"
+                " restore the directory, or set storePathCommitLog to where they are. To start without them,"
                 f" move {self._paths.consume_queues} and {self._paths.checkpoint} away"
             )
         self._numbering.log_start = self._log.start_offset

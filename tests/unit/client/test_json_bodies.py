@@ -79,12 +79,16 @@ def test_a_value_that_is_no_json_is_refused_when_the_message_is_made(value: obje
 @pytest.mark.parametrize(
     ("body", "type_", "complaint"),
     [
-        (b"not json", Order, r"the body of Orders \w+ is no Order: JSON is malformed.*; it is b'not json'"),
+        (
+            b"not json",
+            Order,
+            r"the body of Orders \w+ does not fit Order: JSON is malformed.*; it is b'not json'",
+        ),
         (b"{}", Order, "missing required field `id`"),
         (b'{"id":"x"}', Order, r"Expected `int`, got `str` - at `\$.id`"),
-        (b"\xff\xfe", str, "is no str"),
-        (b'{"name":5}', Customer, "is no Customer.*valid string"),
-        (b"[" * 10_000, Order, "is no Order"),
+        (b"\xff\xfe", str, "does not fit str"),
+        (b'{"name":5}', Customer, "does not fit Customer.*valid string"),
+        (b"[" * 10_000, Order, "does not fit Order"),
         (b"x" * 100, Order, r"b'x{64}'…"),
     ],
 )
@@ -129,7 +133,7 @@ async def test_a_typed_handler_gets_the_value_and_the_message_if_it_wants_it() -
 
 async def test_a_typed_handler_fails_for_a_body_that_it_cannot_take() -> None:
     called: list[Order] = []
-    with pytest.raises(BadBody, match="is no Order"):
+    with pytest.raises(BadBody, match="does not fit Order"):
         typed(Order)(called.append)(received(b"?"))
     assert called == []
 

@@ -26,7 +26,7 @@ from pyromq.apps.pipelines.job import (
     "--format",
     "form",
     type=click.Choice(["parquet", "delta", "iceberg"]),
-    help="The format of a new lake; the next run takes that of the lake.",
+    help="Format of a new lake. An existing lake keeps its format.",
     show_default="parquet",
 )
 @click.option(

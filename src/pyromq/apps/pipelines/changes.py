@@ -15,7 +15,7 @@ from pyromq.apps.pipelines.job import EVERY, SETTINGS, TOPIC, Job, job_options, 
     "--format",
     "form",
     type=click.Choice(["delta", "iceberg"]),
-    help="The format of a new table; the next run takes that of the table.",
+    help="Format of a new table. An existing table keeps its format.",
     show_default="delta",
 )
 @click.option(
@@ -23,7 +23,7 @@ from pyromq.apps.pipelines.job import EVERY, SETTINGS, TOPIC, Job, job_options, 
     "keys",
     multiple=True,
     metavar="COLUMN",
-    help="A column that identifies a row; repeatable. Without it, the keys of the messages name them.",
+    help="A column that identifies a row; repeatable. Default: the columns in the keys of the messages.",
 )
 @click.option(
     "--schema", metavar="DDL", help="The columns, for events without schemas: 'id bigint, note string'."
@@ -31,7 +31,7 @@ from pyromq.apps.pipelines.job import EVERY, SETTINGS, TOPIC, Job, job_options, 
 @click.option(
     "--merge-topics",
     is_flag=True,
-    help="Several topics are about the rows of one table: what has the same key is the same row.",
+    help="Treat several topics as one table: events with the same key concern the same row.",
 )
 def changes(
     place: str,

@@ -25,7 +25,7 @@ from pyromq.protocol.names import TRACE_TOPIC
     "--samples",
     type=click.IntRange(min=0),
     default=3,
-    help="The number of samples for each group, topic and reason.",
+    help="Number of samples for each group, topic and reason.",
 )
 @click.option(
     "--max-retries",
@@ -37,7 +37,7 @@ from pyromq.protocol.names import TRACE_TOPIC
 @click.option(
     "--redrive",
     type=click.Choice(["origin", "group"]),
-    help="Send them to their original topic, for all groups, or to the retry topic of their own group.",
+    help="Send them to their original topic, for all groups, or to the retry topic of their group.",
 )
 @click.option(
     "--checkpoint",

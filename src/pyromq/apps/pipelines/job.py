@@ -35,18 +35,20 @@ _OPTIONS = (
         metavar="NAME=VALUE",
         help="An option of the connector, as in docs/spark.md; repeatable.",
     ),
-    click.option("--master", default="local[*]", help="Where Spark runs."),
+    click.option("--master", default="local[*]", help="Spark master."),
     click.option("--memory", default="1g", help="The memory of the driver."),
     click.option(
         "--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable."
     ),
-    click.option("--metrics", metavar="HOST:PORT", help="Serve the lag of the job to Prometheus here."),
+    click.option(
+        "--metrics", metavar="HOST:PORT", help="Address at which Prometheus can read the lag of the job."
+    ),
     click.option(
         "--runs",
         default=str(RUNS),
         envvar="PYROMQ_PIPELINE_RUNS",
         metavar="DIR",
-        help="Where this run tells of itself, for the web console; empty: nowhere.",
+        help="Directory in which this run reports its progress to the web console; empty turns this off.",
     ),
 )
 

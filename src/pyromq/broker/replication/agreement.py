@@ -32,13 +32,13 @@ async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> N
     ours = store.log_end
     if ours > end:
         raise Disagreement(
-            f"this replica's log ends at {ours}, that of its master {master} at {end}: the master has lost"
-            f" messages that this replica has, or it is another log; {_START_OVER}, or make it the master"
+            f"the log of this replica ends at {ours}, the log of its master {master} at {end}. Either the"
+            f" master has lost messages, or the logs are different: {_START_OVER}, or make it the master"
         )
     if ours < first:
         raise Disagreement(
-            f"this replica has the log up to {ours}, the oldest file of its master {master} begins at"
-            f" {first}: the files in between are deleted; {_START_OVER}"
+            f"the log of this replica ends at {ours}, the oldest file of its master {master} begins at"
+            f" {first}. The files in between are deleted: {_START_OVER}"
         )
     last = store.copying.last_record()
     if last is None or last[0] < first:
@@ -50,7 +50,7 @@ async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> N
         theirs = b""
     if theirs != record:
         raise Disagreement(
-            f"the message at log offset {place} is not the same on this replica and on its master {master}:"
-            " the master has lost messages that this replica has, and taken others, or it is another log;"
+            f"this replica and its master {master} have different messages at log offset {place}. Either the"
+            " master has lost messages and accepted others, or the logs are different:"
             f" {_START_OVER}, or make it the master"
         )

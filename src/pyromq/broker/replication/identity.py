@@ -90,7 +90,7 @@ class IdentityFiles:
             return None
         fields = self._files.read(path).decode(errors="replace").strip().split(_SEPARATOR)
         if len(fields) != count or not fields[2].isdecimal():
-            raise StoreError(f"{path} is no identity of a broker: {_SEPARATOR.join(fields)!r}")
+            raise StoreError(f"{path} is not the identity of a broker: {_SEPARATOR.join(fields)!r}")
         for key, found, expected in (
             ("brokerClusterName", fields[0], self._cluster),
             ("brokerName", fields[1], self._name),

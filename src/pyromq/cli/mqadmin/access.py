@@ -20,9 +20,7 @@ User = Annotated[str, option("-u --username", "The user.")]
 Subject = Annotated[str, option("-s --subject", "The user, as User:name.")]
 Password = Annotated[
     str | None,
-    option(
-        "-p --password", "The password; without it, it is read from PYROMQ_PASSWORD, the terminal or stdin."
-    ),
+    option("-p --password", "The password. Default: PYROMQ_PASSWORD, the terminal or stdin."),
 ]
 UserType = Annotated[str | None, option("-t --userType", "Super or Normal.")]
 Resources = Annotated[
@@ -37,7 +35,8 @@ Actions = Annotated[
 ]
 Decision = Annotated[str, option("-d --decision", "Allow or Deny.")]
 SourceIps = Annotated[
-    str | None, option("-i --sourceIp", "Addresses and networks that it is limited to, separated by commas.")
+    str | None,
+    option("-i --sourceIp", "Addresses and networks to which the entry is limited, separated by commas."),
 ]
 FromBroker = Annotated[str, option("-f --fromBroker", "The broker to copy from.")]
 ToBroker = Annotated[str, option("-t --toBroker", "The broker to copy to.")]
@@ -177,7 +176,7 @@ async def copy_user(
     target: ToBroker,
     user: Annotated[str | None, option("-u --usernames", "Only these users, separated by commas.")] = None,
 ) -> None:
-    """Copy users from one broker to another; those that exist there are changed."""
+    """Copy users from one broker to another. Existing users are overwritten."""
     source, target = await address_of(cluster, source), await address_of(cluster, target)
     copied = await access.copy_users(cluster, source, target, _split(user or ""))
     out.show(done(f"copied {len(copied)} users from {source} to {target}", users=copied))
@@ -283,7 +282,7 @@ async def update_acl_config(
     access_key: AccessKey,
     secret_key: Annotated[str | None, option("-s --secretKey", "Its secret; - asks for it.")] = None,
     white_address: Annotated[
-        str | None, option("-w --whiteRemoteAddress", "Needs no signature from there.")
+        str | None, option("-w --whiteRemoteAddress", "Address that needs no signature.")
     ] = None,
     topic_default: Annotated[
         str | None, option("-i --defaultTopicPerm", "DENY, PUB, SUB or PUB|SUB.")
@@ -352,7 +351,9 @@ async def update_global_white_addr(
     cluster: Cluster,
     out: Output,
     addresses: Annotated[str, option("-g --globalWhiteRemoteAddresses", "Addresses, separated by commas.")],
-    path: Annotated[str | None, option("-p --aclFileFullPath", "The file; else the main one.")] = None,
+    path: Annotated[
+        str | None, option("-p --aclFileFullPath", "The account file. Default: the main file.")
+    ] = None,
     broker: Broker = None,
     cluster_name: ClusterName = None,
 ) -> None:

@@ -29,7 +29,7 @@ async def broker_status(
     every_s: Every = None,
     rounds: Rounds = None,
 ) -> None:
-    """Show the runtime figures of brokers; with --watch, their current rates."""
+    """Show the runtime metrics of brokers; with --watch, their current rates."""
     one_of(broker, cluster_name)
     rates: Rates[tuple[str, str]] = Rates()
 
@@ -60,7 +60,7 @@ async def half_messages(
 ) -> None:
     """Show how many transactions are open at each broker, the age of the oldest, and the busiest topics.
 
-    Only masters know. Apache's brokers do not tell."""
+    Only masters report this. Apache's brokers do not."""
     columns = (
         Column("#Broker Name", "brokerName"),
         Column("#Addr", "address"),

@@ -136,7 +136,7 @@ async def consumer_status(
 
 @admin_command("diagnoseGroup")
 async def diagnose_group(cluster: Cluster, out: Output, group: _Group) -> None:
-    """Show what is wrong with a group: members that disagree, are stuck or silent, queues without owner."""
+    """Diagnose a group: members that disagree, are stuck or silent, queues without an owner."""
     found = await diagnosis.of_group(cluster, group)
     columns = (Column("#Fault", "fault", of="fault"), Column("#Text", "text", of="text"))
     lines = [] if found.findings else [f"{len(found.members)} members, nothing is wrong with group {group}"]

@@ -109,7 +109,7 @@ async def elect_master(
     broker_name: _BrokerName,
     cluster_name: Annotated[str, option("-c --clusterName", "The cluster of the group.")],
 ) -> None:
-    """Make a replica in sync the master of its group, or choose a master if the record is lost."""
+    """Elect a replica in sync as master of its group, or choose a master if the record is lost."""
     elected = await controllers.elect_master(cluster, controller, cluster_name, broker_name, broker_id)
     facts = [
         Fact("ClusterName", "clusterName", cluster_name),
@@ -132,9 +132,11 @@ async def clean_broker_metadata(
         str | None, option("-b --brokerControllerIdsToClean", "Only these ids, as 1;2;3.")
     ] = None,
     cluster_name: Annotated[str | None, option("-c --clusterName", "The cluster of the group.")] = None,
-    also_living: Annotated[bool, flag("-l --cleanLivingBroker", "Also brokers that may be alive.")] = False,
+    also_living: Annotated[
+        bool, flag("-l --cleanLivingBroker", "Also remove brokers that may be alive.")
+    ] = False,
 ) -> None:
-    """Have the controller forget brokers of a group, or the whole group."""
+    """Remove brokers of a group, or the whole group, from the controller."""
     await controllers.clean_metadata(
         cluster,
         controller,
@@ -180,7 +182,7 @@ async def get_broker_epoch(
     cluster_name: Annotated[str | None, option("-c --clusterName", "All brokers of this cluster.")] = None,
     every_s: _Interval = None,
 ) -> None:
-    """Show which masters have written which parts of the log of each broker."""
+    """Show which master wrote which part of the log of each broker."""
     if (broker_name is None) == (cluster_name is None):
         raise click.UsageError("give either -b BROKER or -c CLUSTER")
 

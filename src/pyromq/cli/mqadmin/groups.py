@@ -86,7 +86,8 @@ async def update_sub_group(
     slow_id: Annotated[
         int,
         option(
-            "-w --whichBrokerWhenConsumeSlowly", "The id of the broker to read from when this one is slow."
+            "-w --whichBrokerWhenConsumeSlowly",
+            "The id of the broker to read from when the first one is slow.",
         ),
     ] = 1,
     notify: Annotated[
@@ -183,7 +184,7 @@ async def set_consume_mode(
     group: _Group,
     mode: Annotated[str, option("-m --mode", "How the group reads it.", click.Choice(["PULL", "POP"]))],
     shared_queues: Annotated[
-        int, option("-q --popShareQueueNum", "How many queues of others each member pops as well.")
+        int, option("-q --popShareQueueNum", "Number of queues of other members that each member also pops.")
     ] = 0,
 ) -> None:
     """Set whether a group pulls or pops a topic."""

@@ -225,9 +225,9 @@ async def resume_check_half_message(
     cluster: Cluster,
     out: Output,
     message_id: Annotated[str, option("-i --msgId", "The id of the message that was kept.")],
-    topic: Annotated[str, option("-t --topic", "The topic that keeps it.")] = CHECK_MAX_TIME_TOPIC,
+    topic: Annotated[str, option("-t --topic", "The topic that holds the message.")] = CHECK_MAX_TIME_TOPIC,
 ) -> None:
-    """Ask producers again about a transaction that was given up after too many checks."""
+    """Check a transaction again that was given up after too many checks."""
     message = await messages.by_id(cluster, topic, message_id)
     await messages.resume_check(cluster, message)
     out.show(done(f"the transaction of {message_id} is checked again", msgId=message_id, topic=topic))

@@ -60,14 +60,14 @@ async def delete_kv_config(cluster: Cluster, out: Output, namespace: _Namespace,
 
 @admin_command("wipeWritePerm")
 async def wipe_write_perm(cluster: Cluster, out: Output, broker_name: _Broker) -> None:
-    """Remove the write permission of a broker: producers use other brokers, consumers go on reading it."""
+    """Remove the write permission of a broker: producers use other brokers, consumers keep reading it."""
     counts = await name_servers.wipe_write_permission(cluster, broker_name)
     out.show(_permissions("wipe", broker_name, counts))
 
 
 @admin_command("addWritePerm")
 async def add_write_perm(cluster: Cluster, out: Output, broker_name: _Broker) -> None:
-    """Give a broker its write permission back."""
+    """Restore the write permission of a broker."""
     counts = await name_servers.add_write_permission(cluster, broker_name)
     out.show(_permissions("add", broker_name, counts))
 
@@ -82,7 +82,7 @@ def _permissions(what: str, broker_name: str, counts: dict[str, int]) -> Report:
 
 @admin_command("namesrvDiff")
 async def namesrv_diff(cluster: Cluster, out: Output) -> None:
-    """Show brokers, addresses, topics and queues that the name servers know differently."""
+    """Show brokers, addresses, topics and queues on which the name servers differ."""
     found = await route_differences.of_name_servers(cluster)
     columns = (
         Column("#Kind", "kind"),

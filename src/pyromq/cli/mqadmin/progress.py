@@ -263,7 +263,7 @@ async def start_monitoring(
     ] = 60.0,
     rounds: Rounds = None,
 ) -> None:
-    """Watch all groups: their lag by topic, members that disagree about subscriptions, queues that stand."""
+    """Watch all groups: their lag by topic, members with different subscriptions, queues without progress."""
     columns = (
         Column("#Group", "group", of="group"),
         Column("#Topic", "topic", of="topic"),

@@ -43,7 +43,7 @@ async def ha_status(
         float | None, option("-i --interval", "Repeat after this many seconds.", SECONDS, metavar="SECONDS")
     ] = None,
 ) -> None:
-    """Show the replicas of masters and how far they have the log, or how far a replica has it."""
+    """Show the replicas of a master and how much of the log they have, or how much a replica has."""
     addresses = await addresses_of(cluster, broker, cluster_name)
 
     async def look() -> Report:
@@ -84,7 +84,7 @@ async def reset_master_flush_offset(
     broker: Annotated[str, option("-b --brokerAddr", "The replica, by address or name.")],
     offset: Annotated[int, option("-o --offset", "The offset in the log of its master.")],
 ) -> None:
-    """Tell a replica how far its master has flushed the log."""
+    """Inform a replica how far its master has flushed the log."""
     address = await address_of(cluster, broker)
     await brokers.reset_master_flush_offset(cluster, address, offset)
     out.show(done(f"reset master flush offset to {offset} success", address=address, offset=offset))
@@ -114,7 +114,8 @@ async def replication_status(
     out: Output,
     cluster_name: ClusterName = None,
     controllers: Annotated[
-        str | None, option("-a --controllerAddress", "Controllers; else the brokers' settings name them.")
+        str | None,
+        option("-a --controllerAddress", "Controllers. Default: those in the settings of the brokers."),
     ] = None,
 ) -> None:
     """Show every broker group: the role of each member, whom it follows, and how far it is behind."""

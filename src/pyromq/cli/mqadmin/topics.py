@@ -49,7 +49,7 @@ async def topic_route(
     cluster: Cluster,
     out: Output,
     topic: Topic,
-    as_list: Annotated[bool, flag("-l --list", "Print a table, also in a pipe.")] = False,
+    as_list: Annotated[bool, flag("-l --list", "Print a table even in a pipe.")] = False,
 ) -> None:
     """Show which brokers hold a topic, and with how many queues."""
     route = await cluster.route(topic)
@@ -251,7 +251,7 @@ async def update_order_conf(
     *,
     topic: Topic,
     conf: Annotated[str | None, option("-v --orderConf", "The queues: broker1:num;broker2:num")] = None,
-    method: Annotated[str, option("-m --method", "What to do.", click.Choice(["put", "get", "delete"]))],
+    method: Annotated[str, option("-m --method", "The operation.", click.Choice(["put", "get", "delete"]))],
 ) -> None:
     """Set, get or delete the fixed queues of an ordered topic: they keep the order while brokers are down."""
     if method == "put":

@@ -36,7 +36,7 @@ def exact_reader(type_: pa.StructType, zone: Zone) -> Callable[[str], Row | None
         if tokens.next() is None:
             return None
         if tokens.kind != OBJECT:
-            raise Unfit("the document is no object")
+            raise Unfit("the document is not an object")
         return _object(tokens, fields)
 
     return read
@@ -77,7 +77,7 @@ def _plain_reader(type_: pa.DataType, zone: Zone) -> Read:
             return fit(tokens.text())
         if tokens.kind in (NUMBER, WORD):
             return fit(tokens.value)
-        raise Unfit(f"{tokens.kind} is no value")
+        raise Unfit(f"{tokens.kind} is not a value")
 
     return scalar
 
@@ -174,4 +174,4 @@ def _copied(tokens: Tokens) -> str:
         return written(tokens.text())
     if tokens.kind in (NUMBER, WORD):
         return written(tokens.value)
-    raise Mistake(f"{tokens.kind} is no value")
+    raise Mistake(f"{tokens.kind} is not a value")

@@ -24,7 +24,7 @@ def plain_reader(type_: pa.StructType, zone: Zone) -> Callable[[str], Any]:
         except (ValueError, RecursionError) as problem:
             raise Unfit(str(problem)) from None
         if document is None:
-            raise Unfit("the document is no object")
+            raise Unfit("the document is not an object")
         return fit(document)
 
     return read

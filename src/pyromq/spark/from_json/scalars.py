@@ -76,7 +76,7 @@ def _integer(bits: int) -> Fit:
 
     def integer(value: Any) -> int:
         if type(value) is not int or not -most <= value < most:
-            raise Unfit(f"{value!r} is no whole number of {bits} bits")
+            raise Unfit(f"{value!r} is not a whole number of {bits} bits")
         return value
 
     return integer
@@ -84,7 +84,7 @@ def _integer(bits: int) -> Fit:
 
 def _byte(value: Any) -> int:
     if type(value) is not int or not -128 <= value <= _WIDEST_BYTE:
-        raise Unfit(f"{value!r} is no whole number of 8 bits")
+        raise Unfit(f"{value!r} is not a whole number of 8 bits")
     # java: bytes up to 255 are taken, and are negative then
     return (value + 128) % 256 - 128
 
@@ -98,7 +98,7 @@ def _double(value: Any) -> float:
     if isinstance(value, str) and value in _NO_NUMBERS:
         return _NO_NUMBERS[value]
     if not isinstance(value, Number):
-        raise Unfit(f"{value!r} is no number")
+        raise Unfit(f"{value!r} is not a number")
     return float(value)
 
 
@@ -120,11 +120,11 @@ def _decimal(precision: int, scale: int) -> Fit:
 
     def decimal(value: Any) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, int | str):
-            raise Unfit(f"{value!r} is no decimal number")
+            raise Unfit(f"{value!r} is not a decimal number")
         if isinstance(value, str):
             written = value if isinstance(value, Number) else value.replace(",", "")
             if _DECIMAL.fullmatch(written) is None:
-                raise Unfit(f"{value!r} is no decimal number")
+                raise Unfit(f"{value!r} is not a decimal number")
             value = written
         try:
             rounded = Decimal(value).quantize(unit, ROUND_HALF_UP, _DIGITS)
@@ -150,7 +150,7 @@ def _moment(zone: times.Zone) -> Fit:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or isinstance(value, Number):
-        raise Unfit(f"{value!r} is no text")
+        raise Unfit(f"{value!r} is not text")
     return value
 
 

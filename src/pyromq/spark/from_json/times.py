@@ -81,10 +81,10 @@ def zone_of(name: str) -> Zone:
             return _offset(rest) if rest else 0
     try:
         if name in _NOT_IN_JAVA or name not in _all_names():
-            raise Unfit(f"{name!r} is no time zone")
+            raise Unfit(f"{name!r} is not a time zone")
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
-        raise Unfit(f"{name!r} is no time zone") from None
+        raise Unfit(f"{name!r} is not a time zone") from None
 
 
 @lru_cache(maxsize=1)
@@ -95,12 +95,12 @@ def _all_names() -> frozenset[str]:
 def _offset(text: str) -> int:
     match = _OFFSET.fullmatch(text)
     if match is None:
-        raise Unfit(f"{text!r} is no offset of a time zone")
+        raise Unfit(f"{text!r} is not an offset of a time zone")
     sign, hour, hours, minutes, seconds, minutes_too, seconds_too = match.groups()
     minute, second = int(minutes or minutes_too or 0), int(seconds or seconds_too or 0)
     total = int(hour or hours) * 3600 + minute * 60 + second
     if minute > 59 or second > 59 or total > _MOST_OFFSET_S:
-        raise Unfit(f"{text!r} is no offset of a time zone")
+        raise Unfit(f"{text!r} is not an offset of a time zone")
     return -total if sign == "-" else total
 
 
@@ -123,7 +123,7 @@ def _moment(text: str, zone: Zone) -> int:
     elif (match := _TIME.fullmatch(trimmed)) is not None and not (trimmed[0] == "T" and text[0] != "T"):
         clock, days = list(match.groups()), None
     else:
-        raise Unfit(f"{text!r} is no time")
+        raise Unfit(f"{text!r} is not a time")
     if clock[4] is not None:
         zone = zone_of(clock[4].strip(_BLANKS[:-1]))
     micros = _of_day(clock)
@@ -137,7 +137,7 @@ def local_moment(text: str) -> int:
     """A time that has no zone, nor may have one."""
     match = _MOMENT.fullmatch(text.strip(_BLANKS))
     if match is None or match[9] is not None:
-        raise Unfit(f"{text!r} is no time without a zone")
+        raise Unfit(f"{text!r} is not a time without a zone")
     sign, year, month, day, *clock = match.groups()
     days = days_of(int(sign + year), int(month or 1), int(day or 1))
     return _in_64_bits(days * DAY_S * MICROS + _of_day(clock))
@@ -168,7 +168,7 @@ def day(text: str) -> int:
             return days
     # Spark once stored days as numbers, counted in the calendar of their time.
     if _DAYS.fullmatch(text) is None or not -(2**31) <= int(text) < 2**31:
-        raise Unfit(f"{text!r} is no day")
+        raise Unfit(f"{text!r} is not a date")
     return _from_julian(int(text))
 
 

@@ -223,7 +223,7 @@ class Tokens:
         following = self._text[self._at : self._at + 1]
         if following >= "0" and _is_word_part(following):
             self._pass_word()
-            raise Mistake(f"{word} goes on")
+            raise Mistake(f"{word} continues")
 
     def _pass_word(self) -> None:
         most = self._at + 255
@@ -301,11 +301,11 @@ class Tokens:
                     (i for i, each in enumerate(digits) if each not in "0123456789abcdefABCDEF"), None
                 )
                 self._at += len(digits) if good is None else good + 1
-                raise Mistake(f"\\u{digits} is no character")
+                raise Mistake(f"\\u{digits} is not a character")
             self._at += 4
             return chr(int(digits, 16))
         if char not in _ESCAPES:
-            raise Mistake(f"\\{char} is no character")
+            raise Mistake(f"\\{char} is not a character")
         return _ESCAPES[char]
 
 

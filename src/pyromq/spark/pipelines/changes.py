@@ -145,8 +145,8 @@ def behind_truncates(events: "DataFrame") -> tuple["DataFrame", bool]:
     is_unknown = fn.lit(True) if last.order is None else order.isNull() | (order == last.order)
     if not events.where(is_elsewhere & is_upsert & is_unknown).isEmpty():
         raise RemoteProtocolError(
-            f"nothing tells whether the truncate in {last.queue} at offset {last.offset} came before the"
-            " events in other queues: expected lsn, scn, pos or ts_us in the source of each, or a topic with"
+            f"it is unknown whether the truncate in {last.queue} at offset {last.offset} came before the"
+            " events in other queues. Expected lsn, scn, pos or ts_us in the source of each, or a topic with"
             " one queue"
         )
     is_behind = (fn.col("queue") == last.queue) & (fn.col("offset") > last.offset)

@@ -90,7 +90,7 @@ def decode_epochs(data: bytes) -> Epochs:
         found = tuple(Epoch(int(match[1]), int(match[2])) for match in matches if match is not None)
         expected = int(count), int(checksum)
     except ValueError:
-        raise StoreError("the epoch file is no text of a count, a checksum and epochs") from None
+        raise StoreError("the epoch file does not consist of a count, a checksum and epochs") from None
     if len(found) != expected[0] or len(found) != len(lines):
         raise StoreError(f"the epoch file has {len(found)} epochs in {len(lines)} lines, not {expected[0]}")
     # java: a checksum of 0 says that nobody made one

@@ -126,7 +126,7 @@ class ReplicatedLog:
                 raise StoreError(f"the master's bytes at {here} are damaged: {damage}") from damage
         elif magic != BLANK_MAGIC or size_bytes != file_end - here:
             raise StoreError(
-                f"the master's bytes at {here} are no record: size {size_bytes}, magic"
+                f"the master's bytes at {here} are not a record: size {size_bytes}, magic"
                 f" {magic & 0xFFFFFFFF:#010x}: {_HINT}"
             )
         return size_bytes if there - here >= size_bytes else 0

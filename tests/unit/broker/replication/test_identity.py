@@ -54,7 +54,7 @@ def test_the_store_of_another_broker_is_refused(tmp_path: Path, cluster: str, na
 
 def test_a_damaged_identity_is_told(tmp_path: Path) -> None:
     (tmp_path / "brokerIdentity").write_text("c#b")
-    with pytest.raises(StoreError, match="no identity of a broker"):
+    with pytest.raises(StoreError, match="not the identity of a broker"):
         files(tmp_path).read()
 
 

@@ -57,7 +57,7 @@ def check_takes_one(function: object) -> None:
     if not callable(function):
         raise TypeError(f"{wanted}, not {function!r}")
     if any(map(_yields, (function, getattr(function, "__call__", None)))):  # noqa: B004
-        raise TypeError(f"{wanted}, not {function!r}, which yields: nobody would run what is in it")
+        raise TypeError(f"{wanted}, not {function!r}, which yields: its code would never run")
     try:
         signature = inspect.signature(function)
     except ValueError:  # some builtins do not tell

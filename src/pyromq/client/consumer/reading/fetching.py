@@ -188,7 +188,7 @@ class Fetching:
         elif answer.code != ResponseCode.PULL_OFFSET_MOVED:
             next_offset = max(next_offset, offset)
         if next_offset < 0:
-            raise RemoteProtocolError(f"{queue}: a pull at {offset} was told to continue at {next_offset}")
+            raise RemoteProtocolError(f"{queue}: the answer to a pull at {offset} continues at {next_offset}")
         return Pulled(
             messages,
             next_offset,
@@ -248,7 +248,7 @@ def _records(queue: MessageQueue, offset: int, answer: PullMessageAnswer) -> tup
     records = decode_records(answer.body)
     end, delta = answer.next_begin_offset, answer.offset_delta
     if end <= offset:
-        raise RemoteProtocolError(f"{queue}: a pull at {offset} was told to continue at {end}")
+        raise RemoteProtocolError(f"{queue}: the answer to a pull at {offset} continues at {end}")
     if delta is not None:
         for record in records:
             record.queue_offset += delta
