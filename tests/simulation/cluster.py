@@ -5,6 +5,7 @@ cluster looks into the objects of running processes, without a message.
 """
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from pyromq.controller.settings import ControllerSettings
 from pyromq.errors import PyroError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
+from pyromq.protocol.catalogue import CATALOGUE
+from pyromq.protocol.requests.access import CreateUser, DeleteUser, UpdateUser
 from pyromq.remoting.lifetime import Lifetime
 from pyromq.store.settings import StoreSettings
 
@@ -36,6 +39,16 @@ BROKER_NAME, CLUSTER = "group", "Simulated"
 NAME_SERVER_PORT, CONTROLLER_PORT, BROKER_PORT, HA_PORT = 9876, 9878, 10911, 10912
 _CONTROLLERS = (("controller", "10.0.0.2"), ("controller2", "10.0.0.3"))
 _GROUP_KEY = f"{ControllerSettings().etcd_prefix}groups/{BROKER_NAME}"
+OPERATOR = ("operator", "secret")
+_SIGNED = (CreateUser, UpdateUser, DeleteUser)
+_USERS: dict[str, Any] = {
+    "authentication": True,
+    "authentication_whitelist": ",".join(
+        str(code) for code, each in CATALOGUE.items() if each.request_type not in _SIGNED
+    ),
+    "first_user": json.dumps(dict(zip(("username", "password"), OPERATOR, strict=True))),
+}
+"""Users can be made by the operator, and no other request needs one."""
 _RESTART_S = 1.0
 """A program that ends by itself is started again after this time."""
 
@@ -237,6 +250,7 @@ class SimulatedCluster:
             "metrics_exporter": "DISABLE",
             "transaction_timeout_ms": 2000,
             "transaction_check_interval_ms": 3000,
+            **(_USERS if any(load.kind == "tables" for load in self.plan.loads) else {}),
             **self._role_of(host),
             **self.plan.broker_settings,
         }

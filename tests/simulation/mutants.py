@@ -71,6 +71,14 @@ _LEFT: dict[str, Any] = {
     "loads": (Load("locked", 0.3),),
 }
 """Ordered members stand still for so long that others take their queues."""
+_HELD_UP: dict[str, Any] = {
+    "faults": 4
+    * (
+        Fault("stall", 3.0, 5.0, detail="any", strength=0.6),
+        Fault("kill", 0.6, 3.0),
+    )
+}
+"""A master is killed while some of its connections are held up."""
 _REPLICATION = "pyromq.broker.replication"
 _CONSUMER = "pyromq.client.consumer"
 
@@ -496,6 +504,25 @@ MUTANTS = (
         "return self._clock.monotonic() - self._locked_at",
         ("client",),
         changes=_LEFT,
+    ),
+    # What an operator is promised.
+    Mutant(
+        "reset",
+        "a reset is answered before the replicas have it",
+        "pyromq.broker.services.offsets:Offsets._reset_here",
+        "await self._promised()",
+        "pass",
+        ("stall", "kill"),
+        changes={**_HELD_UP, "loads": (Load("resets", 0.05),)},
+    ),
+    Mutant(
+        "users",
+        "a change of a user is answered before the replicas have it",
+        "pyromq.remoting.access.keeping:AccessRules.change_users",
+        "if self.copied is not None:",
+        "if self.copied is None:",
+        ("stall", "kill"),
+        changes={**_HELD_UP, "loads": (Load("tables", 0.02),)},
     ),
 )
 

@@ -44,6 +44,8 @@ LoadKind = Literal[
     "received",
     "drivers",
     "locked",
+    "pulled",
+    "resets",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)

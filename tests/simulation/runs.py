@@ -34,8 +34,10 @@ from tests.simulation.loads.locked import LockedLoad
 from tests.simulation.loads.ordered import OrderedLoad
 from tests.simulation.loads.plain import PlainLoad
 from tests.simulation.loads.popped import PoppedLoad
+from tests.simulation.loads.pulled import PulledLoad
 from tests.simulation.loads.received import ReceivedLoad
 from tests.simulation.loads.replies import RepliesLoad
+from tests.simulation.loads.resets import ResetsLoad
 from tests.simulation.loads.streamed import StreamedLoad
 from tests.simulation.loads.tables import TablesLoad
 from tests.simulation.loads.transactional import TransactionalLoad
@@ -64,6 +66,8 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "received": ReceivedLoad,
     "drivers": DriversLoad,
     "locked": LockedLoad,
+    "pulled": PulledLoad,
+    "resets": ResetsLoad,
 }
 
 _native_time = twin("unique_keys")

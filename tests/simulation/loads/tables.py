@@ -1,44 +1,55 @@
-"""An operator at work: topics and groups made, changed, deleted and made again, offsets set.
+"""An operator at work: topics, groups and users made, changed, deleted and made again.
 
-What was answered holds on every broker in the end. After a change without an answer nobody knows which state
-holds, and it may even come later: the load then takes another name.
+What was answered holds on every broker in the end. A change without an answer may have been made or not, and
+may even come later: the load then takes another name.
 """
 
 import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from tests.simulation.cluster import BROKER_PORT
+from tests.simulation.cluster import BROKER_PORT, OPERATOR
 from tests.simulation.contents import Contents
 from tests.simulation.loads.load import RunningLoad
 
-from pyromq.admin import groups, topics
+from pyromq.admin import access, groups, topics
 from pyromq.admin.cluster import Cluster
+from pyromq.broker.broker import Broker
 from pyromq.errors import PyroError
+from pyromq.protocol.bodies.access import UserInfo
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.security.signature import Credentials
 
 _TIMEOUT_S = 2.0
+_KINDS = ("topic", "group", "user")
+
+Value = dict[str, Any]
+"""What the operator sets of a topic, a group or a user."""
 
 
 class TablesLoad(RunningLoad):
     def start(self) -> None:
-        self._answered: dict[tuple[str, str], Any] = {}
-        """By kind and name: what the operator was told last; None means deleted."""
+        self._allowed: dict[tuple[str, str], list[Value | None]] = {}
+        """By kind and name: what was answered last, and what was not answered; None means deleted."""
         self._names = 0
         self.sender("producer", self._operate())
 
     async def _operate(self) -> None:
-        async with Cluster(self.cluster.name_server_address, timeout_s=_TIMEOUT_S) as cluster:
-            names = {"topic": self._new_name("topic"), "group": self._new_name("group")}
+        async with Cluster(
+            self.cluster.name_server_address,
+            timeout_s=_TIMEOUT_S,
+            credentials=Credentials(*OPERATOR),
+            clock=self.cluster.loop.clock,
+        ) as cluster:
+            names = {kind: self._new_name(kind) for kind in _KINDS}
             while not self.is_over:
                 master = self.cluster.master()
                 if master is not None:
                     address = f"{master.host.address}:{BROKER_PORT}"
-                    kind = self.chance.choice(("topic", "group"))
+                    kind = self.chance.choice(_KINDS)
                     if not await self._change(cluster, address, kind, names[kind]):
-                        self._answered.pop((kind, names[kind]), None)
                         names[kind] = self._new_name(kind)
                 await self.pause()
 
@@ -48,54 +59,100 @@ class TablesLoad(RunningLoad):
 
     async def _change(self, cluster: Cluster, address: str, kind: str, name: str) -> bool:
         """Whether it was answered."""
-        is_there = self._answered.get((kind, name)) is not None
-        value = None if is_there and self.chance.random() < 0.3 else self.chance.randint(1, 8)
+        allowed = self._allowed.get((kind, name), [None])
+        before = allowed[0]
+        value = None if before is not None and self.chance.random() < 0.3 else self._any_value(kind)
         try:
             async with asyncio.timeout(2 * _TIMEOUT_S):
                 if kind == "topic":
-                    await self._put_topic(cluster, address, name, value)
+                    await _put_topic(cluster, address, name, value)
+                elif kind == "group":
+                    await _put_group(cluster, address, name, value)
                 else:
-                    await self._put_group(cluster, address, name, value)
+                    await _put_user(cluster, address, name, value, is_there=before is not None)
         except (PyroError, TimeoutError):
             self.recorder.totals.unacknowledged += 1
+            self._allowed[kind, name] = [*allowed, value]
             return False
-        self._answered[kind, name] = value
+        self._allowed[kind, name] = [value]
         self.recorder.acknowledged()
         return True
 
-    async def _put_topic(self, cluster: Cluster, address: str, name: str, queues: int | None) -> None:
-        if queues is None:
-            await cluster.ask(address, DeleteTopicFromBroker(topic=name))
-        else:
-            wanted = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
-            await topics.put(cluster, [address], wanted)
-
-    async def _put_group(self, cluster: Cluster, address: str, name: str, retries: int | None) -> None:
-        if retries is None:
-            await groups.delete(cluster, [address], name, with_offsets=True)
-        else:
-            wanted = SubscriptionGroupConfig(group_name=name, retry_max_times=retries)
-            await groups.put(cluster, [address], wanted)
+    def _any_value(self, kind: str) -> Value:
+        number = self.chance.randint(1, 8)
+        if kind == "topic":
+            return {"write_queue_nums": number, "perm": self.chance.choice((2, 4, 6)), "type": _type(number)}
+        if kind == "group":
+            return {"retry_max_times": number, "factor": str(10 * number), "consume_enable": number < 5}
+        return {"password": f"secret-{number}", "status": "enable" if number < 5 else "disable"}
 
     @property
     def is_delivered(self) -> bool:
         return True
 
     def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
-        for (kind, name), wanted in self._answered.items():
+        for (kind, name), allowed in self._allowed.items():
             for server in self.cluster.brokers:
                 broker = self.cluster.broker(server)
-                if broker is None:
-                    continue
-                tables = broker._started.tables
-                if kind == "topic":
-                    config = tables.topics.get(name)
-                    found = config.write_queue_nums if config is not None else None
-                else:
-                    group = tables.groups.get(name)
-                    found = group.retry_max_times if group is not None else None
-                if found != wanted:
+                if broker is not None and (found := _found(broker, kind, name)) not in allowed:
                     yield (
                         "an answered change is gone",
-                        f"{kind} {name} is {found} at {server.host.name}, the operator was told {wanted}",
+                        f"{kind} {name} is {found} at {server.host.name}, and must be one of {allowed}",
                     )
+
+
+def _type(number: int) -> str:
+    return "NORMAL" if number % 2 else "DELAY"
+
+
+async def _put_topic(cluster: Cluster, address: str, name: str, value: Value | None) -> None:
+    if value is None:
+        await cluster.ask(address, DeleteTopicFromBroker(topic=name))
+        return
+    queues = value["write_queue_nums"]
+    wanted = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=value["perm"])
+    await topics.put(cluster, [address], wanted, f"+message.type={value['type']}")
+
+
+async def _put_group(cluster: Cluster, address: str, name: str, value: Value | None) -> None:
+    if value is None:
+        await groups.delete(cluster, [address], name, with_offsets=True)
+        return
+    wanted = SubscriptionGroupConfig(
+        group_name=name,
+        retry_max_times=value["retry_max_times"],
+        consume_enable=value["consume_enable"],
+        attributes={"+priority.factor": value["factor"]},
+    )
+    await groups.put(cluster, [address], wanted)
+
+
+async def _put_user(
+    cluster: Cluster, address: str, name: str, value: Value | None, *, is_there: bool
+) -> None:
+    if value is None:
+        await access.delete_user(cluster, [address], name)
+        return
+    info = UserInfo(
+        username=name, password=value["password"], user_type="Normal", user_status=value["status"]
+    )
+    if is_there:
+        await access.update_user(cluster, [address], name, info)
+    else:
+        await access.create_user(cluster, [address], name, info)
+
+
+def _found(broker: Broker, kind: str, name: str) -> Value | None:
+    tables = broker._started.tables
+    if kind == "topic" and (topic := tables.topics.get(name)) is not None:
+        kept = topic.attributes.get("message.type")
+        return {"write_queue_nums": topic.write_queue_nums, "perm": topic.perm, "type": kept}
+    if kind == "group" and (group := tables.groups.get(name)) is not None:
+        return {
+            "retry_max_times": group.retry_max_times,
+            "factor": group.attributes.get("priority.factor"),
+            "consume_enable": group.consume_enable,
+        }
+    if kind == "user" and (user := broker.access.users.users.get(name)) is not None:
+        return {"password": user.password, "status": user.status.value}
+    return None
