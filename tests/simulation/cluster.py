@@ -172,7 +172,7 @@ class SimulatedCluster:
         ]
         self.wiped_s = 0.0
         """When the controllers lost their store last."""
-        self._clients = 0
+        self._clients = self._lone = 0
         self.consumers: list[Consumer] = []
         self.chance = Random(f"{plan.seed}/faults")
 
@@ -197,6 +197,13 @@ class SimulatedCluster:
         """A process for a client, on a host of its own."""
         self._clients += 1
         return self._host(name, f"10.0.2.{self._clients}", has_disk=False).start(name)
+
+    def lone_broker(self, name: str) -> Server:
+        """A broker of another name, without replicas. Only its own clients use it: it takes no new topics."""
+        role = {"broker_name": name, "broker_role": "ASYNC_MASTER", "auto_create_topics": False}
+        self._lone += 1
+        host = self._host(name, f"10.0.3.{self._lone}")
+        return Server(host, lambda process: self._broker(process, role))
 
     # Programs
 
@@ -235,7 +242,7 @@ class SimulatedCluster:
             ports=SimulatedPorts(self.network, process),
         )
 
-    def _broker(self, process: Process) -> Broker:
+    def _broker(self, process: Process, role: dict[str, Any] | None = None) -> Broker:
         host = process.host
         settings: dict[str, Any] = {
             "broker_name": BROKER_NAME,
@@ -251,7 +258,7 @@ class SimulatedCluster:
             "transaction_timeout_ms": 2000,
             "transaction_check_interval_ms": 3000,
             **(_USERS if any(load.kind == "tables" for load in self.plan.loads) else {}),
-            **self._role_of(host),
+            **(self._role_of(host) if role is None else role),
             **self.plan.broker_settings,
         }
         stored: dict[str, Any] = {

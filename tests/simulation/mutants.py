@@ -505,6 +505,15 @@ MUTANTS = (
         ("client",),
         changes=_LEFT,
     ),
+    Mutant(
+        "gone",
+        "a broker that is gone for good is avoided for ever",
+        "pyromq.client.fault_avoidance:BrokerFaults._note",
+        "if fault.until_ms <= now_ms]:",
+        "if name == broker_name and fault.until_ms <= now_ms]:",
+        (),
+        ("leaving",),
+    ),
     # What an operator is promised.
     Mutant(
         "reset",

@@ -46,6 +46,7 @@ LoadKind = Literal[
     "locked",
     "pulled",
     "resets",
+    "leaving",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)

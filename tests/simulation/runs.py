@@ -28,6 +28,7 @@ from tests.simulation.loads.batched import BatchedLoad
 from tests.simulation.loads.drivers import DriversLoad
 from tests.simulation.loads.failing import FailingLoad
 from tests.simulation.loads.held import DelayedLoad, TimedLoad
+from tests.simulation.loads.leaving import LeavingLoad
 from tests.simulation.loads.lingering import LingeringLoad
 from tests.simulation.loads.load import SEND_TIMEOUT_S, RunningLoad
 from tests.simulation.loads.locked import LockedLoad
@@ -68,6 +69,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "locked": LockedLoad,
     "pulled": PulledLoad,
     "resets": ResetsLoad,
+    "leaving": LeavingLoad,
 }
 
 _native_time = twin("unique_keys")
