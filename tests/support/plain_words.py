@@ -30,7 +30,7 @@ FLAVOUR = {
     "beside: say next to, or compared with": r"\bbeside\b",
     "so many: say that many, or give the number": r"\bso (?:many|much)\b",
     "go on: say continue": r"\b(?:go|goes|going|went) on\b",
-    "a clause as the subject: begin with the thing": r"^(?:What|Who|Whoever|Whatever)\b(?!.*\?$)",
+    "a clause as the subject: begin with the thing": r"^(?:What|Who|Whoever|Whatever)\b.*[.:]$",
 }
 _FLAVOUR = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in FLAVOUR.items()}
 _PRONOUN = re.compile(r"^(?:It|Its|They|Them|Their|Theirs|These|Those|The same)\b")
