@@ -5,6 +5,7 @@ would hold; several processes may use one, one after the other. It can also say 
 failing sync.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -125,7 +126,9 @@ class Disk:
         self._change(_Change("rmtree", path))
 
     def sync(self, path: Path) -> None:
-        """The content is safe."""
+        """The content is safe. Raises FileNotFoundError."""
+        if path not in self.live:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.live[path].save(path)
 
     def sync_directory(self, directory: Path) -> None:
@@ -165,7 +168,10 @@ class Disk:
                 self._apply(changes[: chance.randint(0, len(changes))])
         self._pending, self._removals = {}, {}
         self.locked.clear()
-        directories = {each: None for each in sorted(self._directories) if self._is_reachable(each)}
+        directories: dict[Path, None] = {}
+        for each in sorted(self._directories):  # a parent comes before its children
+            if each == self.root or each.parent in directories:
+                directories[each] = None
         names = {path: file for path, file in self._names.items() if path.parent in directories}
         torn: dict[_File, bytearray] = {}
         live_paths = {id(file): path for path, file in self.live.items()}
@@ -189,10 +195,6 @@ class Disk:
         # Two names of one file are two files from now on.
         self.live = {path: _File(bytearray(torn[file])) for path, file in names.items()}
         self._names, self._directories = dict(self.live), directories
-
-    def _is_reachable(self, directory: Path) -> bool:
-        above = [each for each in directory.parents if self.root in (each, *each.parents)]
-        return all(each in self._directories for each in above)
 
 
 class FaultyFiles(Files):
@@ -268,6 +270,8 @@ class FaultyFiles(Files):
     # Names
 
     def make_directories(self, path: Path) -> None:
+        if path.is_dir():
+            return
         missing = [each for each in (path, *path.parents) if not each.is_dir()]
         super().make_directories(path)
         for each in reversed(missing):

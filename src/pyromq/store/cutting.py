@@ -2,16 +2,19 @@
 
 A replica does so when its log has records that its master does not have. A cut may be interrupted anywhere.
 Before the log is cut, the checkpoints are set back: whatever is found after a crash, recovery trusts nothing
-behind the cut. When it is done, the bytes are gone from the log: they cannot rise again. A copy is kept under
-`damaged/`, for operators.
+behind the cut. When it is done, the bytes are gone from the log, and their units from the queues: neither can
+come back with the power, when other records have taken their place. A copy is kept under `damaged/`, for
+operators.
 """
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pyromq.disk_steps import Steps, Wait
 from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.filesystem import Files
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.store.copying import Copying
 from pyromq.store.deletions import Deletions
@@ -32,6 +35,7 @@ _MAX_KEPT_BYTES: Final = 1 << 30
 class Cutting:
     def __init__(
         self,
+        files: Files,
         log: CommitLog,
         epochs: EpochFile,
         queues: Queues,
@@ -45,6 +49,7 @@ class Cutting:
         time: LogTime,
         damaged: DamagedBytes,
     ) -> None:
+        self._files = files
         self._log = log
         self._epochs = epochs
         self._queues = queues
@@ -61,6 +66,8 @@ class Cutting:
         """The files with what the last cut took away; empty if that was nothing, or too much to keep."""
         self.is_unfinished = False
         """Whether a cut has failed halfway: what follows the end of the log may be there after a restart."""
+        self._cut_files: list[Path] = []
+        """Files of queues that were cut, and not synced yet."""
 
     def __repr__(self) -> str:
         return f"<Cutting {self._log!r}>"
@@ -102,6 +109,7 @@ class Cutting:
                 self._dispatcher.cut(end)
                 yield sync
                 yield from cut_log
+                yield self._sync_queues
             finally:
                 self._flusher.go_on(log.end_offset)
             yield partial(self._deletions.fit_to_log, log.start_offset, end)
@@ -149,5 +157,14 @@ class Cutting:
             return
         for queue in self._queues:
             if queue.last_place >= end:
-                self._queues.queue_files.cut(queue, queue.units_before(end))
+                units = queue.units_before(end)
+                self._queues.queue_files.cut(queue, units)
+                self._cut_files.append(self._queues.queue_files.path_of(queue, units))
             queue.next_offset = queue.end_offset
+
+    def _sync_queues(self) -> None:
+        for path in self._cut_files:
+            with suppress(FileNotFoundError):  # it was cut between two files
+                self._files.sync(path)
+        self._files.sync_all_directories()
+        self._cut_files.clear()

@@ -187,6 +187,7 @@ class MessageStore:
         self._waiters = FlushWaiters(self._flusher)
         self.scrubbing = Scrubbing(files, self._log)
         self._cutting = Cutting(
+            files,
             self._log,
             self.epochs,
             self._queues,

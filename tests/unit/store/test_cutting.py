@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
 from tests.support.dying_files import DyingFiles, Killed
+from tests.support.faulty_files import FaultyFiles
 from tests.support.small_stores import append, bodies_of, dispatch_all, interpreted, small_settings
 
 from pyromq.clock import ManualClock
@@ -130,6 +131,26 @@ def test_a_log_that_was_cut_at_its_start_opens_again(tmp_path: Path, is_killed: 
     with open_store(tmp_path) as store:
         assert bodies_of(store) == []
         assert append(store, b"next").is_ok
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_units_that_were_cut_off_do_not_come_back_with_the_power(tmp_path: Path, seed: int) -> None:
+    """They would lead to the messages that are in their place by then, of other queues."""
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files, queue_file_bytes=2000)
+    ends = send(store, range(10))
+    dispatch_all(store)
+    store.flush()
+    cut(store, ends[3])
+    send(store, range(10), OTHER)
+    dispatch_all(store)
+    store.flush_log()
+    store.abandon()
+    files.crash(Random(seed))
+    with open_store(tmp_path, FaultyFiles(tmp_path), queue_file_bytes=2000) as store:
+        assert [store.next_offset(TOPIC, queue_id) for queue_id in (0, 1)] == [2, 2]
+        assert numbers_of(store) == [0, 1, 2, 3]
+        assert numbers_of(store, OTHER) == list(range(10))
 
 
 def test_epochs_behind_the_cut_are_forgotten(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ one, so that a full disk is an error here and not a crash in the middle of a wri
 
 import resource
 from collections import OrderedDict
+from pathlib import Path
 
 from pyromq.filesystem import Files, MappedFile
 from pyromq.store.queues.consume_queue import UNIT_BYTES, ConsumeQueue
@@ -97,6 +98,10 @@ class QueueFiles:
         queue.close_for_writing()
         queue.end_offset = queue.next_offset = end_unit
         queue.forget_min_offset()
+
+    def path_of(self, queue: ConsumeQueue, unit: int) -> Path:
+        """The file with a unit."""
+        return queue.path_of(unit * UNIT_BYTES // self.file_bytes * self.file_bytes)
 
     def zero_after(self, queue: ConsumeQueue, start: int, position: int) -> None:
         self._close(queue, start)
