@@ -144,7 +144,7 @@ class SimulatedDisk:
         is_sync = operation.endswith("sync")
         if is_sync:
             self.loop.spend(self._factor * self.chance.uniform(*_SYNC_S))
-            name = str(path.relative_to(self.root)).encode()
+            name = os.fsencode(path)
             self.loop.trace.add(self.loop.time(), len(operation), len(name), name)
         if self.faults:
             error = self.faults.get("sync" if is_sync else operation)
@@ -184,7 +184,7 @@ class SimulatedFiles(FaultyFiles):
     def make_directories(self, path: Path) -> None:
         if not path.is_dir():
             self._before("mkdir", path)
-        super().make_directories(path)
+            super().make_directories(path)
 
     def _before(self, operation: str, path: Path) -> None:
         if self.is_cut_off:

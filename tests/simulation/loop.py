@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import itertools
 import socket
-from asyncio import BaseEventLoop, Handle, TimerHandle
+from asyncio import BaseEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
@@ -44,30 +44,59 @@ class NothingLeft(Exception):
 
 
 class NumberedFuture(asyncio.Future[Any]):
-    """Ordered by their numbers in sets; the address in memory would be another one in every run."""
-
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._number = number
+    """Ordered by their numbers in sets; the address in memory would be another one in every run. Most of them
+    are in none, so it gets its number when it is needed."""
 
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:
+            loop: SimulatedLoop = self.get_loop()  # type: ignore[assignment]
+            self._number: int = loop.next_number()
+            return self._number
 
 
 class NumberedTask(asyncio.Task[Any]):
-    def __init__(
-        self, number: int, process: "Process | None", work: Coroutine[Any, Any, Any], **options: Any
-    ) -> None:
+    def __init__(self, number: int, work: Coroutine[Any, Any, Any], **options: Any) -> None:
         # Before the first step, which the parent plans.
         self._number = number
-        self.process = process
         super().__init__(work, **options)
 
     def __hash__(self) -> int:
         return self._number
 
 
+class Step(TimerHandle):
+    """A callback that waits for its turn, or for its time: what the parents do, without what they do for a
+    loop that is debugged. There are tens of thousands a second."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<Step {'cancelled' if self._cancelled else self._callback} at {self._when}>"
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
+
+
 class SimulatedLoop(BaseEventLoop):
+    _stopping: bool
+    """The parent's: whether `stop` was called."""
+
     def __init__(self, chance: Random, max_steps: int) -> None:
         super().__init__()
         self.trace = Trace()
@@ -80,12 +109,15 @@ class SimulatedLoop(BaseEventLoop):
         self._chance = chance
         self._now = _START_S
         self._numbers = itertools.count(1)
-        self._timers: list[tuple[float, int, TimerHandle]] = []
-        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Step]] = []
+        self._ready: deque[Step] = deque()
         self._queues: dict[object, deque[Callable[[], None]]] = {}
         """What waits for a thread that is busy, by the thread's executor or name."""
         self._spent_s = 0.0
         self._process_ids = itertools.count(1001)
+
+    def next_number(self) -> int:
+        return next(self._numbers)
 
     def next_process_id(self) -> int:
         return next(self._process_ids)
@@ -107,40 +139,46 @@ class SimulatedLoop(BaseEventLoop):
     # Turns
 
     def _run_once(self) -> None:
+        """Turn after turn, until the loop is stopped."""
         ready, timers = self._ready, self._timers
-        self._now += TURN_S
-        if not ready:
-            while timers and timers[0][2]._cancelled:
-                heappop(timers)
-            if not timers:
-                raise NothingLeft(f"at {self._now:.3f} s")
-            self._now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= self._now:
-            ready.append(heappop(timers)[2])
-        self.steps += len(ready)
-        if self.steps > self._max_steps:
-            raise Livelock(f"{self.steps} steps until {self._now:.3f} s")
-        for _ in range(len(ready)):
-            self._run_handle(ready.popleft())
+        while not self._stopping:
+            self._now += TURN_S
+            if not ready:
+                while timers and timers[0][2]._cancelled:
+                    heappop(timers)
+                if not timers:
+                    raise NothingLeft(f"at {self._now:.3f} s")
+                self._now = max(self._now, timers[0][0])
+            while timers and timers[0][0] <= self._now:
+                ready.append(heappop(timers)[2])
+            self.steps += len(ready)
+            if self.steps > self._max_steps:
+                raise Livelock(f"{self.steps} steps until {self._now:.3f} s")
+            for _ in range(len(ready)):
+                step = ready.popleft()
+                if not step._cancelled:
+                    self._run_step(step)
 
-    def _run_handle(self, handle: Any) -> None:
-        if handle._cancelled:
-            return
-        process = handle._context.get(current_process)
+    def _run_step(self, step: Step) -> None:
+        context = step._context
+        self.process = process = context.get(current_process)
         if process is not None and not process.is_running:
-            process.keep(handle)
+            process.keep(step)
             return
-        self.process = process
-        handle._run()
-        self.process = None
+        try:
+            context.run(step._callback, *step._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as problem:
+            self.call_exception_handler({"message": f"Exception in {step!r}", "exception": problem})
         if self._spent_s:
             seconds, self._spent_s = self._spent_s, 0.0
             if process is not None:
                 process.stand_still(seconds)
 
-    def give_back(self, handles: list[Handle]) -> None:
+    def give_back(self, steps: list[Step]) -> None:
         """The callbacks of a process that goes on."""
-        self._ready.extend(handles)
+        self._ready.extend(steps)
 
     def call_at(  # type: ignore[override]
         self,
@@ -148,28 +186,38 @@ class SimulatedLoop(BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> TimerHandle:
-        handle = TimerHandle(when, callback, args, self, context)
-        heappush(self._timers, (when, next(self._numbers), handle))
-        return handle
+    ) -> Step:
+        step = Step(when, callback, args, context)
+        heappush(self._timers, (when, next(self._numbers), step))
+        return step
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Step:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> Handle:
-        handle = Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
+    ) -> Step:
+        step = Step(self._now, callback, args, context)
+        self._ready.append(step)
+        return step
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def create_future(self) -> "asyncio.Future[Any]":
-        return NumberedFuture(next(self._numbers), self)
+        return NumberedFuture(loop=self)
 
     def create_task(self, coro: Any, *, name: object = None, context: Any = None) -> "asyncio.Task[Any]":
+        task = NumberedTask(next(self._numbers), coro, loop=self, name=str(name or "task"), context=context)
         process = (context.get(current_process) if context is not None else None) or current_process.get()
-        return NumberedTask(
-            next(self._numbers), process, coro, loop=self, name=str(name or "task"), context=context
-        )
+        if process is not None:
+            process.began(task)
+        return task
 
     # Threads
 

@@ -8,11 +8,11 @@ takes what its disk did not have yet, and no peer hears of it.
 import asyncio
 import contextvars
 import random
-from asyncio import Handle
+import weakref
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.simulation.loop import NumberedTask, SimulatedLoop, current_process
+from tests.simulation.loop import NumberedTask, SimulatedLoop, Step, current_process
 
 from pyromq import chance
 from pyromq.filesystem import Files
@@ -101,8 +101,10 @@ class Process:
         self.pauses = 0
         """How often it was paused."""
         self._pauses = 0
-        self._held: list[Handle] = []
+        self._held: list[Step] = []
         self._graveyard: list[object] = []
+        self._tasks: list[weakref.ref[NumberedTask]] = []
+        self._room_for_tasks = 64
         self._context = contextvars.copy_context()
         self._context.run(current_process.set, self)
 
@@ -118,9 +120,16 @@ class Process:
     def run(self, work: Coroutine[Any, Any, T], name: str = "main") -> "asyncio.Task[T]":
         return self.host.loop.create_task(work, name=name, context=self.context)
 
-    def keep(self, handle: Handle) -> None:
+    def began(self, task: NumberedTask) -> None:
+        """A task of its own; those that are gone are dropped when there are many."""
+        self._tasks.append(weakref.ref(task))
+        if len(self._tasks) > self._room_for_tasks:
+            self._tasks = [each for each in self._tasks if each() is not None]
+            self._room_for_tasks = 2 * len(self._tasks) + 64
+
+    def keep(self, step: Step) -> None:
         """A callback came while it was paused, or dead."""
-        (self._graveyard if self.is_dead else self._held).append(handle)
+        (self._graveyard if self.is_dead else self._held).append(step)
 
     # What the system does
 
@@ -136,12 +145,8 @@ class Process:
         self.is_running = False
         self.host.processes.remove(self)
         self._graveyard += self._held
-        self._graveyard += [
-            task
-            for task in asyncio.all_tasks(self.host.loop)
-            if isinstance(task, NumberedTask) and task.process is self
-        ]
-        self._held = []
+        self._graveyard += [task for each in self._tasks if (task := each()) is not None]
+        self._held, self._tasks = [], []
 
     def pause(self) -> None:
         """As SIGSTOP, or a machine that is suspended."""

@@ -50,6 +50,7 @@ from tests.simulation.recording import Outcome, Recorder
 
 from pyromq import Message, PyroError, aio
 from pyromq.compiled import twin
+from pyromq.version import version
 
 _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "plain": PlainLoad,
@@ -74,6 +75,9 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
 
 _native_time = twin("unique_keys")
 """Compiled code that nobody gives a clock takes the time from there."""
+
+version()
+"""Every broker asks for it. It is read from files, and kept: here, so that not every run reads them again."""
 
 _START_S = 60.0
 _HEAL_S = 120.0

@@ -80,11 +80,11 @@ def encode(value: Any) -> bytes:
 def encode_in_pieces(value: msgspec.Struct, entries_per_piece: int = 50) -> Iterator[bytes]:
     """The same bytes as `encode`, bit by bit: long maps and lists take time; others may work meanwhile."""
     opened = b"{"
-    for field in sorted(msgspec.structs.fields(value), key=lambda field: field.encode_name):
-        member = getattr(value, field.name)
+    for name, key in _keys(type(value)):
+        member = getattr(value, name)
         if member is None:
             continue
-        yield opened + encode(field.encode_name) + b":"
+        yield opened + key + b":"
         opened = b","
         if isinstance(member, dict) and len(member) > entries_per_piece:
             separator = b"{"
@@ -100,6 +100,13 @@ def encode_in_pieces(value: msgspec.Struct, entries_per_piece: int = 50) -> Iter
         else:
             yield encode(member)
     yield b"{}" if opened == b"{" else b"}"
+
+
+@cache
+def _keys(body_type: type[msgspec.Struct]) -> list[tuple[str, bytes]]:
+    """The fields in the order of their keys, each with its key as it is written."""
+    fields = sorted(msgspec.structs.fields(body_type), key=lambda field: field.encode_name)
+    return [(field.name, encode(field.encode_name)) for field in fields]
 
 
 def encode_strict(value: Any) -> bytes:
