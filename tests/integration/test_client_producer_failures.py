@@ -13,9 +13,9 @@ from tests.support.replicas import broker_group
 from tests.support.scripted_broker import ScriptedBroker
 
 from pyromq import aio
-from pyromq.client import sending
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.cluster.routes import Route
+from pyromq.cluster.sending import plan
 from pyromq.errors import Refused, SendFailed
 from pyromq.protocol import properties as props
 from pyromq.protocol.codes import ResponseCode
@@ -231,8 +231,8 @@ async def replaced() -> AsyncIterator[Replaced]:
 async def test_a_send_that_waits_goes_on_when_its_broker_has_another_master(
     replaced: Replaced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "_FIRST_PAUSE_S", 3600)
-    monkeypatch.setattr(sending, "_MAX_PAUSE_S", 3600)
+    monkeypatch.setattr(plan, "FIRST_PAUSE_S", 3600)
+    monkeypatch.setattr(plan, "MAX_PAUSE_S", 3600)
     replaced.first.answers.append(ResponseCode.SERVICE_NOT_AVAILABLE)
     async with aio.Producer("orders", replaced.first.address, send_timeout_s=7200) as producer:
         sent = asyncio.create_task(producer.send(Message("Orders", b"1")))
@@ -246,8 +246,8 @@ async def test_a_broker_that_is_no_longer_master_makes_a_producer_ask_for_the_ro
     replaced: Replaced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name server may have lost its power, and with it the news."""
-    monkeypatch.setattr(sending, "_FIRST_PAUSE_S", 3600)
-    monkeypatch.setattr(sending, "_MAX_PAUSE_S", 3600)
+    monkeypatch.setattr(plan, "FIRST_PAUSE_S", 3600)
+    monkeypatch.setattr(plan, "MAX_PAUSE_S", 3600)
     async with aio.Producer("orders", replaced.first.address, send_timeout_s=7200) as producer:
         await producer.send(Message("Orders", b"1"))
         replaced.replace(announces=False)

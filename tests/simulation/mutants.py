@@ -321,8 +321,8 @@ MUTANTS = (
         "bb",
         "a producer whose send was repeated reports another offset",
         "pyromq.client.sending:Sender.send",
-        "is_safe = answer.code == ResponseCode.SUCCESS",
-        "is_safe = answer.code == ResponseCode.SUCCESS; answer.queue_offset -= bool(attempts)",
+        "is_over = plan.answered(answer.code, now)",
+        "is_over = plan.answered(answer.code, now); answer.queue_offset -= bool(plan.attempts)",
         ("kill", "stall"),
     ),
     Mutant(

@@ -33,12 +33,11 @@ from pyromq.client import transactions as aio_transactions
 from pyromq.client.application_log import application_log
 from pyromq.client.direct_sending import DirectSending
 from pyromq.client.producer_settings import ProducerOptions
-from pyromq.client.queue_choice import Selector
-from pyromq.client.sending import FirstTry
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
-from pyromq.client.values import Message, MessageQueue, SendResult
+from pyromq.client.values import Message, MessageQueue, Selector, SendResult
+from pyromq.cluster.sending.plan import SendPlan
 from pyromq.cluster.sending.request import PreparedMessage
-from pyromq.errors import StateError
+from pyromq.errors import Refused, StateError, TransportError
 
 _running_loop = asyncio._get_running_loop
 
@@ -356,8 +355,10 @@ class Producer(Blocking):
             self._direct.wait_empty()
         self._thread.run(self._aio.flush)
 
-    def _send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult:
-        return self._thread.run(self._aio._send_on, prepared, first)
+    def _send_on(
+        self, prepared: PreparedMessage, plan: SendPlan, problem: TransportError | Refused
+    ) -> SendResult:
+        return self._thread.run(self._aio._send_on, prepared, plan, problem)
 
     def _send_directly(self, message: Message) -> SendResult | None:
         self._thread.check()

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from pyromq.chance import getrandbits, process_id
 from pyromq.client.producer import ProducerParts
 from pyromq.client.quick_sends import QuickSends
-from pyromq.client.sending import FirstTry, SendOutcome
+from pyromq.client.sending import SendOutcome
 from pyromq.client.values import Message, SendResult
+from pyromq.cluster.sending.plan import SendPlan, Try
 from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
@@ -29,8 +30,8 @@ from pyromq.remoting.tls import TlsClient
 _SURELY_OPEN_S: Final = 1.0
 """A connection that was idle for longer is checked before it is used: servers close idle ones."""
 
-Continue = Callable[[PreparedMessage, FirstTry], SendResult]
-"""Sends a message by the event loop, after its first try has failed."""
+Continue = Callable[[PreparedMessage, SendPlan, TransportError | Refused], SendResult]
+"""Carries on with a plan by the event loop, after its first try has failed."""
 
 
 class _Slot:
@@ -89,18 +90,19 @@ class DirectSending:
     def send(self, message: Message) -> SendResult | None:
         """Send a message; None if the event loop must do it."""
         parts = self._parts
-        first = self._send_quickly(message, parts.quick) if parts.quick is not None else None
-        if isinstance(first, SendResult):
-            return first
+        plan = self._send_quickly(message, parts.quick) if parts.quick is not None else None
+        if isinstance(plan, SendResult):
+            return plan
         topic = parts.preparer.known_topics.get(message.topic)
-        if first is None and topic is not None:
-            first = parts.sender.plan_first_try(topic)
-        if first is None:
+        if plan is None and topic is not None:
+            plan = parts.sender.plan_with_try(topic)
+        first = plan.current if plan is not None else None
+        if plan is None or first is None or first.address is None:
             return None
         begun = self._begin(first.address)
         if begun is None:
             return None
-        return self._send(message, first, begun)
+        return self._send(message, plan, first, first.address, begun)
 
     def _begin(self, address: str) -> _Begun | None:
         """None if nothing may be sent any more."""
@@ -131,7 +133,7 @@ class DirectSending:
                 return
         link.close()
 
-    def _send_quickly(self, message: Message, quick: QuickSends) -> SendResult | FirstTry | None:
+    def _send_quickly(self, message: Message, quick: QuickSends) -> SendResult | SendPlan | None:
         """The same for a plain message, by the compiled path. For others, the queue whose turn it was."""
         sender, target = self._parts.sender, quick.next_target(message)
         if target is None or not self._parts.session.is_introduced(target.address):
@@ -150,7 +152,7 @@ class DirectSending:
             sender.statistics.attempts += 1
             if frame is None:
                 usable = link
-                return FirstTry(target.queue, target.broker_name, target.address, started, target.limit_s)
+                return sender.plan_after(target, started)
             slot = _Slot()
             link.quick[opaque] = (slot, target.shown_queue, unique_key)
             answer = link.call_frame(frame, opaque, target.limit_s, SendMessageV2, quick.answers)
@@ -158,8 +160,8 @@ class DirectSending:
             usable = link
         except BaseException as problem:
             usable = _usable_after(problem, link)
-            first = FirstTry(target.queue, target.broker_name, target.address, started, target.limit_s)
-            return self._after(problem, self._parts.preparer.prepare(message, unique_key, born_ms), first)
+            prepared = self._parts.preparer.prepare(message, unique_key, born_ms)
+            return self._after(problem, prepared, sender.plan_after(target, started))
         finally:
             self._end(usable)
         latency_ms = (self._clock.monotonic() - started) * 1000
@@ -169,34 +171,35 @@ class DirectSending:
         prepared = self._parts.preparer.prepare(message, unique_key, born_ms)
         return self._parts.result(prepared, SendOutcome(answer, target.queue, target.address, latency_ms))
 
-    def _send(self, message: Message, first: FirstTry, begun: _Begun) -> SendResult | None:
+    def _send(
+        self, message: Message, plan: SendPlan, first: Try, address: str, begun: _Begun
+    ) -> SendResult | None:
         parts, sender, link = self._parts, self._parts.sender, begun.link
         usable = link
         try:
             prepared = parts.preparer.prepare(message, begun.unique_key, begun.born_ms)
             try:
                 if link is None:
-                    link = FormLink(first.address, self._options)
+                    link = FormLink(address, self._options)
                 filled = sender.forms.filled(prepared, first.queue.queue_id, first.broker_name)
                 answer = link.call_filled(filled, first.limit_s, DEFAULT_MAX_FRAME_BYTES)
                 usable = link
             except BaseException as problem:
                 usable = _usable_after(problem, link)
-                return self._after(problem, prepared, first)
+                return self._after(problem, prepared, plan)
         finally:
             self._end(usable)
-        latency_ms = (self._clock.monotonic() - first.started) * 1000
+        latency_ms = (self._clock.monotonic() - plan.started) * 1000
         sender.note_answer(first.queue.broker_name, latency_ms)
-        return parts.result(prepared, SendOutcome(answer, first.queue, first.address, latency_ms))
+        return parts.result(prepared, SendOutcome(answer, first.queue, address, latency_ms))
 
-    def _after(self, problem: BaseException, prepared: PreparedMessage, first: FirstTry) -> SendResult | None:
+    def _after(self, problem: BaseException, prepared: PreparedMessage, plan: SendPlan) -> SendResult | None:
         """Continue by the event loop after a failed first try. None: as if nothing had been sent."""
         if isinstance(problem, Refused) and problem.code == ResponseCode.GO_AWAY:
             return None  # another server may listen by now
         if not isinstance(problem, Refused | TransportError):
             raise problem
-        first.problem = problem
-        return self._continue(prepared, first)
+        return self._continue(prepared, plan, problem)
 
     def wait_empty(self) -> None:
         """Return when nothing is in flight."""

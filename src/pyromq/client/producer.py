@@ -13,20 +13,21 @@ from pyromq.client.gathering import gathering
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
-from pyromq.client.queue_choice import Selector, queue_of_key
 from pyromq.client.quick_batches import quick_batches
 from pyromq.client.quick_sends import quick_sends
 from pyromq.client.recalling import handle_text, recall
 from pyromq.client.requesting import reply_to, request_properties
-from pyromq.client.sending import FirstTry, Sender, SenderStatistics, SendOutcome
+from pyromq.client.sending import Sender, SenderStatistics, SendOutcome
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.timing import timed
 from pyromq.client.trace_records import MessageKind, sent_record
 from pyromq.client.tracing import Tracing
-from pyromq.client.values import Message, ReceivedMessage, SendResult, SendStatus
+from pyromq.client.values import Message, ReceivedMessage, Selector, SendResult, SendStatus
+from pyromq.cluster.sending.choice import queue_of_key
+from pyromq.cluster.sending.plan import SendPlan
 from pyromq.cluster.sending.request import PreparedMessage
-from pyromq.errors import BadMessage, ConfigError, NoReply, PyroError, StateError
+from pyromq.errors import BadMessage, ConfigError, NoReply, PyroError, Refused, StateError, TransportError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -178,9 +179,13 @@ class Producer:
             return None
         return parts
 
-    async def _send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult:
-        """Continue a send whose first try, on another thread, has failed."""
-        return await self._started().send_on(prepared, first)
+    async def _send_on(
+        self, prepared: PreparedMessage, plan: SendPlan, problem: TransportError | Refused
+    ) -> SendResult:
+        """Carry on with a plan whose first try, on another thread, has failed."""
+        parts = self._started()
+        parts.sender.note_failure(plan, prepared.topic, problem)
+        return await parts.send_on(prepared, plan)
 
     # Sending
 
@@ -283,7 +288,7 @@ class Producer:
         prepared = parts.prepare(message, _sharding(sharding_key))
         if queue is not None or selector is not None or sharding_key is not None:
             queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
-        await parts.sender.send_oneway(prepared, queue)
+        await parts.sender.send_oneway(prepared, parts.sender.plan(queue))
 
     async def recall(self, handle: SendResult | str, timeout_s: float | None = None) -> str:
         """Take back a timed message, by its SendResult or the `recall_handle` in it, before its delivery.
@@ -470,7 +475,7 @@ class ProducerParts:
                 # Keep the order: batches with earlier messages leave first.
                 self.accumulator.flush(prepared.topic)
                 await asyncio.sleep(0)
-            outcome = await self.sender.send(prepared, queue, timeout_s)
+            outcome = await self.sender.send(prepared, self.sender.plan(queue, timeout_s))
         finally:
             self.in_flight.leave(size_bytes)
         return self.result(prepared, outcome)
@@ -481,11 +486,11 @@ class ProducerParts:
         is_plain = self.accumulator is None and self.tracing is None
         return is_plain and self.sender.allows_first_tries
 
-    async def send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult:
-        """Send a message whose first try has failed."""
+    async def send_on(self, prepared: PreparedMessage, plan: SendPlan) -> SendResult:
+        """Carry on with the plan of a message whose first try has failed."""
         await self.in_flight.enter(prepared.size_bytes)
         try:
-            outcome = await self.sender.send(prepared, first=first)
+            outcome = await self.sender.send(prepared, plan)
         finally:
             self.in_flight.leave(prepared.size_bytes)
         return self.result(prepared, outcome)
@@ -506,15 +511,15 @@ class ProducerParts:
         if len(entries) > 1:
             return await self._send_as_batch(entries, queue, None)
         (prepared,) = entries
-        return [self.result(prepared, await self.sender.send(prepared, queue))]
+        return [self.result(prepared, await self.sender.send(prepared, self.sender.plan(queue)))]
 
-    async def send_gathered(self, batch: "PlainBatch", first: FirstTry | None = None) -> None:
-        """Send a batch of plain messages, and tell each its result. `first`: a try that has failed."""
+    async def send_gathered(self, batch: "PlainBatch", plan: SendPlan | None = None) -> None:
+        """Send a batch of plain messages, and tell each its result. `plan`: one that has begun."""
         if len(batch) > 1:
             request = batch_request(batch.topic, batch.body, "", batch.keys[0], batch.born_ms)
         else:
             request = self.preparer.prepare(batch.messages[0], batch.keys[0], batch.born_ms)
-        self.settle_gathered(batch, await self.sender.send(request, first=first))
+        self.settle_gathered(batch, await self.sender.send(request, plan or self.sender.plan()))
 
     def settle_gathered(self, batch: "PlainBatch", outcome: SendOutcome) -> None:
         batch.settle(SendResult, offset_ids(outcome.answer.msg_id, len(batch)), *self._place(outcome))
@@ -524,7 +529,7 @@ class ProducerParts:
     ) -> list[SendResult]:
         # A message that fills a request alone would not fit into a batch, which needs more bytes for it.
         request = encode_batch(entries) if len(entries) > 1 else entries[0]
-        outcome = await self.sender.send(request, queue, timeout_s)
+        outcome = await self.sender.send(request, self.sender.plan(queue, timeout_s))
         return self._results(entries, offset_ids(outcome.answer.msg_id, len(entries)), outcome)
 
     def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult:

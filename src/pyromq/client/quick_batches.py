@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyromq.client.batching import Accumulator, offset_ids
 from pyromq.client.quick_sends import SLOW_MS, quick_answers
 from pyromq.client.quick_targets import PlainParts, Target, Targets
-from pyromq.client.sending import FirstTry, SendOutcome
+from pyromq.client.sending import SendOutcome
 from pyromq.client.unusual_answers import judged
 from pyromq.client.values import SendResult
+from pyromq.cluster.sending.plan import SendPlan
 from pyromq.compiled import twin
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 from pyromq.remoting.connection import Connection
@@ -29,7 +30,7 @@ class Parts(PlainParts, Protocol):
     @property
     def accumulator(self) -> Accumulator[SendResult] | None: ...
     def settle_gathered(self, batch: "PlainBatch", outcome: SendOutcome) -> None: ...
-    async def send_gathered(self, batch: "PlainBatch", first: FirstTry | None = None) -> None: ...
+    async def send_gathered(self, batch: "PlainBatch", plan: SendPlan | None = None) -> None: ...
 
 
 def quick_batches(parts: Parts) -> "QuickBatches | None":

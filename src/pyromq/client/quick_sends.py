@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from pyromq.client.fault_avoidance import LATENCIES_MS
 from pyromq.client.quick_targets import PlainParts, Target, Targets
-from pyromq.client.sending import FirstTry, SendOutcome
+from pyromq.client.sending import SendOutcome
 from pyromq.client.unusual_answers import judged
-from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
+from pyromq.client.values import Message, SendResult, SendStatus
 from pyromq.clock import SystemClock
+from pyromq.cluster.sending.choice import LATENCIES_MS
+from pyromq.cluster.sending.plan import SendPlan
 from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.compiled import twin
 from pyromq.protocol import names
@@ -38,10 +39,7 @@ class Parts(PlainParts, Protocol):
     @property
     def sends_directly(self) -> bool: ...
     def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult: ...
-    async def send(
-        self, prepared: PreparedMessage, queue: MessageQueue | None, timeout_s: float | None
-    ) -> SendResult: ...
-    async def send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult: ...
+    async def send_on(self, prepared: PreparedMessage, plan: SendPlan) -> SendResult: ...
 
 
 def quick_answers(max_frame_bytes: int) -> Callable[..., tuple[int, int]]:
@@ -123,6 +121,4 @@ class QuickSends:
         verdict = judged(parts, SendMessageV2, call.target, call.connection, call.started, answer)
         if isinstance(verdict, SendOutcome):
             return parts.result(prepared, verdict)
-        if verdict is None:
-            return await parts.send(prepared, None, None)
         return await parts.send_on(prepared, verdict)

@@ -3,13 +3,14 @@
 A target has the pieces of the requests to its queue, so that the compiled core only fills in what varies.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.sending import Sender
 from pyromq.client.session import Session
 from pyromq.client.values import MessageQueue
+from pyromq.cluster.sending.plan import Try
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 
 
@@ -29,16 +30,13 @@ class PlainParts(Protocol):
     def shown_queue(self, queue: MessageQueue) -> MessageQueue: ...
 
 
-class Target(NamedTuple):
-    """A queue, and the pieces of the requests to it."""
+class Target(Try, frozen=True, gc=False, kw_only=True):
+    """The first try of a plain message, and the pieces of the requests to its queue."""
 
-    queue: MessageQueue
-    shown_queue: MessageQueue
-    broker_name: str
     address: str
+    shown_queue: MessageQueue
     pieces: tuple[bytes, ...]
     batch_pieces: tuple[bytes, ...]
-    limit_s: float
 
 
 class Targets:
@@ -73,14 +71,15 @@ class Targets:
         pieces = self._sender.forms.pieces
         found = self._of_topics[topic] = [
             Target(
-                first.queue,
-                self._shown_queue(first.queue),
-                first.broker_name,
-                first.address,
-                pieces(SendMessageV2, topic, first.broker_name),
-                pieces(SendMessageBatch, topic, first.broker_name),
-                first.limit_s,
+                queue=first.queue,
+                broker_name=first.broker_name,
+                address=first.address,
+                limit_s=first.limit_s,
+                shown_queue=self._shown_queue(first.queue),
+                pieces=pieces(SendMessageV2, topic, first.broker_name),
+                batch_pieces=pieces(SendMessageBatch, topic, first.broker_name),
             )
             for first in self._sender.first_tries(topic)
+            if first.address is not None
         ]
         return found

@@ -1,27 +1,22 @@
 """Sends a prepared message: to one broker after another, until one has stored it or the time is up."""
 
 import asyncio
+import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyromq.client.fault_avoidance import LATENCIES_MS, BrokerFaults
 from pyromq.client.patience import patiently
 from pyromq.client.producer_settings import ProducerSettings
-from pyromq.client.queue_choice import RoundRobin
 from pyromq.client.session import Session
-from pyromq.cluster.retry_table import Retry, retry_of
 from pyromq.cluster.routes import Route
+from pyromq.cluster.sending.choice import LATENCIES_MS, BrokerFaults, RoundRobin
+from pyromq.cluster.sending.plan import Failed, SendPlan, SendPolicy, SendRules, Try, Wait
 from pyromq.cluster.sending.request import PreparedMessage, SendForms, SendTerms
 from pyromq.errors import ConnectFailed, NoRoute, Refused, SendFailed, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.sending import SendMessageAnswer
 from pyromq.remoting.addresses import format_address, parse_address
-
-_FIRST_PAUSE_S = 0.05
-_MAX_PAUSE_S = 0.5
-_MIN_RETRY_S = 0.01
-"""With less time left no broker can answer; timers of a busy loop are not more exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +25,6 @@ class SendOutcome:
     queue: MessageQueue
     address: str
     latency_ms: float
-
-
-@dataclass(slots=True)
-class FirstTry:
-    """The first try of a send that is made outside of the event loop."""
-
-    queue: MessageQueue
-    broker_name: str
-    address: str
-    started: float
-    limit_s: float
-    problem: TransportError | Refused | None = None
 
 
 @dataclass(slots=True)
@@ -70,11 +53,15 @@ class Sender:
         self._fills_forms = session.fills_forms
         self._built = self.forms.filled if self._fills_forms else self.forms.request
         self._faults = BrokerFaults()
-        self._round_robin = RoundRobin(self._faults if settings.avoid_slow_brokers else None)
+        self._choice = RoundRobin(self._faults if settings.avoid_slow_brokers else None)
+        policy = SendPolicy(
+            settings.send_timeout_s, settings.retries, settings.try_timeout_s, settings.retry_unsafe_stores
+        )
+        self._rules = SendRules(self._choice, self._faults, policy, self._master)
         # Bound here, for every message: a method in between would cost a call.
-        self.next_turn = self._round_robin.next_turn
+        self.next_turn = self._choice.next_turn
         """A number that says whose turn it is among the queues; None while a broker is avoided."""
-        self.turns = self._round_robin.turns
+        self.turns = self._choice.turns
         self.faults = self._faults.known
         """Empty while all brokers are well."""
 
@@ -103,153 +90,111 @@ class Sender:
 
     async def route_in_time(self, topic: str) -> Route:
         """The same for who is about to send: raises SendFailed if no name server says so in time."""
-        return await self._route_before(topic, self._clock.monotonic() + self.settings.send_timeout_s, [])
+        return await self._route_before(topic, self._clock.monotonic() + self.settings.send_timeout_s)
 
-    async def send(
-        self,
-        prepared: PreparedMessage,
-        queue: MessageQueue | None = None,
-        timeout_s: float | None = None,
-        first: FirstTry | None = None,
-    ) -> SendOutcome:
-        """Send until a broker has stored it. Without a queue, a failure moves on to another broker.
+    def plan(self, queue: MessageQueue | None = None, timeout_s: float | None = None) -> SendPlan:
+        """The way of a message; without a queue, a failure moves on to another broker."""
+        return SendPlan(self._rules, self._clock.monotonic(), queue, timeout_s)
 
-        `first`: a try that has failed already. Raises Refused if a retry would not help, SendFailed if all
-        tries failed.
+    async def send(self, prepared: PreparedMessage, plan: SendPlan) -> SendOutcome:
+        """Send until a broker has stored it.
+
+        Raises Refused if a retry would not help, SendFailed if all tries failed.
         """
-        settings, clock = self.settings, self._clock
-        began = clock.monotonic() if first is None else first.started
-        deadline = began + (settings.send_timeout_s if timeout_s is None else timeout_s)
-        attempts: list[str] = []
-        tried: set[str | None] = set()
-        refusing: set[str] = set()
-        failed_broker: str | None = None
-        tries_left = settings.retries
         while True:
-            route = self._routes.for_publishing(prepared.topic)
-            if route is None or not route.publish_queues:
-                route = await self._route_before(prepared.topic, deadline, attempts)
-            started = clock.monotonic()
-            if first is not None:
-                target, started = first.queue, first.started
-            elif queue is None:
-                target = self._round_robin.choose(route.publish_queues, started * 1000, failed_broker)
-            else:
-                target = queue
-            broker_name = route.broker_of(target)
-            known = self._known_address(broker_name)
-            if known in tried:
-                started = await self._pause(prepared.topic, len(attempts), deadline)
-                known = self._known_address(broker_name)
-            if started >= deadline - (_MIN_RETRY_S if attempts else 0):
-                break
-            tried.add(known if first is None else first.address)
-            was_sent = True
+            step, address = await self._next_try(plan, prepared.topic)
             try:
-                if first is not None and first.problem is not None:
-                    problem, first = first.problem, None
-                    raise problem
-                address = known or await self._address(prepared.topic, broker_name)
-                limit_s = deadline - started
-                if tries_left and queue is None:
-                    limit_s = self._limit_of_one(limit_s, route)
-                self.statistics.attempts += 1
-                request = self._built(prepared, target.queue_id, broker_name)
-                answer = await self.session.call(address, request, limit_s)
-            except TransportError as problem:
-                was_sent = not isinstance(problem, ConnectFailed)
-                attempts.append(f"{broker_name}: {problem}")
-                self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=False)
-                self._routes.refresh_soon(prepared.topic)
-            except Refused as refusal:
-                is_shrunk = (
-                    queue is None
-                    and refusal.code == ResponseCode.INVALID_PARAMETER
-                    and await self._is_gone(prepared.topic, target)
-                )
-                retry = retry_of(refusal.code)
-                is_lasting = Retry.ELSEWHERE in retry and Retry.HERE not in retry
-                if is_lasting:
-                    refusing.add(target.broker_name)
-                nobody_left = queue is not None or all(
-                    each.broker_name in refusing for each in route.publish_queues
-                )
-                is_final = Retry.ELSEWHERE not in retry and not is_shrunk
-                if is_final or (is_lasting and nobody_left):
-                    self.statistics.failures += 1
-                    raise
-                attempts.append(f"{broker_name}: {refusal}")
-                if not is_shrunk:
-                    self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=True)
-                if Retry.NEW_ROUTE in retry:
-                    self._routes.refresh_soon(prepared.topic)
+                request = self._built(prepared, step.queue.queue_id, step.broker_name)
+                answer = await self.session.call(address, request, step.limit_s)
+            except (TransportError, Refused) as problem:
+                self.note_failure(plan, prepared.topic, problem)
             else:
-                now = clock.monotonic()
-                latency_ms = (now - started) * 1000
-                self._faults.answered(target.broker_name, latency_ms, now * 1000)
-                is_safe = answer.code == ResponseCode.SUCCESS
-                if is_safe or not settings.retry_unsafe_stores or not tries_left:
-                    return SendOutcome(answer, target, address, latency_ms)
-                attempts.append(f"{broker_name}: stored, but code {answer.code}")
-            failed_broker = target.broker_name
-            # A broker that refuses connections may be starting. Nothing was sent, so this is no retry.
-            if was_sent:
-                if not tries_left:
-                    break
-                tries_left -= 1
-            self.statistics.retries += 1
-        self.statistics.failures += 1
-        raise SendFailed(f"a message to {prepared.topic}", attempts)
+                now = self._clock.monotonic()
+                is_over = plan.answered(answer.code, now)
+                if is_over:
+                    return SendOutcome(answer, step.queue, address, (now - plan.started) * 1000)
+                self.statistics.retries += 1
 
-    async def _is_gone(self, topic: str, queue: MessageQueue) -> bool:
-        """Whether the topic has lost a queue that was chosen by a route of before."""
-        try:
-            route = await self._routes.refresh(topic)
-        except (NoRoute, TransportError):
-            return False
-        return queue not in route.publish_queues
+    async def send_oneway(self, prepared: PreparedMessage, plan: SendPlan) -> None:
+        """Send without an answer. Raises SendFailed if no broker takes the bytes in time."""
+        while True:
+            step, address = await self._next_try(plan, prepared.topic)
+            request = self.forms.request(prepared, step.queue.queue_id, step.broker_name)
+            try:
+                await self.session.send_oneway(address, request, step.limit_s)
+                return
+            except TransportError as problem:
+                self.note_failure(plan, prepared.topic, problem)
 
-    def _limit_of_one(self, left_s: float, route: Route) -> float:
-        """The time that one broker may take: a silent one must leave time for the others."""
-        if len(route.brokers) > 1:
-            return min(left_s, self.settings.try_timeout_s or left_s / 2)
-        return left_s
+    async def _next_try(self, plan: SendPlan, topic: str) -> tuple[Try, str]:
+        """Does what comes before the next try of a plan; returns it with the address of its broker."""
+        while True:
+            route = self._routes.for_publishing(topic)
+            if route is None or not route.publish_queues:
+                route = await self._route_before(topic, plan.deadline, plan.attempts)
+            step = plan.next(self._clock.monotonic(), route)
+            if type(step) is Try:
+                try:
+                    address = step.address or await self._address(topic, step.broker_name)
+                except TransportError as problem:
+                    self.note_failure(plan, topic, problem)
+                    continue
+                self.statistics.attempts += 1
+                return step, address
+            if type(step) is Wait:
+                await self._routes.wait_changed(topic, step.seconds)
+            elif type(step) is Failed:
+                self.statistics.failures += 1
+                raise step.refusal or SendFailed(f"a message to {topic}", list(step.attempts))
+            else:
+                with contextlib.suppress(NoRoute, TransportError):
+                    await self._routes.refresh(topic)
 
-    # The first try of a blocking producer, on the caller's thread. The loop may change the tables meanwhile:
-    # everything here is a single look into a table, and any answer to it will do.
+    def note_failure(self, plan: SendPlan, topic: str, problem: TransportError | Refused) -> None:
+        """A try of a plan failed; `send` continues with it."""
+        if plan.failed(problem, self._clock.monotonic()):
+            self._routes.refresh_soon(topic)
+        self.statistics.retries += not plan.is_over
+
+    # First tries that are made elsewhere: on the thread of a blocking producer, or by the compiled core. The
+    # loop may change the tables meanwhile: everything here is a single look, and any answer to it will do.
 
     @property
     def allows_first_tries(self) -> bool:
         return self._fills_forms and not self.settings.retry_unsafe_stores
 
-    def plan_first_try(self, topic: str) -> FirstTry | None:
-        """None if something must be found out first."""
+    def plan_with_try(self, topic: str) -> SendPlan | None:
+        """A plan whose first try can be made at once; None if something must be found out first."""
         route = self._routes.for_publishing(topic)
         if route is None or not route.publish_queues:
             return None
-        queue = self._round_robin.choose(route.publish_queues, self._clock.monotonic() * 1000)
-        first = self._first_try(route, queue)
-        if first is None or not self.session.is_introduced(first.address):
+        plan = self.plan()
+        plan.next(plan.started, route)
+        first = plan.current
+        if first is None or first.address is None or not self.session.is_introduced(first.address):
             return None
         self.statistics.attempts += 1
-        return first
+        return plan
 
-    def first_tries(self, topic: str) -> list[FirstTry]:
+    def plan_after(self, first: Try, started: float) -> SendPlan:
+        """The plan of a message whose first try is under way since a time."""
+        plan = SendPlan(self._rules, started)
+        plan.begin(first, started)
+        return plan
+
+    def first_tries(self, topic: str) -> list[Try]:
         """One for each queue; none if something must be found out first."""
         route = self._routes.for_publishing(topic)
-        tries = [self._first_try(route, queue) for queue in route.publish_queues] if route is not None else []
-        known = [first for first in tries if first is not None]
-        return known if len(known) == len(tries) else []
-
-    def _first_try(self, route: Route, queue: MessageQueue) -> FirstTry | None:
-        settings, broker_name = self.settings, route.broker_of(queue)
-        address = self._known_address(broker_name)
-        if address is None:
-            return None
-        limit_s = settings.send_timeout_s
-        if settings.retries:
-            limit_s = self._limit_of_one(limit_s, route)
-        return FirstTry(queue, broker_name, address, self._clock.monotonic(), limit_s)
+        if route is None:
+            return []
+        tries = []
+        for queue in route.publish_queues:
+            broker_name = route.broker_of(queue)
+            address = self._master(broker_name)
+            if address is None:
+                return []
+            tries.append(Try(queue, broker_name, address, self._rules.policy.first_limit_s(route)))
+        return tries
 
     @property
     def avoids_brokers(self) -> bool:
@@ -260,30 +205,7 @@ class Sender:
             now_ms = self._clock.monotonic() * 1000
             self.session.call_soon(self._faults.answered, broker_name, latency_ms, now_ms)
 
-    async def send_oneway(self, prepared: PreparedMessage, queue: MessageQueue | None = None) -> None:
-        """Send without an answer.
-
-        Raises only if no route is known, or no broker takes the bytes in `send_timeout_s`.
-        """
-        attempts: list[str] = []
-        failed_broker: str | None = None
-        for _ in range(1 + self.settings.retries):
-            route = await self.route_in_time(prepared.topic)
-            now_ms = self._clock.monotonic() * 1000
-            target = queue or self._round_robin.choose(route.publish_queues, now_ms, failed_broker)
-            broker_name = route.broker_of(target)
-            try:
-                address = self._known_address(broker_name) or await self._address(prepared.topic, broker_name)
-                request = self.forms.request(prepared, target.queue_id, broker_name)
-                await self.session.send_oneway(address, request, self.settings.send_timeout_s)
-                return
-            except TransportError as problem:
-                attempts.append(f"{broker_name}: {problem}")
-                self._faults.failed(target.broker_name, now_ms, is_reachable=False)
-            failed_broker = target.broker_name
-        raise SendFailed(f"a message to {prepared.topic}", attempts)
-
-    async def _route_before(self, topic: str, deadline: float, attempts: list[str]) -> Route:
+    async def _route_before(self, topic: str, deadline: float, attempts: Iterable[str] = ()) -> Route:
         left_s = max(0.0, deadline - self._clock.monotonic())
         try:
             async with asyncio.timeout(left_s):
@@ -293,10 +215,10 @@ class Sender:
                     pause=lambda pause_s: self._routes.wait_changed(topic, pause_s),
                 )
         except TimeoutError:
-            attempts.append(f"no name server of {self.session.name_servers} answered in time")
+            missing = f"no name server of {self.session.name_servers} answered in time"
         except TransportError as problem:
-            attempts.append(str(problem))
-        raise SendFailed(f"a message to {topic}", attempts)
+            missing = str(problem)
+        raise SendFailed(f"a message to {topic}", [*attempts, missing])
 
     async def _address(self, topic: str, broker_name: str) -> str:
         """The address of a master that is in no known route yet; NoRoute if there is no such broker."""
@@ -305,23 +227,16 @@ class Sender:
         except (NoRoute, Refused) as problem:
             if isinstance(problem, Refused) or self._routes.has_known(broker_name):
                 raise ConnectFailed(f"its address is not known: {problem}") from problem
-        address = self._known_address(broker_name)
+        address = self._master(broker_name)
         if address is None:
             if self._routes.has_known(broker_name):
                 raise ConnectFailed("it has no master at the moment")
             raise NoRoute(topic, str(self.session.name_servers), f"it is on no broker called {broker_name}")
         return address
 
-    def _known_address(self, broker_name: str) -> str | None:
+    def _master(self, broker_name: str) -> str | None:
         address = self._routes.address(broker_name, MASTER_ID, only_this=True)
         if address is None or not self._is_vip:
             return address
         host, port = parse_address(address)
         return format_address(host, port - 2)
-
-    async def _pause(self, topic: str, attempt: int, deadline: float) -> float:
-        """Wait a moment before the same broker is tried again, or until it has another master."""
-        now = self._clock.monotonic()
-        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _MAX_PAUSE_S)
-        await self._routes.wait_changed(topic, max(0.0, min(pause_s, deadline - now)))
-        return self._clock.monotonic()

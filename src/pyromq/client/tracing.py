@@ -86,7 +86,7 @@ class Tracing:
         now_ms = self._session.clock.now_ms()
         try:
             prepared = self._preparer.prepare(message, self._session.unique_keys.next(now_ms), now_ms)
-            await self._sender.send(prepared)
+            await self._sender.send(prepared, self._sender.plan())
         except PyroError as problem:
             self.dropped += len(records)
             self._troubles.happened("send", problem, "traces not sent topic=%s", self.topic)

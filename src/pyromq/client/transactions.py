@@ -184,7 +184,7 @@ class TransactionProducer(Producer):
         prepared.sys_flag |= SysFlag.TRANSACTION_PREPARED
         self._open += 1
         try:
-            outcome = await parts.sender.send(prepared)
+            outcome = await parts.sender.send(prepared, parts.sender.plan())
             # Decoded now: without it the broker could not be told how the transaction ended.
             log_offset = decode_offset_message_id(outcome.answer.msg_id).log_offset
         except BaseException:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from pyromq.client.quick_targets import PlainParts, Target
-from pyromq.client.sending import FirstTry, SendOutcome
+from pyromq.client.sending import SendOutcome
+from pyromq.cluster.sending.plan import SendPlan
 from pyromq.errors import CallTimeout, ConnectionLost, Refused
 from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
@@ -18,11 +19,12 @@ def judged(
     connection: Connection,
     started: float,
     answer: Any,
-) -> SendOutcome | FirstTry | None:
-    """An outcome, or a first try that failed. None: as if nothing had been sent.
+) -> SendOutcome | SendPlan:
+    """An outcome, or the plan by which the message is sent on.
 
     `answer` is a Frame or an error; one that no retry helps against is raised.
     """
+    sender = parts.sender
     latency_ms = (parts.session.clock.monotonic() - started) * 1000
     try:
         if isinstance(answer, BaseException):
@@ -35,10 +37,12 @@ def judged(
     except (ConnectionLost, Refused) as failure:
         problem = failure
     else:
-        parts.sender.note_answer(target.queue.broker_name, latency_ms)
+        sender.note_answer(target.queue.broker_name, latency_ms)
         return SendOutcome(read, target.queue, target.address, latency_ms)
     if isinstance(problem, Refused) and problem.code == ResponseCode.GO_AWAY:
-        # Another server may listen by now.
+        # Another server may listen by now: as if nothing had been sent.
         parts.session.retire(target.address, connection)
-        return None
-    return FirstTry(target.queue, target.broker_name, target.address, started, target.limit_s, problem)
+        return sender.plan()
+    plan = sender.plan_after(target, started)
+    sender.note_failure(plan, target.queue.topic, problem)
+    return plan

@@ -1,8 +1,8 @@
 """The values that applications send and receive: messages, queues, results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -15,7 +15,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.record import Host
 
-__all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
+__all__ = ["Message", "MessageQueue", "ReceivedMessage", "Selector", "SendResult", "SendStatus"]
 
 T = TypeVar("T")
 
@@ -80,6 +80,10 @@ class Message(msgspec.Struct, frozen=True):
         parts += [f"keys={self.keys!r}"] if self.keys else []
         parts += [f"properties={dict(self.properties)!r}"] if self.properties else []
         return ", ".join(parts) + ")"
+
+
+Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+"""Chooses one of the queues of a topic for a message."""
 
 
 class ReceivedMessage(PulledMessage):

@@ -2,9 +2,14 @@
 
 import pytest
 
-from pyromq.client.fault_avoidance import FAILURE_COUNTS_AS_MS, BrokerFaults, pause_ms
-from pyromq.client.queue_choice import RoundRobin, queue_of_key
-from pyromq.client.values import MessageQueue
+from pyromq.cluster.sending.choice import (
+    FAILURE_COUNTS_AS_MS,
+    BrokerFaults,
+    RoundRobin,
+    pause_ms,
+    queue_of_key,
+)
+from pyromq.protocol.bodies.queues import MessageQueue
 
 QUEUES = tuple(MessageQueue("t", name, queue_id) for name in ("a", "b") for queue_id in range(2))
 
