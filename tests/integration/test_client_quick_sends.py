@@ -275,6 +275,15 @@ async def test_a_retired_connection_closes_after_its_last_answer(
     await closed.wait()
 
 
+@pytest.mark.parametrize("linger_ms", [None, 0])
+async def test_the_send_that_one_reads_is_the_send_that_runs(
+    scripted: ScriptedBroker, linger_ms: int | None
+) -> None:
+    async with aio.Producer("orders", scripted.address, linger_ms=linger_ms) as producer:
+        assert "send" not in vars(producer)
+        assert producer.send.__func__ is aio.Producer.send  # type: ignore[attr-defined]
+
+
 async def test_a_send_of_the_applications_own_stays_in_front(scripted: ScriptedBroker) -> None:
     class Counting(aio.Producer):
         count = 0

@@ -93,7 +93,7 @@ def test_a_send_has_a_result_or_an_error() -> None:
                 )
                 for result in (single, batch, transaction):
                     assert not isinstance(result, BaseException) or isinstance(result, PyroError), result
-                assert isinstance(batch, PyroError) or len(batch) == len(orders)  # type: ignore[arg-type]
+                assert isinstance(batch, PyroError) or len(batch) == len(orders)
                 if isinstance(transaction, PyroError):
                     assert not worked, "a transaction whose message cannot be ended is not begun"
                 broker.raw = RawAnswer(b"", GOOD_SEND)

@@ -51,6 +51,7 @@ _FOR_BROKERS = ("check_transaction",)
 _MADE_BY_US = ("PoppedMessage", "ReceivedMessage", "RunningCluster")
 
 # Names that mean something only where they stand.
+_COROUTINE = re.compile(r"Coroutine\[Any, Any, (.*)\]")
 _SHOWN_AS = {"aio.": "", "push.": "", "pull.": "", "aio_transactions.": "", "_NO_PROPERTIES": "{}"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -134,7 +135,10 @@ def _blocking_form(method: object) -> ast.FunctionDef:
     """An asyncio method as it is for programs without an event loop."""
     function = _tree(inspect.unwrap(method))  # type: ignore[arg-type]
     assert isinstance(function, Function)
-    return ast.FunctionDef(**{name: getattr(function, name) for name in function._fields})
+    fields = {name: getattr(function, name) for name in function._fields}
+    if (awaited := _COROUTINE.fullmatch(ast.unparse(fields["returns"]))) is not None:
+        fields["returns"] = ast.parse(awaited[1], mode="eval").body
+    return ast.FunctionDef(**fields)
 
 
 def _attributes(type_: type, properties: Sequence[Function] = ()) -> str:
@@ -224,7 +228,10 @@ def _words(node: ast.stmt | None) -> str:
 def _function(function: Function, name: str | None = None) -> str:
     arguments = _arguments(function)
     returned = ast.unparse(function.returns).strip("'") if function.returns is not None else ""
-    before = "async " if isinstance(function, ast.AsyncFunctionDef) and not _makes_context(function) else ""
+    is_async = isinstance(function, ast.AsyncFunctionDef) and not _makes_context(function)
+    if (awaited := _COROUTINE.fullmatch(returned)) is not None:  # of a plain function
+        is_async, returned = True, awaited[1]
+    before = "async " if is_async else ""
     after = "" if name is not None else f" -> {returned}"
     head = f"{before}{name or function.name}"
     shown = f"{head}({', '.join(arguments)}){after}"

@@ -47,9 +47,6 @@ T = TypeVar("T")
 MAX_WAIT_FOR_AN_END_S = 5.0
 """How long an interrupted call waits until its work, which may be cleaning up, has ended."""
 
-_COMPILED = ("PlainSends.", "Producer.")
-"""The class of the compiled `send`, and the one that applications know."""
-
 SIGNAL_LOOK_S = 0.5
 """A waiting thread wakes up this often: a signal that came just before it waits does not wake it."""
 
@@ -196,7 +193,7 @@ os.register_at_fork(after_in_child=LoopThread._forked)
 
 def _warn_of_a_loop(work: Callable[..., object]) -> None:
     """Nothing else runs on the caller's loop while it waits here."""
-    name = getattr(work, "__qualname__", "<unknown>").replace(*_COMPILED)
+    name = getattr(work, "__qualname__", "<unknown>")
     # Functions without a name of their own only switch threads; a notebook's loop has nothing else to do.
     if "<" in name or "ipykernel" in sys.modules:
         return

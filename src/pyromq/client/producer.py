@@ -1,11 +1,12 @@
 """The asyncio producer. The blocking producer runs this one on a background thread."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 from pyromq.chance import uuid
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
@@ -40,11 +41,32 @@ if TYPE_CHECKING:
     from pyromq_native.gathering import Gathering, PlainBatch
     from pyromq_native.quick_sends import Sending
 
+    from pyromq.client import spans
+
+
 DEFAULT_REQUEST_TIMEOUT_S = 3.0
 
 _STATUS = {int(status): status for status in SendStatus}
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 _RESERVED_GROUP = "DEFAULT_PRODUCER"
+
+
+Send: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+"""A `send` of messages."""
+
+MethodT = TypeVar("MethodT", bound=Send)
+
+
+def in_a_span(method: MethodT) -> MethodT:
+    """A method that sends a message, with a span around it if the producer has spans."""
+
+    @wraps(method)
+    def sending(self: "Producer", message: Message, *args: Any, **options: Any) -> Any:
+        if self._spans is None:
+            return method(self, message, *args, **options)
+        return self._spans.around(partial(method, self), method.__name__)(message, *args, **options)
+
+    return cast(MethodT, sending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +100,18 @@ class Producer:
         self.settings, client_options = split_options(options, ProducerSettings)
         self.client_settings = ClientSettings.of(namesrv, **client_options)
         self._parts: ProducerParts | None = None
-        self._plain_sends: Gathering | Sending | None = None
+        self._compiled: Gathering | Sending | None = None
         self._is_closed = False
+        self._spans: spans.SendSpans | None = None
+        self._send: Send = self._send_generally
         if self.settings.otel:
             # Imported late: OpenTelemetry is optional.
-            from pyromq.client.spans import trace_sends
+            from pyromq.client.spans import SendSpans
 
-            trace_sends(self, self._span_attributes)
+            self._spans = SendSpans(self._span_attributes)
+            self._send = self._spans.around(self._send_generally)
+        self._send_plainly: Send = self._send
+        """For a message without options; compiled while the producer runs, where that is possible."""
 
     def _span_attributes(self, broker_name: str | None) -> dict[str, str | int]:
         session = self._started().session
@@ -124,14 +151,10 @@ class Producer:
             raise StateError("the producer has been started already")
         session = await Session.obtain(self.client_settings)
         self._parts = parts = ProducerParts(self, session)
-        is_plain = type(self).send is Producer.send and "send" not in vars(self)
-        if is_plain and parts.tracing is None:
-            self._plain_sends = gathering(parts, self.settings.batch_max_bytes, self.send)
-        if is_plain and parts.quick is not None:
-            self._plain_sends = parts.quick.sending
-        if self._plain_sends is not None:
-            # In front of ours, whose coroutine would cost as much as all the rest of a send.
-            setattr(self, "send", self._plain_sends.send)  # noqa: B010
+        if self._spans is None:
+            self._compiled = parts.compiled_sends(self._send)
+        if self._compiled is not None:
+            self._send_plainly = self._compiled.send
         session.add_producer(session.wrap(self.group), self)
 
     async def close(self) -> None:
@@ -142,8 +165,8 @@ class Producer:
             return
         parts.session.check_loop()
         self._is_closed = True
-        if self._plain_sends is not None:
-            self._plain_sends.close()  # from now on it calls ours
+        if self._compiled is not None:
+            self._compiled.close()  # from now on it calls the general path
         try:
             await self._finish(parts)
         finally:
@@ -190,7 +213,7 @@ class Producer:
     # Sending
 
     @overload
-    async def send(
+    def send(
         self,
         message: Message,
         *,
@@ -200,10 +223,10 @@ class Producer:
         timeout_s: float | None = None,
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
-    ) -> SendResult: ...
+    ) -> Coroutine[Any, Any, SendResult]: ...
 
     @overload
-    async def send(
+    def send(
         self,
         message: Sequence[Message],
         *,
@@ -211,9 +234,45 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
         timeout_s: float | None = None,
-    ) -> list[SendResult]: ...
+    ) -> Coroutine[Any, Any, list[SendResult]]: ...
 
-    async def send(
+    def send(
+        self,
+        message: Message | Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+        timeout_s: float | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> Coroutine[Any, Any, SendResult | list[SendResult]]:
+        """Send one message, or several of one topic in as few requests as possible.
+
+        At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
+        queue. With `delay` or `deliver_at` (which needs a time zone) the broker delivers the message later,
+        and `recall` takes it back until then. Raises SendFailed, Refused, NoRoute or BadMessage.
+        """
+        if (
+            queue is None
+            and selector is None
+            and sharding_key is None
+            and timeout_s is None
+            and delay is None
+            and deliver_at is None
+        ):
+            return self._send_plainly(message)
+        return self._send(
+            message,
+            queue=queue,
+            selector=selector,
+            sharding_key=sharding_key,
+            timeout_s=timeout_s,
+            delay=delay,
+            deliver_at=deliver_at,
+        )
+
+    async def _send_generally(
         self,
         message: Message | Sequence[Message],
         *,
@@ -224,27 +283,14 @@ class Producer:
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult | list[SendResult]:
-        """Send one message, or several of one topic in as few requests as possible.
-
-        At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
-        queue. With `delay` or `deliver_at` (which needs a time zone) the broker delivers the message later,
-        and `recall` takes it back until then. Raises SendFailed, Refused, NoRoute or BadMessage.
-        """
-        parts = self._parts
-        if parts is None or self._is_closed:
-            parts = self._started()
+        parts = self._started()
         if delay is not None or deliver_at is not None:
             message = timed(message, delay, deliver_at)
         if not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
-        if queue is None and selector is None and sharding_key is None:
-            if timeout_s is None and parts.quick is not None:
-                begun = parts.quick.sending.begin(message)
-                if begun is not None:
-                    return await begun
-            return await parts.send(parts.prepare(message), None, timeout_s)
         prepared = parts.prepare(message, _sharding(sharding_key))
-        queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
+        if queue is not None or selector is not None or sharding_key is not None:
+            queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
         return await parts.send(prepared, queue, timeout_s)
 
     async def _send_many(
@@ -271,6 +317,7 @@ class Producer:
                 raise
         return results
 
+    @in_a_span
     async def send_oneway(
         self,
         message: Message,
@@ -341,6 +388,7 @@ class Producer:
 
     # Requests and replies between clients
 
+    @in_a_span
     async def request(
         self,
         message: Message,
@@ -403,6 +451,7 @@ class ProducerParts:
         settings = producer.settings
         client_settings = session.settings
         self.session = session
+        self.settings = settings
         self.group = producer.group
         self.sender = Sender(session, session.wrap(producer.group), settings)
         self.preparer = MessagePreparer(
@@ -429,9 +478,17 @@ class ProducerParts:
             )
         self.body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
         self._has_namespace = client_settings.namespace is not None
-        self.quick = quick_sends(self, producer.send) if not settings.otel else None
+        self.quick = quick_sends(self, producer._send) if not settings.otel else None
         if self.accumulator is not None and (batches := quick_batches(self)) is not None:
             self.accumulator.quickly = batches.begin
+
+    def compiled_sends(self, generally: Send) -> "Gathering | Sending | None":
+        """The compiled sends of messages without options; a coroutine of ours would cost as much as all the
+        rest of a send. `generally` sends what they decline.
+        """
+        if self.quick is not None:
+            return self.quick.sending
+        return gathering(self, self.settings.batch_max_bytes, generally) if self.tracing is None else None
 
     def prepare(
         self,

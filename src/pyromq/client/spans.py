@@ -5,7 +5,7 @@ for messaging: https://opentelemetry.io/docs/specs/semconv/messaging/rocketmq/
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ _MAX_LINKS = 128
 
 Attributes = dict[str, AttributeValue]
 M = TypeVar("M", bound=ReceivedMessage)
+T = TypeVar("T")
 
 
 # The application may set its provider later; this tracer then uses it.
@@ -42,29 +43,38 @@ OfClient = Callable[[str | None], Mapping[str, AttributeValue]]
 """The attributes of a client and, where it is known, of the broker with this name."""
 
 
-def trace_sends(producer: object, of_client: OfClient) -> None:
-    """Put spans around the methods of this producer that send; other producers are as fast as before."""
-    for name in ("send", "send_oneway", "request", "prepare"):
-        if method := getattr(producer, name, None):
-            setattr(producer, name, _traced_send(method, of_client))
+class SendSpans:
+    """The spans of one producer."""
 
+    def __init__(self, of_client: OfClient) -> None:
+        self._of_client = of_client
 
-def _traced_send(method: Callable[..., Awaitable[Any]], of_client: OfClient) -> Callable[..., Awaitable[Any]]:
-    @wraps(method)
-    async def traced(message: Any, *args: Any, **options: Any) -> Any:
-        sending: AbstractContextManager[tuple[Span, object]]
-        if isinstance(message, Message):
-            sending = _sending_one(message, method.__name__, options, of_client(None))
-        elif isinstance(message, Sequence) and all(isinstance(each, Message) for each in message) and message:
-            sending = _sending_many(message, of_client(None))
-        else:
-            return await method(message, *args, **options)  # which refuses it
-        with sending as (span, carrying):
-            result = await method(carrying, *args, **options)
-            _note_result(span, getattr(result, "result", result), of_client)
-            return result
+    def __repr__(self) -> str:
+        return "<SendSpans>"
 
-    return traced
+    def around(
+        self, method: Callable[..., Coroutine[Any, Any, T]], name: str = "send"
+    ) -> Callable[..., Coroutine[Any, Any, T]]:
+        """A method that sends, in a span; `name`: as applications know it."""
+
+        async def traced(message: Any, *args: Any, **options: Any) -> T:
+            sending: AbstractContextManager[tuple[Span, object]]
+            if isinstance(message, Message):
+                sending = _sending_one(message, name, options, self._of_client(None))
+            elif (
+                isinstance(message, Sequence)
+                and all(isinstance(each, Message) for each in message)
+                and message
+            ):
+                sending = _sending_many(message, self._of_client(None))
+            else:
+                return await method(message, *args, **options)  # which refuses it
+            with sending as (span, carrying):
+                result = await method(carrying, *args, **options)
+                _note_result(span, getattr(result, "result", result), self._of_client)
+                return result
+
+        return traced
 
 
 @contextmanager

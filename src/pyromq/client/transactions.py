@@ -21,7 +21,7 @@ import msgspec
 
 from pyromq.client.application_log import application_log
 from pyromq.client.application_threads import ApplicationThreads
-from pyromq.client.producer import Producer, ProducerParts
+from pyromq.client.producer import Producer, ProducerParts, in_a_span
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.sending import SendOutcome
 from pyromq.client.timing import given_times
@@ -168,6 +168,7 @@ class TransactionProducer(Producer):
         if not self._open:
             self._none_open.set()
 
+    @in_a_span
     async def prepare(self, message: Message, check_after: timedelta | None = None) -> Half:
         """Send the half message of a transaction; `close` waits until `end` is called."""
         parts = self._started()
