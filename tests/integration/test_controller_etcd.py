@@ -1,6 +1,6 @@
 """Controllers that share their decisions in a real etcd: one leads, and only that one decides."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,17 @@ async def test_the_leader_reads_and_replaces_groups_and_nobody_else(etcd: Etcd, 
     await other.close()
 
 
-async def test_a_leader_stops_leading_by_its_own_clock_before_its_lease_ends(etcd: Etcd, prefix: str) -> None:
+@pytest.mark.parametrize("passes", [ManualClock.advance, ManualClock.suspend])
+async def test_a_leader_stops_leading_by_its_own_clock_before_its_lease_ends(
+    etcd: Etcd, prefix: str, passes: Callable[[ManualClock, float], None]
+) -> None:
+    """Also if its machine is suspended meanwhile: etcd counts that time."""
     clock = ManualClock()
     one = store_of(etcd, prefix, clock)
     await one.open(ONE)
-    clock.advance(LEASE_S * 0.8)
+    passes(clock, LEASE_S * 0.8)
     assert leads(one)
-    clock.advance(LEASE_S * 0.1)
+    passes(clock, LEASE_S * 0.1)
     assert not leads(one)
     assert one.leader is None
     with pytest.raises(NotLeading):

@@ -9,7 +9,13 @@ from click.testing import CliRunner
 from tests.conftest import ErrorLogs
 from tests.integration.test_controlled_replication import bodies, send
 from tests.support.broker_cluster import BrokerClient, configuration
-from tests.support.controlled_group import ControlledGroup, controlled_group, members_of, side_of
+from tests.support.controlled_group import (
+    ControlledGroup,
+    all_reported,
+    controlled_group,
+    members_of,
+    side_of,
+)
 from tests.support.replicas import broker_group, caught_up, log_of, until
 from tests.support.small_stores import messages_in
 
@@ -93,7 +99,7 @@ async def test_a_copy_that_began_with_the_last_file_never_counts_while_its_maste
         assert partial.store.log_start > master.store.log_start
         directory = await group.crash(partial)
         partial = await group.start(directory, store=small_files, sync_from_last_file=True)
-        await until(lambda: len(master.replication.master.links) == 2)
+        await all_reported(master, 2)
         assert side_of(master).wanted_set() is None
         assert members_of(master) == {1, 2}
 

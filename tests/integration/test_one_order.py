@@ -8,10 +8,18 @@ from random import Random
 from typing import Any
 
 from tests.integration.test_replicated_pops import about
-from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, configuration, running_broker
-from tests.support.controlled_group import ControlledGroup, controlled_group
+from tests.support.broker_cluster import (
+    BROKER_NAME,
+    GROUP,
+    TOPIC,
+    BrokerClient,
+    configuration,
+    running_broker,
+    topic_creation,
+)
+from tests.support.controlled_group import ControlledGroup, controlled_group, side_of
 from tests.support.faulty_files import FaultyFiles
-from tests.support.popped_messages import bodies, pop_over
+from tests.support.popped_messages import Popped, bodies, pop_over
 from tests.support.replicas import caught_up, until
 
 from pyromq.broker.broker import Broker
@@ -21,14 +29,15 @@ from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.bodies.popping import BatchAck, BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup
 from pyromq.protocol.requests.offsets import ResetOffset
-from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime
-from pyromq.protocol.requests.sending import SendMessageBack
+from pyromq.protocol.requests.popping import AckMessage, AckMessages, ChangeInvisibleTime
+from pyromq.protocol.requests.sending import RecallMessage, SendMessageBack
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.store.message_store import MessageStore
@@ -59,6 +68,12 @@ async def pair(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Controlle
         master, replica = await group.start("a", **settings), await group.start("b", **settings)
         assert await group.settled(2) is master
         yield group, master, replica
+
+
+async def copied(replica: Broker, master: Broker) -> None:
+    """The replica has the log, and the master knows: readers see all of it."""
+    await caught_up(replica, master)
+    await until(lambda: side_of(master).confirmed == master.store.log_end)
 
 
 async def tables_heard(replica: Broker, master: Broker) -> None:
@@ -105,9 +120,9 @@ async def test_messages_whose_pop_was_not_copied_are_popped_again_from_the_next_
 ) -> None:
     async with pair(tmp_path, replica_timeout_ms=100) as (group, master, replica):
         async with BrokerClient(master.address) as client:
-            await client.create_topic(queues=1)
+            await insist(client, topic_creation(queues=1))
             await client.send(b"one")
-            await caught_up(replica, master)
+            await copied(replica, master)
             with held_log(replica):
                 assert bodies(await pop_over(client, 32, 60_000, poll_ms=0)) == [b"one"]
                 await tables_heard(replica, master)
@@ -144,9 +159,9 @@ async def test_a_commit_that_was_not_copied_is_not_confirmed_and_its_transaction
     settings = {"replica_timeout_ms": 100, "transaction_check_interval_ms": 50}
     async with pair(tmp_path, **settings) as (group, master, replica):
         async with BrokerClient(master.address) as client:
-            await client.create_topic(queues=1)
+            await insist(client, topic_creation(queues=1))
             commit = await half_message(client)
-            await caught_up(replica, master)
+            await copied(replica, master)
             with held_log(replica):
                 assert (await client.refusal(commit)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
                 # Nor is the same commit when it comes again.
@@ -189,9 +204,9 @@ async def test_a_consumer_beyond_the_next_masters_end_is_told_where_to_go_on(tmp
 async def test_a_topic_that_is_deleted_while_the_log_is_held_up_can_be_made_again(tmp_path: Path) -> None:
     async with pair(tmp_path, replica_timeout_ms=100) as (group, master, replica):
         async with BrokerClient(master.address) as client:
-            await client.create_topic(queues=1)
+            await insist(client, topic_creation(queues=1))
             await client.send(b"old")
-            await caught_up(replica, master)
+            await copied(replica, master)
             with held_log(replica):
                 for _ in range(20):
                     await client.send(b"x" * 1000)
@@ -235,24 +250,44 @@ async def test_a_consumer_beyond_the_end_that_a_loss_of_power_left_is_told_where
         assert (await client.pull(15)).bodies == [b"new %d" % number for number in range(15, 25)]
 
 
+def batch_of(popped: Popped) -> BatchAckMessageRequestBody:
+    receipt = popped.receipt
+    ack = BatchAck(
+        bit_set=bytes([1 << popped.message.queue_offset - receipt.checkpoint_offset]),
+        consumer_group=GROUP,
+        invisible_time=receipt.invisible_time_ms,
+        pop_time=receipt.pop_time_ms,
+        queue_id=receipt.queue_id,
+        retry="0",
+        revive_queue_id=receipt.revive_queue_id,
+        start_offset=receipt.checkpoint_offset,
+        topic=TOPIC,
+    )
+    return BatchAckMessageRequestBody(acks=[ack], broker_name=BROKER_NAME)
+
+
 async def test_what_a_consumer_has_done_with_a_message_is_confirmed_when_the_replica_has_it(
     tmp_path: Path,
 ) -> None:
     async with (
-        pair(tmp_path, replica_timeout_ms=100) as (_, master, replica),
+        pair(tmp_path, replica_timeout_ms=100, recalls=True) as (_, master, replica),
         BrokerClient(master.address) as client,
     ):
-        await client.create_topic(queues=1)
-        await client.call(CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
-        for body in (b"one", b"two"):
+        await insist(client, topic_creation(queues=1))
+        await insist(client, CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
+        for body in (b"one", b"two", b"three"):
             await client.send(body)
-        one, two = await pop_over(client, 32, 60_000, poll_ms=0)
-        await client.call(SendMessageBack(offset=one.message.log_offset, group=GROUP, delay_level=1))
-        await caught_up(replica, master)
+        timed = await client.send(b"later", properties={props.TIMER_DELAY_SEC: "60"})
+        await copied(replica, master)
+        one, two, three = await pop_over(client, 32, 60_000, poll_ms=0)
+        await insist(client, SendMessageBack(offset=one.message.log_offset, group=GROUP, delay_level=1))
+        await copied(replica, master)
         ends: list[Request[Any]] = [
             AckMessage(**about(one)),  # type: ignore[arg-type]
             ChangeInvisibleTime(**about(two), invisible_time=30_000),  # type: ignore[arg-type]
+            AckMessages(body=batch_of(three)),
             SendMessageBack(offset=one.message.log_offset, group=GROUP, delay_level=1),
+            RecallMessage(producer_group="payers", topic=TOPIC, recall_handle=timed.recall_handle or ""),
         ]
         with held_log(replica):
             for end in ends:
@@ -308,12 +343,12 @@ async def test_an_operators_reset_is_answered_when_the_replica_has_it_on_disk(tm
     seldom = {"flush_offsets_ms": 3_600_000}
     async with pair(tmp_path, replica_timeout_ms=100, **seldom) as (group, master, replica):
         async with BrokerClient(master.address) as client:
-            await client.create_topic(queues=1)
-            await client.call(CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
+            await insist(client, topic_creation(queues=1))
+            await insist(client, CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
             for _ in range(5):
                 await client.send()
             await client.pull(4, commit=4)
-            await caught_up(replica, master)
+            await copied(replica, master)
             back = ResetOffset(topic=TOPIC, group=GROUP, queue_id=0, offset=2, timestamp=-1, is_force=True)
             with held_log(replica):
                 await client.send()  # the table depends on it

@@ -4,16 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from tests.support.broker_cluster import CLUSTER, GROUP, BrokerClient, message
-from tests.support.controlled_group import controlled_group, members_of, side_of
+from tests.support.controlled_group import all_reported, controlled_group, members_of, side_of
 from tests.support.replicas import broker_group, until
 
 from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
+from pyromq.broker.replication.epoch_replica_link import EpochReplicaLink
 from pyromq.broker.replication.table_sync import TableSync
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused
@@ -157,12 +158,13 @@ async def test_a_replica_without_its_masters_tables_gets_the_log_and_is_in_sync_
             patch("pyromq.broker.replication.table_sync._FIRST_COPY_S", 0.05),
             patch.object(TableSync, "_copy", refuse),
         ):
-            replica = await group.start("b")
+            await group.start("b")
             async with BrokerClient(master.address) as client:
                 await client.create_topic()
                 await client.send()
-            await until(lambda: replica.store.log_end == master.store.log_end)
-            await until(lambda: side_of(master).links)
+            await all_reported(master, 1)
+            # It says so itself, and the master would not believe it otherwise.
+            assert [cast(EpochReplicaLink, each).is_learner for each in side_of(master).links] == [True]
             assert side_of(master).wanted_set() is None
             assert len(members_of(master)) == 1
             may_copy.set()
@@ -186,7 +188,7 @@ async def test_a_replica_joins_with_every_change_that_was_promised_before(tmp_pa
                 await until(lambda: replica.replication.replica.link is not None)
                 await client.create_topic("Fresh")
                 await client.send(topic="Fresh")
-            await until(lambda: side_of(master).links and replica.store.log_end == master.store.log_end)
+            await all_reported(master, 1)
             assert side_of(master).wanted_set() is None
             assert "Fresh" not in tables(replica).topics
             may_take.set()

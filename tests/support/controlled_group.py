@@ -90,6 +90,18 @@ def members_of(broker: Broker) -> frozenset[int]:
     return in_sync.members if in_sync is not None else frozenset()
 
 
+async def all_reported(master: Broker, replicas: int) -> None:
+    """So many replicas have said that they have the whole log: whoever does not join now never does."""
+
+    def have_all() -> bool:
+        links = side_of(master).links
+        return len(links) == replicas and all(
+            each.is_started and each.acknowledged == master.store.log_end for each in links
+        )
+
+    await until(have_all)
+
+
 @asynccontextmanager
 async def controlled_group(root: Path, **settings: Any) -> AsyncIterator[ControlledGroup]:
     """`settings` are those of the controller."""
