@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, cast, o
 
 from pyromq.chance import uuid
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
-from pyromq.client.gathering import gathering
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
-from pyromq.client.quick_batches import quick_batches
+from pyromq.client.quick_batches import gathering, quick_batches
 from pyromq.client.quick_sends import quick_sends
 from pyromq.client.recalling import handle_text, recall
 from pyromq.client.requesting import reply_to, request_properties

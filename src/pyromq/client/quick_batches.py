@@ -1,39 +1,59 @@
-"""Gathered batches with nothing in their way: the compiled core writes the request and reads the answer.
+"""Plain messages of a producer that batches, gathered and sent by the compiled core.
 
-As for single messages in `quick_sends`, everything else takes the general path, and a batch whose first try
-fails continues there.
+A plain message has no unusual properties and needs no chosen queue. Others are gathered by the general path,
+in other batches, and so are all without the compiled core. As for single messages in `quick_sends`, a batch
+whose first try fails continues on the general path.
 """
 
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyromq.client.batching import Accumulator, offset_ids
 from pyromq.client.quick_sends import SLOW_MS, quick_answers
-from pyromq.client.quick_targets import PlainParts, Target, Targets
+from pyromq.client.quick_targets import PlainParts, Target, Targets, judged
 from pyromq.client.sending import SendOutcome
-from pyromq.client.unusual_answers import judged
-from pyromq.client.values import SendResult
-from pyromq.cluster.sending.plan import SendPlan
+from pyromq.client.values import Message, SendResult
+from pyromq.clock import SystemClock
 from pyromq.compiled import twin
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 from pyromq.remoting.connection import Connection
 
 if TYPE_CHECKING:
-    from pyromq_native.gathering import PlainBatch
+    from pyromq_native.gathering import Gathering, PlainBatch
 
-_native = twin("quick_sends")
-
-
-class Parts(PlainParts, Protocol):
-    """The parts of a producer that are used here."""
-
-    @property
-    def accumulator(self) -> Accumulator[SendResult] | None: ...
-    def settle_gathered(self, batch: "PlainBatch", outcome: SendOutcome) -> None: ...
-    async def send_gathered(self, batch: "PlainBatch", plan: SendPlan | None = None) -> None: ...
+_native, _gathering = twin("quick_sends"), twin("gathering")
 
 
-def quick_batches(parts: Parts) -> "QuickBatches | None":
+def gathering(
+    parts: PlainParts, max_bytes: int, generally: Callable[..., Coroutine[Any, Any, Any]]
+) -> "Gathering | None":
+    """None for producers that do not batch, and without the compiled core.
+
+    `generally` sends a message by the general path.
+    """
+    session, accumulator = parts.session, parts.accumulator
+    if _gathering is None or accumulator is None:
+        return None
+    gathered: Gathering = _gathering.Gathering(
+        Message,
+        parts.preparer.batch_topics,
+        parts.preparer.batch_topic,
+        parts.in_flight,
+        session.unique_keys,
+        None if type(session.clock) is SystemClock else session.clock.now_ms,
+        session.check_loop,
+        accumulator.begin_plain,
+        accumulator.flush_plain,
+        generally,
+        suffix=parts.preparer.suffix,
+        body_limit=parts.body_limit,
+        max_bytes=max_bytes,
+    )
+    return gathered
+
+
+def quick_batches(parts: PlainParts) -> "QuickBatches | None":
     """None without the compiled core, and for producers that have more to do."""
     accumulator = parts.accumulator
     if _native is None or accumulator is None or not parts.sender.allows_first_tries:
@@ -42,7 +62,7 @@ def quick_batches(parts: Parts) -> "QuickBatches | None":
 
 
 class QuickBatches:
-    def __init__(self, parts: Parts, accumulator: Accumulator[SendResult]) -> None:
+    def __init__(self, parts: PlainParts, accumulator: Accumulator[SendResult]) -> None:
         assert _native is not None
         self.parts = parts
         self.accumulator = accumulator

@@ -7,16 +7,13 @@ try fails here: it continues there with one try less. Without the compiled core 
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pyromq.client.quick_targets import PlainParts, Target, Targets
+from pyromq.client.quick_targets import PlainParts, Target, Targets, judged
 from pyromq.client.sending import SendOutcome
-from pyromq.client.unusual_answers import judged
 from pyromq.client.values import Message, SendResult, SendStatus
 from pyromq.clock import SystemClock
 from pyromq.cluster.sending.choice import LATENCIES_MS
-from pyromq.cluster.sending.plan import SendPlan
-from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.compiled import twin
 from pyromq.protocol import names
 from pyromq.protocol.requests.sending import SendMessageV2
@@ -33,15 +30,6 @@ SLOW_MS: Final = LATENCIES_MS[0]
 """A slower answer counts against its broker."""
 
 
-class Parts(PlainParts, Protocol):
-    """The parts of a producer that are used here."""
-
-    @property
-    def sends_directly(self) -> bool: ...
-    def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult: ...
-    async def send_on(self, prepared: PreparedMessage, plan: SendPlan) -> SendResult: ...
-
-
 def quick_answers(max_frame_bytes: int) -> Callable[..., tuple[int, int]]:
     """The fast path of the connections: it reads the answers to quick sends."""
     assert _native is not None
@@ -51,7 +39,7 @@ def quick_answers(max_frame_bytes: int) -> Callable[..., tuple[int, int]]:
     return answers
 
 
-def quick_sends(parts: Parts, generally: Generally) -> "QuickSends | None":
+def quick_sends(parts: PlainParts, generally: Generally) -> "QuickSends | None":
     """None without the compiled core, and for producers that have more to do.
 
     `generally` sends a message by the general path.
@@ -60,7 +48,7 @@ def quick_sends(parts: Parts, generally: Generally) -> "QuickSends | None":
 
 
 class QuickSends:
-    def __init__(self, parts: Parts, generally: Generally) -> None:
+    def __init__(self, parts: PlainParts, generally: Generally) -> None:
         assert _native is not None
         self._parts = parts
         self._targets = Targets(parts)

@@ -1,17 +1,27 @@
-"""Where plain sends go: the queues of topics whose brokers are all known, one after the other.
+"""The first tries of plain sends: the queues of topics whose brokers are all known, one after the other.
 
-A target has the pieces of the requests to its queue, so that the compiled core only fills in what varies.
+A target has the pieces of the requests to its queue, so that the compiled core only fills in what varies. An
+answer that is no plain success is judged here, and the message's plan continues from there.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pyromq.client.batching import Accumulator
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.prepared_messages import MessagePreparer
-from pyromq.client.sending import Sender
+from pyromq.client.sending import Sender, SendOutcome
 from pyromq.client.session import Session
-from pyromq.client.values import MessageQueue
-from pyromq.cluster.sending.plan import Try
+from pyromq.client.values import MessageQueue, SendResult
+from pyromq.cluster.sending.plan import SendPlan, Try
+from pyromq.cluster.sending.request import PreparedMessage
+from pyromq.errors import CallTimeout, ConnectionLost, Refused
+from pyromq.protocol.catalogue import decode_answer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+from pyromq.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from pyromq_native.gathering import PlainBatch
 
 
 class PlainParts(Protocol):
@@ -26,8 +36,16 @@ class PlainParts(Protocol):
     @property
     def in_flight(self) -> InFlightLimit: ...
     @property
+    def accumulator(self) -> Accumulator[SendResult] | None: ...
+    @property
     def body_limit(self) -> int: ...
+    @property
+    def sends_directly(self) -> bool: ...
     def shown_queue(self, queue: MessageQueue) -> MessageQueue: ...
+    def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult: ...
+    async def send_on(self, prepared: PreparedMessage, plan: SendPlan) -> SendResult: ...
+    def settle_gathered(self, batch: "PlainBatch", outcome: SendOutcome) -> None: ...
+    async def send_gathered(self, batch: "PlainBatch", plan: SendPlan | None = None) -> None: ...
 
 
 class Target(Try, frozen=True, gc=False, kw_only=True):
@@ -83,3 +101,39 @@ class Targets:
             if first.address is not None
         ]
         return found
+
+
+def judged(
+    parts: PlainParts,
+    kind: type[SendMessageV2],
+    target: Target,
+    connection: Connection,
+    started: float,
+    answer: Any,
+) -> SendOutcome | SendPlan:
+    """What an unusual answer to a plain send means: an outcome, or the plan by which it is sent on.
+
+    `answer` is a Frame or an error; one that no retry helps against is raised.
+    """
+    sender = parts.sender
+    latency_ms = (parts.session.clock.monotonic() - started) * 1000
+    try:
+        if isinstance(answer, BaseException):
+            raise answer
+        read = decode_answer(kind, answer)
+    except TimeoutError:
+        problem: CallTimeout | ConnectionLost | Refused = CallTimeout(
+            f"{target.address}: no answer to {kind.__name__} in {target.limit_s:.3g} s"
+        )
+    except (ConnectionLost, Refused) as failure:
+        problem = failure
+    else:
+        sender.note_answer(target.queue.broker_name, latency_ms)
+        return SendOutcome(read, target.queue, target.address, latency_ms)
+    if isinstance(problem, Refused) and problem.code == ResponseCode.GO_AWAY:
+        # Another server may listen by now: as if nothing had been sent.
+        parts.session.retire(target.address, connection)
+        return sender.plan()
+    plan = sender.plan_after(target, started)
+    sender.note_failure(plan, target.queue.topic, problem)
+    return plan
