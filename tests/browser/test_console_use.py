@@ -107,7 +107,7 @@ def test_a_filter_acts_while_it_is_typed_and_is_in_the_url(console: ConsoleThrea
     console.call(show(many))
     try:
         page.goto(f"{console.url}/c/default/topics")
-        assert "10,000 in all" in page.text_content(".pager")
+        assert "10,000 total" in page.text_content(".pager")
         page.locator("[data-filter]").press_sequentially("0042")
         page.wait_for_url("**/topics?q=0042")
         page.locator(".pager", has_text="11 of 10,000").wait_for()
