@@ -40,8 +40,8 @@ class ReceivedLoad(PoppedLoad):
     async def _receive(self, consumer: aio.SimpleConsumer) -> None:
         for message in await consumer.receive(8, wait_s=2.0):
             self.delivered(_GROUP, message)
+            self.finished(_GROUP, message)  # the call may be cancelled when the broker has it already
             await consumer.ack(message)
-            self.finished(_GROUP, message)
 
     def _consumer(self, group: str, **options: Any) -> aio.SimpleConsumer:
         return aio.SimpleConsumer(
