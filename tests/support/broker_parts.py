@@ -130,7 +130,7 @@ class BrokerParts:
 
     @cached_property
     def appending(self) -> Appending:
-        return Appending(self.store, STORE_HOST, self.durability)
+        return Appending(self.store, STORE_HOST, self.durability, self.tables.role)
 
     @cached_property
     def durability(self) -> Durability:

@@ -1,7 +1,8 @@
 """The only way into the store, for messages of producers and of the broker itself.
 
-Messages that must wait are parked first. At the end of each turn of the event loop the messages appended in
-that turn are dispatched, and the pulls that wait for them wake up.
+A replica takes none: its log is a copy of its master's. Messages that must wait are parked first. At the end
+of each turn of the event loop the messages appended in that turn are dispatched, and the pulls that wait for
+them wake up.
 """
 
 import asyncio
@@ -10,17 +11,24 @@ from collections.abc import Callable, Sequence
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.parking import Parking
+from pyromq.broker.tables.role import RoleTable
 from pyromq.protocol.batch import BatchEntry
 from pyromq.store.message_store import MessageStore
-from pyromq.store.results import AppendResult, QueueAdvance
+from pyromq.store.results import AppendResult, AppendStatus, QueueAdvance
 
 _DISPATCH_STEP = 4096
+_AT_A_REPLICA = AppendResult(
+    AppendStatus.SERVICE_NOT_AVAILABLE, reason="this broker is a replica: only the master accepts messages"
+)
 
 
 class Appending:
-    def __init__(self, store: MessageStore, store_host: bytes, durability: Durability) -> None:
+    def __init__(
+        self, store: MessageStore, store_host: bytes, durability: Durability, role: RoleTable
+    ) -> None:
         self.durability = durability
         self._store = store
+        self._role = role
         self._appender = store.appender
         self.store_host = store_host
         self._id_prefix = store_host.hex().upper()
@@ -58,6 +66,8 @@ class Appending:
     def append(self, draft: Draft) -> AppendResult:
         """Store a message; `durability` says when it is safe. Parking a message that must wait changes the
         topic and queue of its draft; a time that is too far away is refused."""
+        if not self._role.now.is_master:
+            return _AT_A_REPLICA
         refused = self._parking.park(draft)
         if refused is not None:
             return refused
@@ -86,7 +96,7 @@ class Appending:
     ) -> AppendResult | None:
         """Store a record of the log once more in another queue, with more properties; None if it must go the
         usual way. It is not parked."""
-        if self._appender is None:
+        if self._appender is None or not self._role.now.is_master:
             return None
         result: AppendResult | None = self._appender.append_again(
             record, topic, queue_id, more_properties, self.store_host
@@ -97,6 +107,8 @@ class Appending:
 
     def append_batch(self, draft: Draft, entries: Sequence[BatchEntry]) -> AppendResult:
         """Store several messages of one queue, all or none; the draft's body and properties are ignored."""
+        if not self._role.now.is_master:
+            return _AT_A_REPLICA
         result = self._store.append_batch(
             draft.topic,
             draft.queue_id,

@@ -102,7 +102,7 @@ class WritableQueues:
 
         java: the checks run in Apache's order, because clients branch on the first error.
         """
-        self._check_is_master()
+        self.require_master()
         settings = self._live.now
         if self._clock.now_ms() < settings.start_accept_send_ms:
             raise Refused(
@@ -136,7 +136,7 @@ class WritableQueues:
 
     def dead_letters(self, group: str) -> WritableQueue:
         """The queue for messages that a group could not consume; raises Refused or NotWrittenYet."""
-        self._check_is_master()
+        self.require_master()
         config = self._topics.create_if_absent(names.dlq_topic(group), _DLQ_QUEUES)
         self.require_written(config.topic_name)
         return self.find(config.topic_name, 0) or self._keep(_writable_queue(config, 0))
@@ -175,7 +175,8 @@ class WritableQueues:
         finally:
             self._is_their_turn = False
 
-    def _check_is_master(self) -> None:
+    def require_master(self) -> None:
+        """Raises Refused on a replica, and on a master that accepts no messages now."""
         role = self._role.now
         if not role.is_master:
             raise Refused(

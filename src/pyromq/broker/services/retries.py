@@ -63,6 +63,7 @@ class Retries:
     def _send_back(self, request: SendMessageBack, caller: Caller) -> "Answer | asyncio.Future[Answer]":
         """java: the checks run in Apache's order."""
         self._send_throttle.admit(caller.received_at)
+        self._queues.require_master()
         group = self._groups.find(request.group)
         if group is None:
             raise Refused(

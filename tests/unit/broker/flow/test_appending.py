@@ -21,6 +21,7 @@ from pyromq.broker.flow.message_properties import (
     with_property,
 )
 from pyromq.broker.flow.writable_queues import NotWrittenYet, WritableQueue, WritableQueues
+from pyromq.broker.tables.role import Role
 from pyromq.protocol import names
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.properties import decode_properties, encode_properties
@@ -55,6 +56,18 @@ class TestAppending:
         assert told == []
         await asyncio.sleep(0)
         assert sorted(told) == [QueueAdvance(TOPIC, 0, 2), QueueAdvance(TOPIC, 1, 2)]
+
+    async def test_a_replica_appends_nothing(self, parts: BrokerParts) -> None:
+        record = bytes(parts.appending.append(draft()).size_bytes)
+        end = parts.store.log_end
+        parts.tables.role.change(Role(1, 1))
+        results = [
+            parts.appending.append(draft()),
+            parts.appending.append_batch(draft(), [BatchEntry(b"1")]),
+        ]
+        assert {each.status for each in results} == {AppendStatus.SERVICE_NOT_AVAILABLE}
+        assert parts.appending.append_again(memoryview(record), TOPIC, 0, b"") is None
+        assert parts.store.log_end == end
 
     async def test_large_batches_of_one_turn_can_be_read_in_the_next(self, parts: BrokerParts) -> None:
         for _ in range(100):

@@ -10,6 +10,7 @@ from tests.support.broker_parts import BrokerParts, broker_parts, caller_on, ref
 from tests.support.small_stores import BORN_HOST, append, dispatch_all
 
 from pyromq.broker.services.retries import Retries
+from pyromq.broker.tables.role import Role
 from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
@@ -145,6 +146,15 @@ async def test_a_group_without_retry_queues_has_no_retries(bench: Bench) -> None
     bench.set_group(retry_queue_nums=0)
     bench.give_back(bench.consumed())
     assert bench.parts.store.statistics().appended_messages == 1
+
+
+async def test_a_replica_takes_no_message_back(bench: Bench) -> None:
+    message = bench.consumed()
+    end = bench.parts.store.log_end
+    bench.parts.tables.role.change(Role(1, 1))
+    refused = refusal(lambda: bench.give_back(message))
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert bench.parts.store.log_end == end
 
 
 async def test_what_was_given_back_is_counted(bench: Bench) -> None:

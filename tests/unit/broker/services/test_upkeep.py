@@ -14,6 +14,7 @@ from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import ManualClock
 from pyromq.store.message_store import MessageStore
@@ -24,7 +25,7 @@ from pyromq.store.retention import Retention
 def upkeep(
     store: MessageStore, clock: ManualClock, on_advance: Callable[[QueueAdvance], None] = lambda _: None
 ) -> Upkeep:
-    appending = Appending(store, STORE_HOST, Durability(store, clock))
+    appending = Appending(store, STORE_HOST, Durability(store, clock), RoleTable(Role()))
     appending.on_advance(on_advance)
     return Upkeep(store, appending, Statistics(clock), QueueLocks(), clock, lambda _: None)
 
