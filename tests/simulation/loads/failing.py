@@ -14,6 +14,8 @@ from tests.simulation.loads.load import RunningLoad
 
 from pyromq import GiveUp, ReceivedMessage, RetryLater
 from pyromq.protocol.names import dlq_topic
+from pyromq.protocol.record import decode_record
+from pyromq.store.message_store import MessageStore
 
 _SINGLE, _BATCHES = "single-failers", "batch-failers"
 _LONGEST_S = 0.2
@@ -83,8 +85,12 @@ class FailingLoad(RunningLoad):
         broker = self.broker_of_master()
         if not super().is_delivered or broker is None:
             return False
-        dead = sum(sent.offset is not None and sent.body.startswith("dead") for sent in self.history.sent)
-        return all(broker.store.next_offset(dlq_topic(group), 0) >= dead for group in (_SINGLE, _BATCHES))
+        dead = {
+            each.body
+            for each in self.history.sent
+            if each.offset is not None and each.body.startswith("dead")
+        }
+        return all(dead <= _letters(broker.store, group) for group in (_SINGLE, _BATCHES))
 
     def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
         yield from super().judge(contents)
@@ -97,6 +103,14 @@ class FailingLoad(RunningLoad):
                 for sent in self.history.sent:
                     if sent.offset is not None and sent.body.startswith("dead") and sent.body not in letters:
                         yield "no dead letter", f"{sent.body!r} of {group} at {each.broker}"
+
+
+def _letters(store: MessageStore, group: str) -> set[str]:
+    """The dead letters; some may be there twice."""
+    topic = dlq_topic(group)
+    places = (store.log_offset(topic, 0, offset) for offset in range(store.next_offset(topic, 0)))
+    records = (store.record_at(place) for place in places if place is not None)
+    return {decode_record(record).body.decode() for record in records if record is not None}
 
 
 def _fate(message: ReceivedMessage) -> str:
