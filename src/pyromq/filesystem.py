@@ -417,6 +417,12 @@ class Files:
                     self._unsynced_directories[directory] = None
                     raise
 
+    def distrust_names(self, root: Path) -> None:
+        """A process that is gone may have changed names in these directories and not synced them."""
+        for directory, below, _ in os.walk(root):
+            below.sort()
+            self._unsynced_directories[Path(directory)] = None
+
     def sync_all_directories(self) -> None:
         for directory in tuple(self._unsynced_directories):
             self.sync_directory(directory)

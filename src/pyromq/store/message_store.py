@@ -154,6 +154,9 @@ class MessageStore:
         was_clean = files.size(paths.abort) is None
         # java: the process id, as text
         files.write(paths.abort, str(process_id()).encode())
+        if not was_clean:
+            for directory in (paths.root, paths.commit_log):
+                files.distrust_names(directory)
         files.sync_all_directories()
         checkpoint = read_checkpoint(files, paths.checkpoint)
         self._deletions = Deletions(files, paths.deletions)

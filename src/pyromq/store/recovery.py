@@ -3,7 +3,8 @@
 The log is authoritative; queues and index can be rebuilt from it. The `abort` file (the last process did not
 stop cleanly) and the checkpoint say how much of the files recovery can trust. The steps:
 
- 1. Look for `abort`, and create it, so that the next start notices a crash.
+ 1. Look for `abort`, and create it, so that the next start notices a crash. After a crash, sync all
+    directories: the last process may have made files whose names are not safe.
  2. Load the log's files by name and size. Remove an empty last file, extend a short one with zeros; any other
     wrong size stops the start. Create blank files in place of missing ones. Ignore other files, and unused
     files behind a gap. After a crash, sync what was not safe and read it back from the disk: what is in

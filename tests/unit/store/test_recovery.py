@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.faulty_files import Disk, FaultyFiles
 from tests.support.places import ROOT
 from tests.support.small_stores import (
     TOPIC,
@@ -162,6 +163,28 @@ def test_what_was_cut_off_never_comes_back(tmp_path: Path) -> None:
     store.abandon()
     with reopen(tmp_path) as store:
         check(store, 91)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_names_that_a_killed_process_made_are_safe_after_the_next_start(tmp_path: Path, seed: int) -> None:
+    disk = Disk(tmp_path)
+
+    def open_store() -> MessageStore:
+        files = FaultyFiles(tmp_path, disk)
+        return MessageStore.open(
+            small_settings(tmp_path), files=files, clock=ManualClock(), start_flusher=False
+        )
+
+    store = open_store()
+    for body in BODIES[:20]:
+        append(store, body)
+    dispatch_all(store)
+    store.abandon()
+    open_store().abandon()
+    disk.crash(Random(seed))
+    with open_store() as store:
+        assert bodies_of(store) == BODIES[:20]
+        assert store.recovery.queues_rebuilt == []
 
 
 def damage_half_unit(root: Path) -> None:
