@@ -46,7 +46,7 @@ from tests.simulation.loop import Livelock, NothingLeft, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.plans import LoadKind, Plan
 from tests.simulation.processes import install_chance
-from tests.simulation.recording import Outcome, Recorder
+from tests.simulation.recording import Outcome, Recorder, Totals, Violation
 
 from pyromq import Message, PyroError, aio
 from pyromq.compiled import twin
@@ -225,6 +225,9 @@ def run_forked(plan: Plan, first: Callable[[], None] | None = None) -> Outcome:
     with os.fdopen(reading, "rb") as stream:
         answer = stream.read()
     _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+        text = f"after {_MAX_CPU_S} CPU seconds: perhaps one of its steps never ends"
+        return Outcome([Violation("no end", text, 0.0)], 0, Totals(cpu_s=_MAX_CPU_S))
     if not answer:
         raise RuntimeError(f"the run of seed {plan.seed} ended with status {status}")
     return msgspec.msgpack.decode(answer, type=Outcome)
@@ -235,7 +238,7 @@ def _run_in_child(plan: Plan, first: Callable[[], None] | None, reading: int, wr
         os.close(reading)
         if first is not None:
             first()
-        signal.alarm(5 * _MAX_CPU_S)
+        signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
         answer = msgspec.msgpack.encode(run_plan(plan))
         with os.fdopen(writing, "wb") as stream:
             stream.write(answer)

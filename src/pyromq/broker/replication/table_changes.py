@@ -183,6 +183,7 @@ class TableChanges:
             ):
                 if now >= may_send_offsets and self._counts() != seen:
                     return
+                woken.clear()  # the change may have been in the last answer already
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(_OFFSETS_S, until - now)):
                         await woken.wait()
