@@ -1,4 +1,4 @@
-"""Every Python block of the README and of the how-to pages is a whole program, and runs as it is written.
+"""Every Python block of the README, the tutorials and the how-to pages is a program that runs as written.
 
 Those that use Spark are tried beside the tests of Spark, those of RocketMQ's own clients in tests/interop.
 """
@@ -18,7 +18,11 @@ from pyromq import Message, Producer, PullConsumer
 from pyromq.testing import RunningCluster, cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("tutorials/*.md")),
+    *sorted((ROOT / "docs").glob("howto/*.md")),
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DOCUMENTED_NAMESRV = "127.0.0.1:9876"
 RUNS_ON = re.compile(r"\.run\(\)|async for|add_signal_handler")
