@@ -1,11 +1,13 @@
 """What a table says depends on the log: a replica uses it only when its own log has reached that place."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from tests.integration.test_replicated_pops import about
 from tests.support.broker_cluster import (
@@ -24,6 +26,7 @@ from tests.support.replicas import caught_up, until
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.flow.half_messages import GROUP as HALVES
+from pyromq.broker.replication.replica import Replica
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused
 from pyromq.protocol import names
@@ -361,3 +364,36 @@ async def test_an_operators_reset_is_answered_when_the_replica_has_it_on_disk(tm
             assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 2
             told = (await client.pull(4, commit=4)).answer
             assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 2)
+
+
+async def test_a_broker_that_returns_shows_nothing_that_was_never_confirmed(tmp_path: Path) -> None:
+    """It has not heard yet what its master lacks, and a consumer with an old route comes to it."""
+    async with pair(tmp_path, replica_timeout_ms=100) as (group, master, replica):
+        async with BrokerClient(master.address) as client:
+            await insist(client, topic_creation(queues=1))
+            await client.send(b"confirmed")
+            await copied(replica, master)
+            with held_log(replica):
+                await client.send(b"never confirmed")
+                directory = await group.crash(master)
+                await until(lambda: replica.role.now.is_master)
+        async with BrokerClient(replica.address) as client:
+            await client.send(b"other")
+        may_follow, follow = asyncio.Event(), Replica._follow
+
+        async def later(self: Replica) -> None:
+            await may_follow.wait()
+            await follow(self)
+
+        with patch.object(Replica, "_follow", later):
+            returned = await group.start(directory)
+            async with BrokerClient(returned.address) as client:
+                assert returned.store.max_offset(TOPIC, 0) == 2
+                for offset in (0, 1):
+                    pulled = await client.pull(offset)
+                    assert pulled.answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+                    assert (pulled.bodies, pulled.answer.next_begin_offset) == ([], offset)
+                may_follow.set()
+                await caught_up(returned, replica)
+                await until(lambda: returned.store.max_offset(TOPIC, 0) == 2)
+                assert (await client.pull(0)).bodies == [b"confirmed", b"other"]

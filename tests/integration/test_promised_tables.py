@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
+import pytest
 from tests.support.broker_cluster import CLUSTER, GROUP, BrokerClient, message
 from tests.support.controlled_group import all_reported, controlled_group, members_of, side_of
 from tests.support.replicas import broker_group, until
@@ -17,11 +18,13 @@ from pyromq.broker.broker import Broker
 from pyromq.broker.replication.epoch_replica_link import EpochReplicaLink
 from pyromq.broker.replication.table_sync import TableSync
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.role import Role
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
+from pyromq.protocol.requests.replication import WatchTables
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.remoting.addresses import format_address
 
@@ -194,3 +197,23 @@ async def test_a_replica_joins_with_every_change_that_was_promised_before(tmp_pa
             may_take.set()
             await group.settled(2)
             assert "Fresh" in tables(replica).topics
+
+
+async def test_only_a_master_hands_out_its_tables(tmp_path: Path) -> None:
+    """One that has just started may have lost them, while replicas still take it for their master."""
+    async with controlled_group(tmp_path) as group:
+        for directory in "ab":
+            await group.start(directory)
+        master = await group.settled(2)
+        (replica,) = (each for each in group.brokers if each is not master)
+        async with BrokerClient(replica.address) as client:
+            question = WatchTables(seen="", wait_millis=0)
+            assert (await client.refusal(question)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        async with BrokerClient(master.address) as client:
+            seen = (await client.call(question)).seen
+            # It is replaced before something has changed.
+            waiting = asyncio.create_task(client.call(WatchTables(seen=seen, wait_millis=600_000)))
+            await until(lambda: len(master.replication.table_changes._waiting) == 2)
+            master.role.change(Role(9, master.role.now.epoch + 1))
+            with pytest.raises(Refused, match="only a master"):
+                await waiting

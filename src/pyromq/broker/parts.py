@@ -235,6 +235,7 @@ class Parts:
                 self._read_grants,
                 slices,
                 lambda: self.replication.is_master_near,
+                lambda: self.durability.is_readable,
             ),
             Sending(live, inbound, tables, clock),
             Retries(live, store, tables, inbound),

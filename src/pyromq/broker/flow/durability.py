@@ -29,6 +29,8 @@ class Durability:
         self.is_immediate = not self._is_sync_flush
         """Whether senders are answered as soon as their message is in the log."""
         self._replicated = _Replicated(clock, replica_timeout_ms / 1000)
+        self.is_readable = True
+        """Whether everything in the queues is confirmed; once it is, nothing else gets there."""
         self._is_flush_due = False
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[], None]] = []
@@ -60,13 +62,17 @@ class Durability:
 
         Unless enough replicas are reachable, new messages do not wait: their senders are told so at once.
         """
+        if offset is not None and offset >= self._store.dispatched_offset:
+            self.is_readable = True
         self._replicated.move(offset, is_reachable)
         self.is_immediate = not self._is_sync_flush and offset is None
         self._tell()
 
     def hide_unconfirmed(self) -> None:
-        """From now on readers see only what replicas have, even if its sender does not wait any more."""
+        """From now on readers see only what replicas have, even if its sender does not wait any more. What a
+        start has found in the log may still be cut off: they see none of it until all of it is confirmed."""
         self._replicated.shows_given_up = False
+        self.is_readable = False
 
     def give_up(self) -> None:
         """This broker is not the master any more: nobody knows whether what senders wait for stays in the

@@ -17,11 +17,13 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.chance import token
 from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.bodies.replicated_tables import DeletedTopic, ReplicatedTables
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.replication import WatchTables
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.long_answers import written
@@ -69,6 +71,7 @@ class TableChanges:
         tables.topics.copied = tables.groups.copied = access.copied = self.copies.wait
         tables.topics.is_copied = self._is_topic_copied
         tables.offsets.at_replicas = self._offsets_at_replicas
+        tables.role.on_change(lambda _: self._wake())
 
     def __repr__(self) -> str:
         return f"<TableChanges {self._token()} waiting={len(self._waiting)}>"
@@ -132,10 +135,12 @@ class TableChanges:
 
     @handles(WatchTables)
     async def watch(self, request: WatchTables, caller: Caller) -> RawAnswer:
+        self._require_master()
         seen = self._seen(request.seen or "")
         if request.broker_id is not None:
             self.copies.heard(request.broker_id, seen[:_PROMISED], caller.channel)
         await self._wait_for_change(seen, min(max(request.wait_millis / 1000, 0.0), _MAX_WAIT_S))
+        self._require_master()
         token, now = self._token(), self._counts()
         topics, groups, deletions, rules, resets, offsets, delays = (
             a != b for a, b in zip(seen, now, strict=True)
@@ -167,6 +172,11 @@ class TableChanges:
         answer.ext = {"seen": token, "logEnd": str(log_end)}
         return answer
 
+    def _require_master(self) -> None:
+        """A former master that has just started may lack what the others were promised."""
+        if not self._tables.role.now.is_master:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "only a master hands out its tables")
+
     async def _wait_for_change(self, seen: tuple[int, ...], wait_s: float) -> None:
         if seen[0] < 0:
             return
@@ -179,6 +189,7 @@ class TableChanges:
             while (
                 (now := loop.time()) < until
                 and self._counts()[:_PROMISED] == seen[:_PROMISED]
+                and self._tables.role.now.is_master
                 and not self._is_stopping
             ):
                 if now >= may_send_offsets and self._counts() != seen:

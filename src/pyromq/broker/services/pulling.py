@@ -59,13 +59,16 @@ class Pulling:
         read_grants: ReadGrants,
         slices: Slices,
         is_master_near: Callable[[], bool] = lambda: False,
+        is_readable: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_master_near`: whether this broker is a replica that is connected to its master."""
+        """`is_master_near`: whether this broker is a replica that is connected to its master. `is_readable`:
+        see `Durability`."""
         self._live = live
         self._store = store
         self._topics = tables.topics
         self._role = tables.role
         self._is_master_near = is_master_near
+        self._is_readable = is_readable
         self._reading = reading
         self._offsets = tables.offsets
         self._consumers = tables.consumers
@@ -128,6 +131,9 @@ class Pulling:
             self._offsets.commit(
                 request.consumer_group, request.topic, request.queue_id, request.commit_offset
             )
+        if not self._is_readable():
+            nothing = self._nothing(ReadStatus.NO_MATCHED_MESSAGE, request, request.queue_offset)
+            return self._answer(request, group, nothing, ResponseCode.PULL_RETRY_IMMEDIATELY)
         if (reset := self._reset_of(request)) is not None:
             return self._reset_answer(request, group, reset)
         result = self._read(request, wanted, request.queue_offset)
@@ -263,15 +269,18 @@ class Pulling:
         )
 
     def _reset_answer(self, request: PullMessage, group: SubscriptionGroupConfig, offset: int) -> RawAnswer:
-        result = ReadResult(
-            ReadStatus.OFFSET_TOO_SMALL,
-            offset,
-            self._store.min_offset(request.topic, request.queue_id),
-            self._store.max_offset(request.topic, request.queue_id),
-        )
+        result = self._nothing(ReadStatus.OFFSET_TOO_SMALL, request, offset)
         answer = self._answer(request, group, result, ResponseCode.PULL_OFFSET_MOVED)
         answer.remark = "OFFSET_RESET"
         return answer
+
+    def _nothing(self, status: ReadStatus, request: PullMessage, next_offset: int) -> ReadResult:
+        return ReadResult(
+            status,
+            next_offset,
+            self._store.min_offset(request.topic, request.queue_id),
+            self._store.max_offset(request.topic, request.queue_id),
+        )
 
     def _hold(
         self,
