@@ -1,4 +1,4 @@
-"""Whatever becomes of its proposals, a master knows who is in sync for certain, and waits for all who may be."""
+"""A master knows who is in sync for certain, and waits for all who may be, whatever its proposals became."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from tests.support.chance import examples
 
 from pyromq.broker.replication.in_sync_set import InSyncSet
 
-OWN, OTHERS = 1, (2, 3, 4)
+OWN, OTHERS = 1, (2, 3)
 END = 100
 MAX_BEHIND_S = 10.0
 
@@ -17,7 +17,7 @@ STEPS = st.one_of(
     st.tuples(
         st.sampled_from(["proposes", "is answered", "waits in vain", "asks", "time passes"]), st.just(0)
     ),
-    st.tuples(st.just("arrives"), st.integers(0, 3)),
+    st.tuples(st.just("arrives"), st.integers(0, 1)),
 )
 
 
@@ -35,7 +35,7 @@ class Controller:
 
 
 @given(st.frozensets(REPLICA), st.lists(STEPS, max_size=40))
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(600))
 def test_the_set_that_counts_is_between_the_certain_and_the_awaited_brokers(
     replicas: frozenset[int], steps: list[tuple[str, int]]
 ) -> None:
