@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     assert checkpoints.read(tmp_path / "none").problem
     batch(tmp_path, 1)
     (tmp_path / "offsets" / "1").write_text("hello")
-    assert "no offset file of Spark" in checkpoints.read(tmp_path).problem
+    assert "not an offset file of Spark" in checkpoints.read(tmp_path).problem
 
 
 def test_checkpoints_of_other_topics_are_left_out(tmp_path: Path) -> None:
