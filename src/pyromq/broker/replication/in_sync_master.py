@@ -110,6 +110,10 @@ class InSyncMaster(Master):
     def wants_tables_at(self, broker_id: int, *, is_watching: bool) -> bool:
         return self._is_master and self.in_sync is not None and broker_id in self.in_sync.awaited
 
+    @property
+    def reign(self) -> object | None:
+        return self.in_sync
+
     def tables_copied(self, broker_id: int) -> None:
         if self.in_sync is not None and broker_id not in self.in_sync.members:
             self._wanted.set()

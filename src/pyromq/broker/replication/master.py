@@ -73,6 +73,11 @@ class Master:
         has had all tables, and its connection is open."""
         return self._is_master and is_watching
 
+    @property
+    def reign(self) -> object | None:
+        """Another one whenever this broker becomes master; None if it is not. A fixed role has only one."""
+        return self
+
     def tables_copied(self, broker_id: int) -> None:
         """A replica has more of the tables."""
 

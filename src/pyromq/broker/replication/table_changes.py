@@ -68,7 +68,7 @@ class TableChanges:
         self.copies = TableCopies(
             master, lambda: self._counts()[:_PROMISED], lambda: live.now.replica_timeout_ms
         )
-        tables.topics.copied = tables.groups.copied = access.copied = self.copies.wait
+        tables.topics.copied = tables.groups.copied = access.copied = self.copies.begin
         tables.topics.is_copied = self._is_topic_copied
         tables.offsets.at_replicas = self._offsets_at_replicas
         tables.role.on_change(lambda _: self._wake())
@@ -98,8 +98,9 @@ class TableChanges:
         self._wake()
 
     async def _offsets_at_replicas(self) -> None:
+        copied = self.copies.begin()
         self._wake()
-        await self.copies.wait()
+        await copied()
 
     def release(self) -> None:
         """The broker stops: nobody waits any longer."""

@@ -6,8 +6,9 @@ never ask for changes, so nobody waits for them.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from pyromq.broker.replication.master import Master
@@ -54,11 +55,15 @@ class TableCopies:
             self._copied[each][0][table] >= change for each in self._awaited()
         )
 
-    async def wait(self) -> None:
+    def begin(self) -> Callable[[], Awaitable[None]]:
+        """Somebody wants a change: call this first. What it returns waits for the replicas afterwards."""
+        return partial(self._wait, self._master.reign)
+
+    async def _wait(self, reign: object | None) -> None:
         """Return when all replicas in sync have the changes up to this call. Raises Refused if they do not
-        get them in time, unless this master acknowledges messages alone, too."""
-        if not (late := self._late(wanted := self._counts())):
-            return
+        get them in time, unless this master acknowledges messages alone, too; or if it was replaced since
+        `begin`, because the tables of the new master count from then on."""
+        late = self._late(wanted := self._counts())
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout_ms() / 1000
         while late and (now := loop.time()) < until:
@@ -67,6 +72,11 @@ class TableCopies:
                 async with asyncio.timeout(min(_LOOK_AGAIN_S, until - now)):
                     await self._told.wait()
             late = self._late(wanted)
+        if reign is not None and self._master.reign is not reign:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "this broker is no longer the master, and the new one may not have the change: try again",
+            )
         if late and not self._master.acknowledges_alone:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,

@@ -157,8 +157,8 @@ class FiledTable:
     """A table with a file; see the methods of `TableFile`."""
 
     _file: TableFile
-    copied: Callable[[], Awaitable[None]] | None = None
-    """Waits for the replicas that must have the changes, too."""
+    copied: Callable[[], Callable[[], Awaitable[None]]] | None = None
+    """What it returns waits for the replicas that must have the changes, too."""
 
     async def written(self) -> None:
         """Return when all changes up to this call are on this broker's disk; raises OSError."""
@@ -167,9 +167,10 @@ class FiledTable:
     async def saved(self) -> None:
         """Return when replicas that may take over have all changes up to this call, too; raises OSError, or
         Refused if they are late."""
+        copied = self.copied() if self.copied is not None else None
         await self.written()
-        if self.copied is not None:
-            await self.copied()
+        if copied is not None:
+            await copied()
 
     def write_in_threads(self) -> None:
         self._file.write_in_threads()

@@ -44,8 +44,8 @@ class AccessRules:
             UsersFile(settings.auth_config_path or directory, files) if settings.authenticates else None
         )
         self._listeners: list[Callable[[], None]] = []
-        self.copied: Callable[[], Awaitable[None]] | None = None
-        """Waits for the replicas that must have a change, too."""
+        self.copied: Callable[[], Callable[[], Awaitable[None]]] | None = None
+        """What it returns waits for the replicas that must have a change, too."""
         self._writing = asyncio.Lock()
         self._told = ""
         self._stamp: Stamp = ()
@@ -146,6 +146,7 @@ class AccessRules:
 
     async def change_users(self, change: Callable[[UserRules], UserRules]) -> None:
         """Replace users and policies; on return the change is safe. `change` may refuse it."""
+        copied = self.copied() if self.copied is not None else None
         async with self._writing:
             await self._check_files()
             new = change(self.users)
@@ -153,8 +154,8 @@ class AccessRules:
             await asyncio.to_thread(self._users_file.save, new)
             self._stamp = await asyncio.to_thread(self._stamp_now)
             self._apply(new)
-        if self.copied is not None:
-            await self.copied()
+        if copied is not None:
+            await copied()
 
     async def change_accounts(self, change: Callable[[AccountFiles], bool]) -> bool:
         """Change the account files; whether there was something to change."""
