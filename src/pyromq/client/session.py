@@ -78,6 +78,7 @@ class Session:
         self.in_process = in_process
         self.clock: Clock = clock if clock is not None else clock_of(asyncio.get_running_loop())
         self.is_stable = stable_id
+        self._process_id = process_id()
         # java: unique among the clients of a machine
         own_instance = None if stable_id else f"{process_id()}#{getrandbits(63)}"
         self.client_id = settings.client_id(own_instance)
@@ -164,6 +165,7 @@ class Session:
         for session in sessions:
             is_fitting = session.settings == settings and session.is_stable == stable_id
             is_fitting = is_fitting and session.in_process == in_process
+            is_fitting = is_fitting and session._process_id == process_id()
             is_free = (
                 consumer_group is None
                 or not settings.is_default_instance

@@ -43,6 +43,7 @@ from pyromq.remoting.tls import TlsServer
 
 _log = logging.getLogger(__name__)
 
+_EVERYWHERE = ("", "0.0.0.0", "::")
 _SWEEP_S = 5.0
 _HOME = Path("~/proxy").expanduser()
 """Where users are kept unless the settings say otherwise."""
@@ -192,6 +193,7 @@ class Proxy(Lifetime):
             credentials=settings.credentials,
             tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
+            client_ip=None if settings.bind_address in _EVERYWHERE else settings.bind_address,
         )
 
     def _tls_server(self) -> TlsServer:
