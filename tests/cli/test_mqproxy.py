@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.front import Resource, user
+from tests.support.front import user
+from tests.support.front_user import Resource
 from tests.support.server_programs import NAME_SERVER, PROXY
 
 from pyromq.apps.proxy import load_proxy

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.support.access import client, is_refused
 from tests.support.broker_cluster import message
-from tests.support.front import Resource, user
+from tests.support.front import user
+from tests.support.front_user import Resource
 
 from pyromq import Message, PyroError, ReceivedMessage, aio
 from pyromq.apps.pyromq import COMMANDS

@@ -9,17 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 from tests.support.access import ALICE, user_creation
-from tests.support.front import (
-    CLIENT_TYPES,
-    RPCS,
-    FrontUser,
-    Resource,
-    Settings,
-    SharedFront,
-    TelemetryCommand,
-    front_in_thread,
-    user,
-)
+from tests.support.front import SharedFront, front_in_thread, user
+from tests.support.front_user import CLIENT_TYPES, RPCS, FrontUser, Resource, Settings, TelemetryCommand
 
 from pyromq.cluster.signing import signer
 from pyromq.errors import Refused

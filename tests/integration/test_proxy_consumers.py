@@ -8,16 +8,8 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from tests.support.front import (
-    CODES,
-    MESSAGE_TYPES,
-    FrontUser,
-    Resource,
-    SharedFront,
-    front_in_thread,
-    read_all,
-    user,
-)
+from tests.support.front import SharedFront, front_in_thread, read_all, user
+from tests.support.front_user import CODES, MESSAGE_TYPES, FrontUser, Resource
 
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
 from pyromq.protocol.requests.membership import GetConsumerConnections

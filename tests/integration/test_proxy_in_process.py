@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.support.front import CODES, Front, Resource, front, user
+from tests.support.front import Front, front, user
+from tests.support.front_user import CODES, Resource
 from tests.support.server_programs import get
 
 from pyromq.protocol.requests.membership import GetConsumerConnections

@@ -7,18 +7,8 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from tests.support.front import (
-    CLIENT_TYPES,
-    CODES,
-    MESSAGE_TYPES,
-    FrontUser,
-    Resource,
-    Settings,
-    SharedFront,
-    front_in_thread,
-    read_all,
-    user,
-)
+from tests.support.front import SharedFront, front_in_thread, read_all, user
+from tests.support.front_user import CLIENT_TYPES, CODES, MESSAGE_TYPES, FrontUser, Resource, Settings
 
 from pyromq.protocol.bodies.groups import GroupRetryPolicy, GroupRetryPolicyType
 from pyromq.proxy.messages import message

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import grpc.aio
-from tests.support.front import CODES, Front, FrontUser, Resource, front, read_all, user
+from tests.support.front import Front, front, read_all, user
+from tests.support.front_user import CODES, FrontUser, Resource
 
 from pyromq.clock import SystemClock
 from pyromq.proxy.proxy import Proxy

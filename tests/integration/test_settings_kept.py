@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from tests.support.broker_cluster import TOPIC, Bench, message, topic_creation
 from tests.support.certificates import Authority
-from tests.support.front import Resource, user
+from tests.support.front import user
+from tests.support.front_user import Resource
 from tests.support.name_servers import Peer, name_server, register_broker
 
 from pyromq.broker.replication.replica_link import ReplicaLink

@@ -32,11 +32,13 @@ from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol.catalogue import CATALOGUE
 from pyromq.protocol.requests.access import CreateUser, DeleteUser, UpdateUser
+from pyromq.proxy.proxy import Proxy
+from pyromq.proxy.settings import ProxySettings
 from pyromq.remoting.lifetime import Lifetime
 from pyromq.store.settings import StoreSettings
 
 BROKER_NAME, CLUSTER = "group", "Simulated"
-NAME_SERVER_PORT, CONTROLLER_PORT, BROKER_PORT, HA_PORT = 9876, 9878, 10911, 10912
+NAME_SERVER_PORT, CONTROLLER_PORT, BROKER_PORT, HA_PORT, FRONT_PORT = 9876, 9878, 10911, 10912, 8081
 _CONTROLLERS = (("controller", "10.0.0.2"), ("controller2", "10.0.0.3"))
 _GROUP_KEY = f"{ControllerSettings().etcd_prefix}groups/{BROKER_NAME}"
 OPERATOR = ("operator", "secret")
@@ -170,6 +172,10 @@ class SimulatedCluster:
             Server(self._host(f"b{number}", f"10.0.1.{number}"), self._broker)
             for number in range(1, plan.replicas + 1)
         ]
+        has_front = any(load.kind == "fronted" for load in plan.loads)
+        self.front = (
+            Server(self._host("front", "10.0.0.5", has_disk=False), self._front) if has_front else None
+        )
         self.wiped_s = 0.0
         """When the controllers lost their store last."""
         self._clients = self._lone = 0
@@ -183,7 +189,8 @@ class SimulatedCluster:
     @property
     def servers(self) -> list[Server]:
         etcd = [self.etcd] if self.etcd is not None else []
-        return [self.names, *etcd, *self.controllers, *self.brokers]
+        front = [self.front] if self.front is not None else []
+        return [self.names, *etcd, *self.controllers, *self.brokers, *front]
 
     def _host(self, name: str, address: str, *, has_disk: bool = True) -> Host:
         host = Host(self.loop, name, address, self.plan.seed)
@@ -239,6 +246,23 @@ class SimulatedCluster:
             ),
             clock=process.host.clock,
             files=process.host.files,
+            ports=SimulatedPorts(self.network, process),
+        )
+
+    def _front(self, process: Process) -> Proxy:
+        return Proxy(
+            ProxySettings(
+                bind_address=process.host.address,
+                listen_port=FRONT_PORT,
+                namesrv_addr=self.name_server_address,
+                tls_mode="disabled",
+                min_polling_ms=100,
+                send_timeout_ms=6000,
+                default_invisible_ms=15_000,
+                shutdown_wait_seconds=2,
+                log_dir=None,
+            ),
+            clock=process.host.clock,
             ports=SimulatedPorts(self.network, process),
         )
 

@@ -265,6 +265,19 @@ def _wipe(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
     return heal
 
 
+def _front(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """The gRPC front is killed, stopped, paused, or cut off from one of the brokers."""
+    front = cluster.front
+    if front is None or not front.is_alive:
+        return _nothing
+    if fault.detail == "pause":
+        return _pause(cluster, front, fault)
+    if fault.detail == "cut":
+        return _cut(cluster, front, [server.host], "both")
+    front.kill() if fault.detail == "kill" else front.stop()
+    return front.start
+
+
 def _names(cluster: SimulatedCluster, _: Server, __: Fault) -> Heal:
     cluster.names.kill()
     return cluster.names.start
@@ -336,6 +349,7 @@ KINDS: dict[FaultKind, Kind] = {
     "controller": Kind(_controller, is_survived=_always),
     "etcd": Kind(_etcd, is_survived=_always),
     "wipe": Kind(_wipe, is_survived=_is_running),
+    "front": Kind(_front, waits=False),
     "names": Kind(_names, waits=False),
     "all power": Kind(_all_power, is_survived=_always),
     "flip": Kind(_flip, waits=False),

@@ -405,6 +405,27 @@ MUTANTS = (
         "group.master_epoch + 1",
         ("wipe",),
     ),
+    # The gRPC front
+    Mutant(
+        "g1",
+        "the front answers OK to a send that its broker has not confirmed",
+        "pyromq.proxy.sending:Sending._entry",
+        "if answer.code != ResponseCode.SUCCESS:",
+        "if answer.code < 0:",
+        ("kill", "stall"),
+        ("fronted",),
+        {"faults": (Fault("stall", 1.0, 8.0, detail="ha"), Fault("kill", 7.5, 2.0))},
+    ),
+    Mutant(
+        "g2",
+        "the front answers OK to an acknowledgement that its broker has not answered",
+        "pyromq.proxy.acknowledging:Acknowledging._acked",
+        "status = status_of(problem)",
+        "status = OK",
+        ("kill", "front"),
+        ("fronted",),
+        {"faults": (Fault("front", 6.0, 8.0, detail="cut"), Fault("kill", 5.0, 2.0))},
+    ),
     # Defects that were mended: each mend is undone.
     Mutant(
         "7",

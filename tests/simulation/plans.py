@@ -23,6 +23,7 @@ FaultKind = Literal[
     "controller",
     "etcd",
     "wipe",
+    "front",
     "names",
     "all power",
     "flip",
@@ -47,6 +48,7 @@ LoadKind = Literal[
     "pulled",
     "resets",
     "leaving",
+    "fronted",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -128,6 +130,8 @@ def draw_plan(
     loads = chance.sample(known_loads, min(len(known_loads), chance.randint(1, 4)))
     if loads == ["drivers"] and (only_loads is None or "plain" in only_loads):
         loads += ["plain"]  # otherwise nothing is acknowledged by brokers
+    if any(fault.kind == "front" for fault in faults) and (only_loads is None or "fronted" in only_loads):
+        loads = list(dict.fromkeys([*loads, "fronted"]))
     return Plan(
         seed=seed,
         replicas=replicas,
@@ -179,6 +183,8 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
     elif kind == "wipe":
         detail = chance.choice(("", "restarted", "stale"))
         for_s = max(min(for_s, 30.0), 2.0)
+    elif kind == "front":
+        detail = chance.choice(("kill", "restart", "pause", "cut"))
     elif kind == "all power":
         detail = chance.choice(("", "one stays away"))
     elif kind == "flip":

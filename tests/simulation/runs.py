@@ -27,6 +27,7 @@ from tests.simulation.invariants import Always, at_the_end
 from tests.simulation.loads.batched import BatchedLoad
 from tests.simulation.loads.drivers import DriversLoad
 from tests.simulation.loads.failing import FailingLoad
+from tests.simulation.loads.fronted import FrontedLoad
 from tests.simulation.loads.held import DelayedLoad, TimedLoad
 from tests.simulation.loads.leaving import LeavingLoad
 from tests.simulation.loads.lingering import LingeringLoad
@@ -71,6 +72,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "pulled": PulledLoad,
     "resets": ResetsLoad,
     "leaving": LeavingLoad,
+    "fronted": FrontedLoad,
 }
 
 _native_time = twin("unique_keys")

@@ -16,7 +16,8 @@ import grpc.aio
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from tests.support.access import ALICE, ROOT
-from tests.support.front import CLIENT_TYPES, CODES, RPCS, Front, FrontUser, front, user
+from tests.support.front import Front, front, user
+from tests.support.front_user import CLIENT_TYPES, CODES, RPCS, FrontUser
 from tests.support.guarded_servers import BOB, CALLERS, RIGHTS, UNKNOWN
 
 from pyromq.protocol.bodies.access import PolicyEntryInfo

@@ -182,6 +182,9 @@ class RunningLoad(ABC):
     def sent(self, body: str, producer: str, began_s: float, result: SendResult | None) -> None:
         offset = result.queue_offset if result is not None and result.is_ok else None
         queue = result.queue.queue_id if result is not None else -1
+        self.answered(body, producer, began_s, queue, offset)
+
+    def answered(self, body: str, producer: str, began_s: float, queue: int, offset: int | None) -> None:
         self.history.sent.append(Sent(body, producer, queue, began_s, self.recorder.now_s, offset))
         if offset is None:
             self.recorder.totals.unacknowledged += 1
