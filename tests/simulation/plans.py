@@ -58,7 +58,9 @@ _NEEDS_CONTROLLER = frozenset({"controller", "etcd", "wipe", "power", "all power
 """A pair without a controller keeps its roles: if its master loses the end of its log with the power, the two
 logs are different ones, and an operator has to decide."""
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip"})
-_ETCD_RATIO = 0.3
+_ETCD_RATIO, _FRONT_RATIO = 0.3, 0.1
+_SAMPLED = tuple(kind for kind in ALL_LOADS if kind != "fronted")
+"""The front comes with chances of its own: it needs a server more."""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,19 +128,21 @@ def draw_plan(
     if replicas == 1 or not has_controller or any(fault.kind == "all power" for fault in faults):
         # Otherwise what was acknowledged last is lost with the power, as documented.
         flush = "SYNC_FLUSH"
-    known_loads = [kind for kind in ALL_LOADS if only_loads is None or kind in only_loads]
+    known_loads = [kind for kind in _SAMPLED if only_loads is None or kind in only_loads]
     loads = chance.sample(known_loads, min(len(known_loads), chance.randint(1, 4)))
     if loads == ["drivers"] and (only_loads is None or "plain" in only_loads):
         loads += ["plain"]  # otherwise nothing is acknowledged by brokers
-    if any(fault.kind == "front" for fault in faults) and (only_loads is None or "fronted" in only_loads):
-        loads = list(dict.fromkeys([*loads, "fronted"]))
+    drawn = tuple(Load(kind, round(chance.choice((0.1, 0.3, 1.0)), 3)) for kind in loads)
+    has_front = any(fault.kind == "front" for fault in faults) or _draw_front(seed)
+    if has_front if only_loads is None else "fronted" in only_loads:
+        drawn += (Load("fronted", 0.3),)
     return Plan(
         seed=seed,
         replicas=replicas,
         has_controller=has_controller,
         controllers=controllers,
         flush=flush,
-        loads=tuple(Load(kind, round(chance.choice((0.1, 0.3, 1.0)), 3)) for kind in loads),
+        loads=drawn,
         faults=faults,
         restarts_at_end=chance.random() < 0.3,
     )
@@ -147,6 +151,10 @@ def draw_plan(
 def _draw_controllers(seed: int, only: tuple[str, ...] | None) -> Literal["journal", "etcd"]:
     is_etcd = "etcd" in (only or ()) or Random(f"{seed}/controllers").random() < _ETCD_RATIO
     return "etcd" if is_etcd else "journal"
+
+
+def _draw_front(seed: int) -> bool:
+    return Random(f"{seed}/front").random() < _FRONT_RATIO
 
 
 def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
