@@ -529,7 +529,7 @@ MUTANTS = (
     Mutant(
         "gone",
         "a broker that is gone for good is avoided for ever",
-        "pyromq.client.fault_avoidance:BrokerFaults._note",
+        "pyromq.cluster.sending.choice:BrokerFaults._note",
         "if fault.until_ms <= now_ms]:",
         "if name == broker_name and fault.until_ms <= now_ms]:",
         (),
