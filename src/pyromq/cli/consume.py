@@ -33,8 +33,8 @@ class Source(Protocol):
     "form",
     default="value",
     show_default=True,
-    help="value, json, hex, or a format string. %s body, %k keys, %g tags, %t topic, %b broker, %p queue,"
-    " %o offset. %T time stored (ms), %i id, %h properties, %S and %K sizes. Also \\n, \\t, \\xHH.",
+    help="value, json, hex, or a format string. Fields: %s body, %k keys, %g tags, %t topic, %b broker,"
+    " %p queue, %o offset. Also %T time stored (ms), %i id, %h properties, %S and %K sizes, \\n, \\t, \\xHH.",
 )
 @click.option(
     "-o",
