@@ -190,8 +190,11 @@ class OffsetTable:
             return None
         is_held = (topic, group, queue_id) in self._held
         is_reset = not is_held and self._server_side_reset
-        if reads_at is not None and ((is_held and reads_at > offset) or (is_reset and reads_at != offset)):
+        if reads_at is not None and is_reset and reads_at != offset:
             return offset
+        if reads_at is not None and is_held and reads_at > offset:
+            # Its consumer forgets what it has read and not finished: all of that comes again.
+            return min(offset, self._committed.get((topic, group), {}).get(queue_id, offset))
         self._held.discard((topic, group, queue_id))
         del queues[queue_id]
         if not queues:

@@ -172,6 +172,14 @@ class TestOffsets:
         assert offsets.commit("g", "T", 0, 5)
         assert offsets.query("g", "T", 0) == 5
 
+    def test_a_reader_beyond_the_end_goes_back_to_what_it_has_not_finished(self, tmp_path: Path) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
+        offsets.commit("g", "T", 0, 6)
+        offsets.hold("g", "T", 0, 13)
+        assert offsets.take_reset("g", "T", 0, 16) == 6
+        assert offsets.take_reset("g", "T", 0, 6) is None
+        assert offsets.take_reset("g", "T", 0, 16) is None
+
     def test_a_reset_holds_against_commits_until_the_group_has_seen_it(self, tmp_path: Path) -> None:
         offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
         offsets.commit("g", "T", 0, 10)
