@@ -33,9 +33,13 @@ class ReceivedLoad(PoppedLoad):
             async with self._consumer(_GROUP, invisible_s=_INVISIBLE_S) as consumer:
                 consumer.subscribe(self.topic)
                 for _ in range(_CALLS):
-                    with suppress(PyroError, TimeoutError):
+                    try:
                         async with asyncio.timeout(self.chance.uniform(0.1, 5.0)):
                             await self._receive(consumer)
+                    except TimeoutError:
+                        continue
+                    except PyroError:
+                        await self.pause(has_failed=True)
 
     async def _receive(self, consumer: aio.SimpleConsumer) -> None:
         for message in await consumer.receive(8, wait_s=2.0):
