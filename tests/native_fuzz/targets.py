@@ -9,12 +9,15 @@ import random
 import shutil
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from mmap import mmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+import pyarrow as pa
 from tests.native_fuzz.inputs import input_of, recorded_frames, stream_of
 from tests.property import test_broker_fast_path as broker_paths
 from tests.property import test_front_messages as front
@@ -32,7 +35,9 @@ from tests.support.both_paths import (
     LiveBroker,
     Way,
     as_bytes,
+    ends_of,
     live_broker,
+    outcome,
     plain_pull,
     plain_send,
 )
@@ -43,20 +48,22 @@ from tests.support.small_stores import interpreted
 from pyromq.broker.flow import half_messages, timed_outline
 from pyromq.client.consumer.reading import fetching
 from pyromq.compiled import twin
-from pyromq.errors import RemoteProtocolError
+from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.filtering.tags import parse_tags
 from pyromq.http2 import connection as http2_connection
 from pyromq.http2 import frames, header_rules, hpack
 from pyromq.protocol import properties as props
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.binary_header import decode_binary_header
-from pyromq.protocol.catalogue import decode_answer
+from pyromq.protocol.catalogue import declaration_of, decode_answer
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.framing import FrameReader
 from pyromq.protocol.json_header import decode_json_header
-from pyromq.protocol.record import Host, StoredMessage, encode_record
+from pyromq.protocol.record import MIN_RECORD_SIZE, Host, StoredMessage, encode_record
+from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.pulling import PullMessageAnswer
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.proxy.codes import Code, Rejected
 from pyromq.proxy.grpc.framing import MessageReader, frame_message
 from pyromq.proxy.incoming import framed, received
@@ -64,6 +71,8 @@ from pyromq.proxy.messages import message
 from pyromq.proxy.outgoing import prepare
 from pyromq.proxy.receipts import decode_handle, popped
 from pyromq.security.signature import is_signed, signing_key
+from pyromq.spark import encode
+from pyromq.store.log import record_checks
 
 Fuzz = Callable[[bytes], None]
 
@@ -137,7 +146,9 @@ class _Broker:
 
     fresh_every = 400
 
-    def __init__(self) -> None:
+    def __init__(self, opening: bytes, codes: Iterable[int]) -> None:
+        self._opening = opening
+        self._codes = frozenset(codes)
         self._loop = asyncio.new_event_loop()
         self._inputs = 0
         self._open = AsyncExitStack()
@@ -147,7 +158,7 @@ class _Broker:
         stream = stream_of(data)
         found = FrameReader().feed(stream)
         # What other requests are answered may depend on the hour, or change the broker for those to come.
-        if found and all(frame.code in broker_paths.OUR_CODES for frame in found):
+        if found and all(frame.code in self._codes for frame in found):
             self._loop.run_until_complete(self._both(stream))
 
     async def _both(self, stream: bytes) -> None:
@@ -156,7 +167,7 @@ class _Broker:
             for way in ("general", "fast"):
                 self._pair[way] = await self._open.enter_async_context(live_broker())
                 talk = self._pair[way].connect(way)
-                talk.send(_opening())
+                talk.send(self._opening)
                 await talk.answers()
                 talk.end()
         self._inputs += 1
@@ -209,11 +220,65 @@ def _broker_seeds() -> Iterator[bytes]:
         yield input_of(stream_)
 
 
-@target("fast_path fast_sends fast_pulls fast_ends requests headers appending known_queues", _broker_seeds)
+@target("fast_path fast_sends fast_pulls requests headers appending known_queues", _broker_seeds)
 def requests(data: bytes, _kept: list[_Broker] = []) -> None:  # noqa: B006  (kept for the next input)
-    """Sends, batches, transactions and pulls."""
+    """Sends, batches, half messages and pulls."""
     if not _kept:
-        _kept.append(_Broker())
+        _kept.append(_Broker(_opening(), broker_paths.OUR_CODES))
+    _kept[0](data)
+
+
+def _answers_to(opening: bytes) -> bytes:
+    """Every fresh broker gives the same ones, so that inputs can name what they say."""
+    return asyncio.run(outcome(opening, [], "general")).answers
+
+
+_HALF_SEND: Final = plain_send(properties=HALF + UNIQUE, sys_flag=4)
+_HALVES: Final = as_bytes([(each, HeaderForm.JSON, False) for each in (plain_send(), *[_HALF_SEND] * 20)])
+
+
+def _ends() -> Iterator[bytes]:
+    answers = _answers_to(_HALVES)
+    fields = {"producer_group": "p", "from_transaction_check": False}
+    for first, form in ((1, HeaderForm.JSON), (10, HeaderForm.BINARY)):
+        wanted = [
+            (number, fields | {"commit_or_rollback": state}, 0, 0, form, is_oneway)
+            for number, (state, is_oneway) in enumerate(
+                [(8, True), (12, True), (8, False), (0, True)] * 2, first
+            )
+        ]
+        for each in wanted[:4]:
+            yield input_of(ends_of(answers, [each]))
+        yield input_of(ends_of(answers, wanted[4:]))
+
+
+@target("fast_path fast_ends requests headers records appending", _ends)
+def ends(data: bytes, _kept: list[_Broker] = []) -> None:  # noqa: B006  (kept for the next input)
+    """Ends of transactions, of twenty half messages."""
+    if not _kept:
+        _kept.append(_Broker(_HALVES, {declaration_of(EndTransaction).code}))
+    _kept[0](data)
+
+
+_POPS: Final = [broker_paths.plain_pop(queue_id=queue_id, max_msg_nums=4) for queue_id in (0, 1)]
+_POPPING: Final = as_bytes([(each, HeaderForm.JSON, False) for each in _POPS])
+
+
+def _acks() -> Iterator[bytes]:
+    answers = _answers_to(_POPPING)
+    plain = dict.fromkeys(("receipt", "topic", "queue_id", "also"))
+    usual = plain | {"offset_miss": 0, "has_offset": True, "changes": False}
+    for unusual in ({}, {"offset_miss": 1}, {"has_offset": False}, {"receipt": "1 2 3 4 0 a 1 "}):
+        wanted = [(number, usual | unusual, HeaderForm.JSON, False) for number in range(7)]
+        yield input_of(broker_paths.acks_of(answers, _POPS, wanted))
+        yield input_of(broker_paths.acks_of(answers, _POPS, wanted[:1]))
+
+
+@target("fast_path fast_acks requests headers", _acks)
+def acks(data: bytes, _kept: list[_Broker] = []) -> None:  # noqa: B006  (kept for the next input)
+    """Acknowledgements, of two pops."""
+    if not _kept:
+        _kept.append(_Broker(_POPPING, {declaration_of(AckMessage).code}))
     _kept[0](data)
 
 
@@ -336,6 +401,188 @@ def batches(data: bytes, _kept: list[_Stores] = []) -> None:  # noqa: B006  (kep
     _kept[0](data)
 
 
+def _log_of(data: bytes, start: int) -> bytes:
+    """Any bytes as a log from `start` on, so that few inputs are wasted: records get their own offset, their
+    size and the checksum of their body if the input says so.
+
+    ( how 1 | length 2 | record )*
+    """
+    log = bytearray()
+    while len(data) > 3:
+        how, record = data[0], bytearray(data[3 : 3 + int.from_bytes(data[1:3])])
+        data = data[3 + len(record) :]
+        if how & 1 and len(record) >= MIN_RECORD_SIZE:
+            record[28:36] = (start + len(log)).to_bytes(8)
+            if how & 2:
+                record[:4] = len(record).to_bytes(4)
+            body_at = 88 + 12 * bool(record[39] & 0x10) + 12 * bool(record[39] & 0x20)
+            body_bytes = int.from_bytes(record[body_at - 4 : body_at], signed=True)
+            if how & 4 and 0 <= body_bytes <= len(record) - body_at:
+                crc = zlib.crc32(record[body_at : body_at + body_bytes]) & 0x7FFFFFFF
+                record[8:12] = crc.to_bytes(4)
+        log += record
+    return bytes(log)
+
+
+def _as_log(*records: bytes) -> bytes:
+    """The input that gives these records."""
+    return b"".join(b"\7" + len(each).to_bytes(2) + each for each in records)
+
+
+def _logs() -> Iterator[bytes]:
+    for each in _records():
+        yield _as_log(each)
+    yield _as_log(*(_record(queue_offset=number) for number in range(3)))
+    tagged = _record(properties=b"UNIQ_KEY\x01u\x02TAGS\x01a\x02KEYS\x01k1 k2\x02")
+    yield _as_log(tagged) + b"\0" + len(tagged).to_bytes(2) + tagged
+
+
+@target("records", _logs)
+def whole_records(data: bytes) -> None:
+    """Compiled code passes over sound records only, and finds the first damaged one."""
+    start = 4096
+    log = _log_of(data, start)
+    passed, last, count = native("records").whole_records(log, 0, len(log), len(log), start)
+    sizes = []
+    while sum(sizes) < passed:
+        outline = record_checks.sound_in(log, sum(sizes), start + sum(sizes), 1 << 40)
+        assert outline is not None
+        sizes.append(outline.size)
+    assert (sum(sizes), len(sizes)) == (passed, count)
+    assert last == (passed - sizes[-1] if sizes else -1)
+    damaged = native("records").first_damaged(log, 0)
+    with patch.object(record_checks, "_native", None):
+        assert record_checks.first_damaged(memoryview(log)) == damaged
+
+
+class _Copies:
+    """Two replicas with the same bytes from a master, one of them interpreted."""
+
+    fresh_every = 200
+    sizes = 1 << 21, 20_000, 5000
+    """A log of one file takes all inputs until fresh replicas begin."""
+
+    def __init__(self) -> None:
+        self._inputs = 0
+        self._root: Path | None = None
+        self._pair: list[tuple[stores.Played, Callable[[], AbstractContextManager[None]]]] = []
+
+    def __call__(self, data: bytes) -> None:
+        if self._inputs % self.fresh_every == 0:
+            self._begin()
+        self._inputs += 1
+        answers = []
+        for played, way in self._pair:
+            with way():
+                answers.append(self._copied(played, data))
+        assert answers[0] == answers[1]
+
+    def _copied(self, played: stores.Played, data: bytes) -> list[Any]:
+        store = played.store
+        start, played.answers = store.log_end, []
+        try:
+            store.copying.append(start, memoryview(_log_of(data, start)))
+        except StoreError as problem:
+            played.answers.append(str(problem))
+        store.copying.drop_part()
+        played.answers.append(store.log_end)
+        played.dispatch(1000)
+        for topic in store.topics():
+            for queue_id in store.queue_ids(topic):
+                if store.max_offset(topic, queue_id):
+                    for filtering in (0, 3):
+                        played.read(
+                            (topic, queue_id), max(store.max_offset(topic, queue_id) - 3, 0), 5, filtering
+                        )
+        return played.answers
+
+    def _begin(self) -> None:
+        if self._root is not None:
+            files = []
+            for played, way in self._pair:
+                with way():
+                    files.append(played.end())
+            assert files[0] == files[1]
+            shutil.rmtree(self._root)
+        self._root = Path(tempfile.mkdtemp(prefix="fuzzed-copies-", dir=IN_MEMORY))
+        self._pair = []
+        for way in (nullcontext, interpreted):
+            with way():
+                played = stores.Played(self._root / way.__name__, self.sizes)
+                played.store.copying.begin()
+                self._pair.append((played, way))
+
+
+@target("records dispatching slicing hashing checksums", _logs)
+def copied_logs(data: bytes, _kept: list[_Copies] = []) -> None:  # noqa: B006  (kept for the next input)
+    """What a master sends is appended, dispatched and read."""
+    if not _kept:
+        _kept.append(_Copies())
+    _kept[0](data)
+
+
+_UNITS: Final = 12
+
+
+class _Queues:
+    """Two stores with the same twelve messages, one of them interpreted; their queue is overwritten."""
+
+    def __init__(self) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="fuzzed-queues-", dir=IN_MEMORY))
+        self._pair: list[tuple[stores.Played, Callable[[], AbstractContextManager[None]]]] = []
+        for way in (nullcontext, interpreted):
+            with way():
+                played = stores.Played(self._root / way.__name__, stores.SIZES[1])
+                for _ in range(_UNITS):
+                    played.play(stores.USUAL)
+                    played.play(("append", ("Ordersx", 0), *stores.USUAL[2:]))
+                played.dispatch(1000)
+                self._pair.append((played, way))
+
+    def units(self) -> bytes:
+        buffer, position = self._place(self._pair[0][0])
+        return buffer[position : position + 20 * _UNITS]
+
+    @staticmethod
+    def _place(played: stores.Played) -> tuple[mmap, int]:
+        queue = played.store.find_queue("Orders", 0)
+        assert queue is not None
+        return queue.place(0)
+
+    def __call__(self, units: bytes) -> None:
+        answers = []
+        for played, way in self._pair:
+            buffer, position = self._place(played)
+            before = buffer[position : position + 20 * _UNITS]
+            played.answers = []
+            for offset, count, filtering in ((0, 32, 0), (3, 5, 3), (1, 32, 2)):
+                buffer[position : position + len(units)] = units
+                with way(), patch.object(played.store._reader._mending, "mend", return_value=False):
+                    played.read(("Orders", 0), offset, count, filtering)
+                buffer[position : position + len(before)] = before
+            answers.append(played.answers)
+        assert answers[0] == answers[1]
+
+
+def _queues(_kept: list[_Queues] = []) -> _Queues:  # noqa: B006  (kept for the next input)
+    if not _kept:
+        _kept.append(_Queues())
+    return _kept[0]
+
+
+def _units() -> Iterator[bytes]:
+    units = _queues().units()
+    yield units
+    yield units[:60] + units[20:80] + units[80:]
+    yield units[:20] + bytes(20) + units[40:]
+
+
+@target("slicing", _units)
+def queue_units(data: bytes) -> None:
+    """A queue file with any bytes leads to records of its queue only."""
+    _queues()(data[: 20 * _UNITS])
+
+
 # Records
 
 
@@ -378,6 +625,31 @@ def outlines(data: bytes) -> None:
 @target("rows", _records)
 def columns(data: bytes) -> None:
     rows.assert_same([data], ["value", "key", "properties", "offset", "msgId", "tags"], 0, 2**62)
+
+
+_CELL: Final = b"\0"
+
+
+def _cells() -> Iterator[bytes]:
+    yield _CELL.join((b"\7", b"hello", b"k1", b"TagA", b"s", b"own", b"x"))
+    yield _CELL.join((b"\1", b"x" * 50, "grün".encode(), b"a\x01", b"", b"KEYS", b"k\x02"))
+
+
+@target("rows_to_entries", _cells)
+def written_rows(data: bytes) -> None:
+    """Rows of a table that is written: a body, a key, tags, and a map of properties."""
+    how, *cells = data.split(_CELL)
+    texts = [each.decode(errors="replace") or None for each in (*cells, *[b""] * 6)]
+    value, key, tags, sharding_key, name, text = texts[:6]
+    arrays = {"value": pa.array([(value or "").encode() or None, b"second"], pa.binary())}
+    for bit, column, cell in ((1, "key", key), (2, "tags", tags), (4, "shardingKey", sharding_key)):
+        if how[:1] and how[0] & bit:
+            arrays[column] = pa.array([cell, cell], pa.string())
+    arrays["properties"] = pa.array([[(name or "", text)], None], rows.MAP)
+    batch = pa.RecordBatch.from_pydict(arrays)
+    compiled = rows.entries_of(batch, "q:1:0", with_properties=True)
+    with patch.object(encode, "_native", None):
+        assert rows.entries_of(batch, "q:1:0", with_properties=True) == compiled
 
 
 @target("received", _records)
