@@ -4,6 +4,7 @@ States that differ only in the names of brokers count once (`key`). Of a state t
 and the step that led to it: enough to tell the whole story of a violation.
 """
 
+import gc
 import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
@@ -50,6 +51,23 @@ def explore(
     max_states: int,
 ) -> Explored:
     """The checks raise Violation. Stops at the first one, or when more than `max_states` were found."""
+    was_collecting = gc.isenabled()
+    gc.disable()  # states are values, and there are many
+    try:
+        return _explore(starts, steps, check, check_step, key, max_states)
+    finally:
+        if was_collecting:
+            gc.enable()
+
+
+def _explore(
+    starts: Iterable[S],
+    steps: Callable[[S], Iterable[Step[S]]],
+    check: Callable[[S], None],
+    check_step: Callable[[S, S], None],
+    key: Callable[[S], Hashable],
+    max_states: int,
+) -> Explored:
     began = time.process_time()
     seen: dict[Hashable, tuple[Hashable | None, str]] = {}
     level: list[tuple[Hashable, S]] = []

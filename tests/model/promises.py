@@ -96,7 +96,7 @@ class Promises:
         if group.master_id is None or not world.has_controller:
             return False
         master = world.broker(group.master_id)
-        if not master.leads or master.epoch != group.master_epoch or steps.barrier(world, master):
+        if not master.leads or master.epoch != group.master_epoch or steps.barrier(master):
             return False
         assert master.in_sync is not None
         return all(

@@ -1,12 +1,15 @@
 """The shipped master of a group under a controller, as a function of what it knows.
 
 `InSyncMaster` and the session's `_alter` run as they are; only connections, disk and controller are replaced.
-An `InSyncSet` is never changed once it is part of a state: each call works on a copy.
+An `InSyncSet` is never changed once it is part of a state: each call works on a copy. The same calls of the
+same master have the same result, which is kept: most masters are in many states.
 """
 
 from collections.abc import Coroutine, Iterable
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
+
+from tests.model.world import LONG_S, NOW, Held
 
 from pyromq.broker.replication.controller_session import ControllerSession
 from pyromq.broker.replication.in_sync_master import InSyncMaster
@@ -14,16 +17,17 @@ from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.config.live import LiveSettings
-from pyromq.errors import PyroError
+from pyromq.errors import CallTimeout, ConnectFailed, PyroError, Refused
+from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.names import MASTER_ID
-from pyromq.protocol.requests.controller import AlterSyncStateSet
+from pyromq.protocol.requests.controller import AlterSyncStateSet, AlterSyncStateSetAnswer
 
 NAME: Final = "g"
 
 
 class _Clock:
-    now = 0.0
+    now = NOW
 
     def monotonic(self) -> float:
         return self.now
@@ -62,12 +66,49 @@ class _Session(SimpleNamespace):
 class Asked(Exception):
     """What the session wants to ask the controller."""
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: AlterSyncStateSet) -> None:
         self.request = request
 
 
+class Outcome(NamedTuple):
+    """What became of a proposal: 0 and the set, a refusal, or one of the two below."""
+
+    code: int
+    members: frozenset[int] = frozenset()
+    version: int = 0
+
+    def as_told(self) -> Answer | PyroError:
+        if self.code == NO_ANSWER.code:
+            return CallTimeout("no answer")
+        if self.code == NOT_SENT.code:
+            refused = ConnectFailed("nobody listens")
+            refused.__cause__ = ConnectionRefusedError()
+            return refused
+        if self.code:
+            return Refused(self.code, "")
+        return AlterSyncStateSetAnswer(
+            new_sync_state_set_epoch=self.version,
+            body=SyncStateSet(sync_state_set=set(self.members), sync_state_set_epoch=self.version),
+        )
+
+
+NO_ANSWER: Final = Outcome(-1)
+NOT_SENT: Final = Outcome(-2)
+
+
+class Led(NamedTuple):
+    """A master after some calls."""
+
+    in_sync: Held
+    confirmed: int
+    links: frozenset[int]
+    barrier: str
+    wanted: frozenset[int] | None
+    """The set that it asks the controller for, after a call of `wants`."""
+
+
 class ShippedMaster:
-    """`load` it with a broker's knowledge, call it, and read `in_sync` and `confirmed`."""
+    """`after` loads it with a broker's knowledge and makes the calls."""
 
     def __init__(self, min_in_sync: int) -> None:
         self.clock = _Clock()
@@ -94,17 +135,33 @@ class ShippedMaster:
         )
         self._master._is_master = True
         self._master._spreading = cast(Any, "nobody needs to hear of it")
+        self._kept: dict[Any, Led] = {}
+        self._wants: frozenset[int] | None = None
 
-    def load(
-        self,
-        own_id: int,
-        in_sync: InSyncSet | None,
-        confirmed: int,
-        log_end: int,
-        links: Iterable[int],
-        now: float,
+    def after(
+        self, own_id: int, in_sync: Held | None, confirmed: int, log_end: int, *calls: tuple[Any, ...]
+    ) -> Led:
+        """`calls` are names of methods below with their arguments."""
+        asked = own_id, in_sync, confirmed, log_end, calls
+        found = self._kept.get(asked)
+        if found is None:
+            known = None if in_sync is None else in_sync.value
+            self._load(own_id, known, confirmed, log_end, () if known is None else known.reports)
+            for name, *arguments in calls:
+                getattr(self, name)(*arguments)
+            self._master.look()
+            links = frozenset(cast(Any, each).broker_id for each in self._master._links)
+            assert self._master.in_sync is not None
+            now = Held(self._master.in_sync, self.clock.now)
+            found = Led(now, self._master.confirmed, links, self._role.barrier, self._wants)
+            self._kept[asked] = found
+        return found
+
+    def _load(
+        self, own_id: int, in_sync: InSyncSet | None, confirmed: int, log_end: int, links: Iterable[int]
     ) -> None:
-        self.clock.now = now
+        self.clock.now = NOW
+        self._wants = None
         self._store.log_end = log_end
         master = self._master
         master._own_id = own_id
@@ -116,24 +173,6 @@ class ShippedMaster:
 
     def _link(self, broker_id: int, acknowledged: int = 0) -> Any:
         return _Link(self._master, broker_id, acknowledged)
-
-    @property
-    def links(self) -> frozenset[int]:
-        return frozenset(cast(Any, each).broker_id for each in self._master._links)
-
-    @property
-    def in_sync(self) -> InSyncSet:
-        assert self._master.in_sync is not None
-        return self._master.in_sync
-
-    @property
-    def confirmed(self) -> int:
-        return self._master.confirmed
-
-    @property
-    def barrier(self) -> str:
-        self._master.look()
-        return self._role.barrier
 
     def lead(self, own_id: int, members: frozenset[int], version: int) -> None:
         self._master.lead(own_id, members, version)
@@ -149,8 +188,8 @@ class ShippedMaster:
     def controller_says(self, members: frozenset[int], version: int) -> None:
         self._master.controller_says(members, version)
 
-    def look(self) -> None:
-        self._master.look()
+    def waits_long(self) -> None:
+        self.clock.now += LONG_S
 
     def connected(self, broker_id: int) -> None:
         """A replica has connected; perhaps nothing was noticed yet of the end of its last connection."""
@@ -168,23 +207,20 @@ class ShippedMaster:
 
     # The session
 
-    def wanted(self) -> frozenset[int] | None:
-        return self._master.wanted_set()
+    def wants(self, epoch: int) -> None:
+        """It looks at its replicas, and the session may ask for another set."""
+        wanted = self._master.wanted_set()
+        if wanted is not None:
+            try:
+                self._alter(epoch, wanted, Asked)
+            except Asked as asked:
+                self._wants = frozenset(asked.request.body.sync_state_set)
 
-    def request(self, epoch: int, wanted: frozenset[int]) -> AlterSyncStateSet:
-        """How the session asks for a set."""
-        try:
-            self._alter(epoch, wanted, Asked)
-        except Asked as asked:
-            found: AlterSyncStateSet = asked.request
-            return found
-        raise AssertionError("the session asks for nothing")
-
-    def answered(self, epoch: int, wanted: frozenset[int], outcome: Answer | PyroError) -> None:
+    def answered(self, epoch: int, wanted: frozenset[int], outcome: Outcome) -> None:
         """What the session makes of the answer, or of an error in its place."""
 
         def give(request: Any) -> Exception | Answer:
-            return outcome
+            return outcome.as_told()
 
         self._alter(epoch, wanted, give)
 
@@ -204,7 +240,7 @@ class ShippedMaster:
             _poll_due=SimpleNamespace(set=lambda: None),
             _master=self._master,
         )
-        run(ControllerSession._alter(session, self.in_sync, wanted))
+        run(ControllerSession._alter(session, cast(Any, self._master.in_sync), wanted))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> None:

@@ -4,22 +4,22 @@ Steps are coarse where finer ones add nothing: a broker asks the controller and 
 except for proposals, whose answer may be late or never come; a replica copies a record and reports it in one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from tests.model.explorer import Step
-from tests.model.shipped_master import NAME, ShippedMaster
-from tests.model.world import FIRST_VERSION, IDS, LONG_S, Broker, Budget, Held, Proposal, World, name
+from tests.model.shipped_master import NAME, NO_ANSWER, NOT_SENT, Led, Outcome, ShippedMaster
+from tests.model.world import FIRST_VERSION, IDS, Broker, Budget, Held, Proposal, World, name
 
 from pyromq.controller.decisions import BY_CONTROLLER, Situation, decide
 from pyromq.controller.election import needs_election
 from pyromq.controller.groups import BrokerGroup, Replica
 from pyromq.controller.liveness import Heard, Vitals
-from pyromq.errors import CallTimeout, ConnectFailed, Refused
 from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.requests.controller import (
     AlterSyncStateSet,
+    AlterSyncStateSetAnswer,
     ElectMaster,
     ElectMasterAnswer,
     RegisterBrokerAtController,
@@ -34,6 +34,7 @@ class Steps:
     def __init__(self, min_in_sync: int = 2) -> None:
         self.min_in_sync = min_in_sync
         self._master = ShippedMaster(min_in_sync)
+        self._decided: dict[Any, tuple[Held, Answer]] = {}
 
     # Where a run may begin
 
@@ -64,21 +65,19 @@ class Steps:
             for each in IDS
         )
         world = World(
-            Held(group, 0.0),
+            Held(group),
             brokers,
             alive=frozenset(IDS),
             acknowledged=frozenset([(0, record)]) if len(in_sync) >= self.min_in_sync else frozenset(),
             may_lead=in_sync,
             budget=budget,
         )
-        master = self._master
-        replicas = in_sync - {leader}
-        master.load(leader, None, 0, 0, replicas, world.now)
-        master.lead(leader, in_sync, FIRST_VERSION)
-        master.load(leader, master.in_sync, 0, 1, replicas, world.now)
-        for each in replicas:
-            master.reported(each, 1)
-        return self._settled(world, world.broker(leader))
+        led = self._master.after(leader, None, 0, 0, ("lead", leader, in_sync, FIRST_VERSION))
+        calls: list[tuple[Any, ...]] = []
+        for each in sorted(in_sync - {leader}):
+            calls += [("connected", each), ("reported", each, 1)]
+        led = self._master.after(leader, led.in_sync, 0, 1, *calls)
+        return self._settled(world, world.broker(leader), led)
 
     # All that may happen
 
@@ -174,7 +173,7 @@ class Steps:
             if broker.asked is not None and budget.silences:
                 after = world._replace(budget=budget._replace(silences=budget.silences - 1))
                 label = f"{name(broker.id)} has waited too long for an answer"
-                yield Step(label, self.answer(after, broker, CallTimeout("no answer")))
+                yield Step(label, self.answer(after, broker, NO_ANSWER))
             if broker.is_linked and budget.blips:
                 after = world._replace(budget=budget._replace(blips=budget.blips - 1))
                 label = f"{name(broker.id)} loses its connection to {name(broker.master)}"
@@ -188,13 +187,20 @@ class Steps:
 
     # The controller
 
-    def _decide(self, world: World, request: Request[Any], favourite: int = 0) -> tuple[World, Answer]:
-        alive = {each: Vitals(0, 0, 0 if each == favourite else 1) for each in world.alive}
-        decision = decide(world.known, request, Situation(Heard(alive)))
-        assert decision.group is not None
-        if decision.group is not world.known:
-            world = world.with_group(decision.group)
-        return world, decision.answer
+    def _decide(
+        self, world: World, ask: Callable[..., Request[Any]], *about: Any, favourite: int = 0
+    ) -> tuple[World, Answer]:
+        """`ask` makes the request. The same question about the same group has the same answer: it is kept."""
+        asked = world.group, world.alive, ask, about, favourite
+        found = self._decided.get(asked)
+        if found is None:
+            alive = {each: Vitals(0, 0, 0 if each == favourite else 1) for each in world.alive}
+            decision = decide(world.known, ask(*about), Situation(Heard(alive)))
+            assert decision.group is not None
+            group = world.group if decision.group is world.known else Held(decision.group)
+            found = self._decided[asked] = group, decision.answer
+        group, answer = found
+        return (world if group is world.group else world._replace(group=group)), answer
 
     def forget(self, world: World, broker_id: int) -> World:
         return world._replace(alive=world.alive - {broker_id})
@@ -203,37 +209,28 @@ class Steps:
         """The master is gone: `favourite` is preferred among those that are as good."""
         if not needs_election(world.known, Heard(dict.fromkeys(world.alive, Vitals()))):
             return world
-        request = ElectMaster(cluster_name=CLUSTER, broker_name=NAME, broker_id=BY_CONTROLLER)
-        after, _ = self._decide(world, request, favourite)
+        after, _ = self._decide(world, _election, BY_CONTROLLER, favourite=favourite)
         return _led_by_set(after)
 
     def deliver(self, world: World, proposal: Proposal) -> World:
-        body = SyncStateSet(sync_state_set=set(proposal.wanted), sync_state_set_epoch=proposal.version)
-        request = AlterSyncStateSet(
-            broker_name=NAME, master_broker_id=proposal.sender, master_epoch=proposal.epoch, body=body
-        )
         before = world.known
-        world, answer = self._decide(world, request)
+        world, answer = self._decide(world, _proposed, proposal)
         world = world._replace(on_the_way=world.on_the_way - {proposal})
         if world.known is not before:
             world = _without_what_is_gone(_led_by_set(world))
         sender = world.broker(proposal.sender)
-        return self.answer(world, sender, answer) if sender.asked == proposal else world
+        if sender.asked != proposal:
+            return world
+        if not isinstance(answer, AlterSyncStateSetAnswer):
+            return self.answer(world, sender, Outcome(answer.code))
+        return self.answer(world, sender, Outcome(0, world.known.sync_set, answer.new_sync_state_set_epoch))
 
     # Brokers and the controller
 
     def _registered(self, world: World, broker: Broker) -> tuple[World, RegisterBrokerAtControllerAnswer]:
         """The controller has its registration."""
-        request = RegisterBrokerAtController(
-            cluster_name=CLUSTER,
-            broker_name=NAME,
-            broker_id=broker.id,
-            broker_address=str(broker.id),
-            incarnation=str(broker.start),
-            kept_since=None if broker.kept_since is None else str(broker.kept_since),
-            log_epoch=broker.epochs[-1].number if broker.epochs else 0,
-        )
-        world, answer = self._decide(world, request)
+        kept = broker.start, broker.kept_since, _newest(broker)
+        world, answer = self._decide(world, _registration, broker.id, *kept)
         assert isinstance(answer, RegisterBrokerAtControllerAnswer), answer.remark
         return world._replace(alive=world.alive | {broker.id}), answer
 
@@ -255,9 +252,8 @@ class Steps:
         return self.stand_for_election(world, broker)
 
     def stand_for_election(self, world: World, broker: Broker) -> World:
-        request = ElectMaster(cluster_name=CLUSTER, broker_name=NAME, broker_id=broker.id)
         before = world.known
-        world, answer = self._decide(world, request)
+        world, answer = self._decide(world, _election, broker.id)
         if world.known is not before:
             world = _led_by_set(world)
         if isinstance(answer, ElectMasterAnswer) and answer.master_broker_id is not None:
@@ -286,16 +282,11 @@ class Steps:
             broker = broker._replace(epoch=epoch, master=master, is_linked=False, in_sync=None, asked=None)
             if master != broker.id:
                 return world.with_broker(broker)
-            end = len(broker.log)
-            self._master.load(broker.id, None, 0, end, (), world.now)
-            self._master.lead(broker.id, members | {broker.id}, version)
-            broker = broker._replace(epochs=begin_epoch(broker.epochs, epoch, end), confirmed=0)
-        elif epoch == broker.epoch and broker.leads:
-            self._load(world, broker)
-            self._master.controller_says(members, version)
-        else:
-            return world
-        return self._settled(world, broker)
+            broker = broker._replace(epochs=begin_epoch(broker.epochs, epoch, len(broker.log)), confirmed=0)
+            return self._called(world, broker, ("lead", broker.id, members | {broker.id}, version))
+        if epoch == broker.epoch and broker.leads:
+            return self._called(world, broker, ("controller_says", members, version))
+        return world
 
     # The master
 
@@ -303,38 +294,24 @@ class Steps:
         budget = world.budget
         number = 100 - budget.sends  # no other record has it
         broker = broker._replace(log=(*broker.log, (broker.epoch, number)))
-        world = world._replace(budget=budget._replace(sends=budget.sends - 1)).with_broker(broker)
-        self._load(world, broker)
-        return self._settled(world, broker)
+        world = world._replace(budget=budget._replace(sends=budget.sends - 1))
+        return self._called(world, broker)
 
     def propose(self, world: World, broker: Broker) -> World:
-        self._load(world, broker)
-        wanted = self._master.wanted()
-        if wanted is None:
-            return self._settled(world, broker)
-        request = self._master.request(broker.epoch, wanted)
-        assert request.body is not None
-        proposal = Proposal(
-            broker.id,
-            broker.epoch,
-            request.body.sync_state_set_epoch,
-            frozenset(request.body.sync_state_set),
-        )
-        world = self._settled(world, broker._replace(asked=proposal))
+        led = self._after(broker, ("wants", broker.epoch))
+        if led.wanted is None:
+            return self._settled(world, broker, led)
+        proposal = Proposal(broker.id, broker.epoch, led.in_sync.value.version, led.wanted)
+        world = self._settled(world, broker._replace(asked=proposal), led)
         if not world.has_controller:
-            refused = ConnectFailed("nobody listens")
-            refused.__cause__ = ConnectionRefusedError()
-            return self.answer(world, world.broker(broker.id), refused)
+            return self.answer(world, world.broker(broker.id), NOT_SENT)
         return world._replace(on_the_way=world.on_the_way | {proposal})
 
-    def answer(self, world: World, broker: Broker, outcome: Answer | Exception) -> World:
+    def answer(self, world: World, broker: Broker, outcome: Outcome) -> World:
         """The answer to its proposal is there, or surely does not come."""
         assert broker.asked is not None
-        self._load(world, broker)
-        if isinstance(outcome, Answer) and outcome.code:
-            outcome = Refused(outcome.code, outcome.remark or "")
-        self._master.answered(broker.epoch, broker.asked.wanted, outcome)  # type: ignore[arg-type]
-        return self._settled(world, broker._replace(asked=None))
+        call = "answered", broker.epoch, broker.asked.wanted, outcome
+        return self._called(world, broker._replace(asked=None), call)
 
     def unnoticed(self, world: World, broker: Broker) -> Iterator[int]:
         """Replicas whose reports it believes though their connection is gone."""
@@ -344,46 +321,42 @@ class Steps:
                 yield each
 
     def notice(self, world: World, broker: Broker, other: int) -> World:
-        self._load(world, broker)
-        self._master.lost(other)
-        return self._settled(world, broker)
+        return self._called(world, broker, ("lost", other))
 
     def later(self, world: World) -> World:
         """So long that what was true a moment ago is long ago; connected replicas report all the time."""
-        world = world._replace(now=world.now + LONG_S)
         for broker in world.brokers:
             if broker.leads:
-                self._load(world, broker)
-                for each in world.brokers:
-                    if _is_linked_to(each, broker):
-                        self._master.reported(each.id, len(each.log))
-                world = self._settled(world, broker)
+                linked = [each for each in world.brokers if _is_linked_to(each, broker)]
+                calls = [("reported", each.id, len(each.log)) for each in linked]
+                world = self._called(world, broker, ("waits_long",), *calls)
         return world
 
-    def barrier(self, world: World, broker: Broker) -> str:
+    def barrier(self, broker: Broker) -> str:
         """Why it takes no messages; empty if it does."""
-        self._load(world, broker)
-        return self._master.barrier
+        return self._after(broker).barrier
 
-    def _load(self, world: World, broker: Broker) -> None:
-        assert broker.in_sync is not None
-        in_sync = broker.in_sync.value
-        self._master.load(broker.id, in_sync, broker.confirmed, len(broker.log), in_sync.reports, world.now)
+    def _after(self, broker: Broker, *calls: tuple[Any, ...]) -> Led:
+        return self._master.after(broker.id, broker.in_sync, broker.confirmed, len(broker.log), *calls)
 
-    def _settled(self, world: World, broker: Broker) -> World:
-        """The master has looked at what it knows now; what is confirmed is acknowledged."""
-        master = self._master
-        master.look()
-        broker = broker._replace(in_sync=Held(master.in_sync, world.now), confirmed=master.confirmed)
-        new = {(at, broker.log[at]) for at in range(broker.confirmed)} - world.acknowledged
+    def _called(self, world: World, broker: Broker, *calls: tuple[Any, ...]) -> World:
+        """The master has been called, and has looked at what it knows now."""
+        return self._settled(world, broker, self._after(broker, *calls))
+
+    @staticmethod
+    def _settled(world: World, broker: Broker, led: Led) -> World:
+        """What is confirmed is acknowledged; replicas that it has hung up on know it."""
+        broker = broker._replace(in_sync=led.in_sync, confirmed=led.confirmed)
         brokers = tuple(
-            each._replace(is_linked=False)
-            if each.is_linked and each.id not in master.links and _is_linked_to(each, broker)
+            broker
+            if each.id == broker.id
+            else each._replace(is_linked=False)
+            if each.is_linked and each.id not in led.links and _is_linked_to(each, broker)
             else each
             for each in world.brokers
         )
-        world = world._replace(brokers=brokers, acknowledged=world.acknowledged | new)
-        return world.with_broker(broker)
+        new = {(at, broker.log[at]) for at in range(broker.confirmed)} - world.acknowledged
+        return world._replace(brokers=brokers, acknowledged=world.acknowledged | new)
 
     # Replicas
 
@@ -401,17 +374,17 @@ class Steps:
             record = master.log[end]
             broker = _entered(broker, next(each for each in master.epochs if each.number == record[0]))
             broker = broker._replace(log=(*broker.log, record))
-            self._load(world, master)
+            calls: list[tuple[Any, ...]] = []
         else:
             end = agreed_end(broker.epochs, len(broker.log), master.epochs, len(master.log)) or 0
             broker = broker._replace(log=broker.log[:end], epochs=cut_epochs(broker.epochs, end))
             broker = broker._replace(is_linked=True)
-            self._load(world, master)
-            self._master.connected(broker.id)
+            calls = [("connected", broker.id)]
         if len(broker.log) == master.epochs[-1].start:  # heartbeats name an epoch before its first record
             broker = _entered(broker, master.epochs[-1])
-        self._master.reported(broker.id, len(broker.log))
-        return self._settled(world.with_broker(broker), master)
+        return self._called(
+            world.with_broker(broker), master, *calls, ("reported", broker.id, len(broker.log))
+        )
 
     def end(self, world: World, broker: Broker, kept: int, *, is_sure: bool) -> World:
         """It ends with `kept` records on its disk. `is_sure`: it will know that it reported no others."""
@@ -430,6 +403,44 @@ class Steps:
         )
         world = world._replace(brokers=brokers, may_lead=may_lead).with_broker(after)
         return _without_what_is_gone(world)
+
+
+# Requests
+
+
+def _election(broker_id: int) -> ElectMaster:
+    return ElectMaster(cluster_name=CLUSTER, broker_name=NAME, broker_id=broker_id)
+
+
+def _proposed(proposal: Proposal) -> AlterSyncStateSet:
+    return AlterSyncStateSet(
+        broker_name=NAME,
+        master_broker_id=proposal.sender,
+        master_epoch=proposal.epoch,
+        body=SyncStateSet(sync_state_set=set(proposal.wanted), sync_state_set_epoch=proposal.version),
+    )
+
+
+def _registration(
+    broker_id: int, start: int, kept_since: int | None, log_epoch: int
+) -> RegisterBrokerAtController:
+    return RegisterBrokerAtController(
+        cluster_name=CLUSTER,
+        broker_name=NAME,
+        broker_id=broker_id,
+        broker_address=str(broker_id),
+        incarnation=str(start),
+        kept_since=None if kept_since is None else str(kept_since),
+        log_epoch=log_epoch,
+    )
+
+
+# Brokers
+
+
+def _newest(broker: Broker) -> int:
+    """The newest epoch of its log."""
+    return broker.epochs[-1].number if broker.epochs else 0
 
 
 def _replica(broker_id: int) -> Replica:

@@ -1,7 +1,7 @@
 """A state of the model: one group of three brokers, its controller, and the proposals that are on their way.
 
 Everything in a state is a value. Ids of brokers and versions of the set are numbers that nothing else has, so
-they can be replaced wherever they stand; a float is a time, of which only the age counts.
+they can be replaced wherever they stand. Of times only the age counts: something was just now, or long ago.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,14 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from pyromq.broker.replication.in_sync_set import InSyncSet
+from pyromq.broker.replication.in_sync_set import InSyncSet, Report
 from pyromq.controller.groups import BrokerGroup
 from pyromq.store.log.epochs import Epochs
 
 IDS: Final = (101, 102, 103)
 FIRST_VERSION: Final = 1000
 """Of an in-sync set: such a number is a version, wherever it stands."""
+NOW: Final = 0.0
 LONG_S: Final = 60.0
 """A time in which everything times out that can."""
 Record = tuple[int, int]
@@ -30,11 +31,14 @@ class Held:
 
     __slots__ = ("_hash", "frozen", "value")
 
-    def __init__(self, value: Any, now: float) -> None:
+    def __init__(self, value: Any, now: float = 0.0) -> None:
+        """In every state it is the same time of day: times are moved there."""
         self.value = value
-        self.frozen = _frozen(
-            tuple(vars(value).values()) if isinstance(value, InSyncSet) else astuple(value), now
-        )
+        if isinstance(value, InSyncSet):
+            value._reports = {each: _moved(report, now) for each, report in value._reports.items()}
+            self.frozen = _frozen(tuple(vars(value).values()))
+        else:
+            self.frozen = _frozen(astuple(value))
         self._hash = hash(self.frozen)
 
     def __eq__(self, other: object) -> bool:
@@ -44,18 +48,24 @@ class Held:
         return self._hash
 
 
-def _frozen(value: Any, now: float) -> Any:
+def _moved(report: Report, now: float) -> Report:
+    return report._replace(caught_up_at=_age(report.caught_up_at, now), at=_age(report.at, now))
+
+
+def _age(at: float, now: float) -> float:
+    return NOW if now - at < LONG_S else NOW - LONG_S
+
+
+def _frozen(value: Any) -> Any:
     kind = type(value)
     if kind is int or kind is frozenset or kind is str or value is None:
         return value
-    if kind is float:
-        return "new" if now - value < LONG_S else "old"
     if kind is dict:
-        return frozenset([(name, _frozen(each, now)) for name, each in value.items()])
+        return frozenset([(name, _frozen(each)) for name, each in value.items()])
     if isinstance(value, tuple):
-        return tuple([_frozen(each, now) for each in value])
+        return tuple([_frozen(each) for each in value])
     if isinstance(value, Struct):
-        return _frozen(astuple(value), now)
+        return _frozen(astuple(value))
     return value
 
 
@@ -127,7 +137,6 @@ class World(NamedTuple):
     may_lead: frozenset[int] = frozenset()
     """Who must be able to become master: all who were in sync and know that they have lost nothing since."""
     budget: Budget = Budget()
-    now: float = 0.0
 
     @property
     def known(self) -> BrokerGroup:
@@ -142,7 +151,7 @@ class World(NamedTuple):
         return self._replace(brokers=(*self.brokers[:at], broker, *self.brokers[at + 1 :]))
 
     def with_group(self, group: BrokerGroup) -> "World":
-        return self._replace(group=Held(group, self.now))
+        return self._replace(group=Held(group))
 
     def __str__(self) -> str:
         group = self.known
