@@ -10,15 +10,17 @@ from tests.model.world import IDS, Budget, key
 MIN_IN_SYNC = 2
 
 
-def explore_group(budget: Budget, in_sync: int = 3, max_states: int = 1_000_000) -> Explored:
-    """`in_sync` brokers are in sync at the start."""
+def explore_group(
+    budget: Budget, in_sync: int = 3, max_states: int = 1_000_000, learners: int = 0
+) -> Explored:
+    """`in_sync` brokers are in sync at the start; the last ones may be learners."""
     steps = Steps(MIN_IN_SYNC)
     promises = Promises(steps)
 
     before = logging.root.manager.disable
     logging.disable()
     try:
-        start = steps.start(frozenset(IDS[:in_sync]), budget)
+        start = steps.start(frozenset(IDS[:in_sync]), budget, frozenset(IDS[len(IDS) - learners :]))
         return explore([start], steps, promises, promises.check_step, key, max_states)
     finally:
         logging.disable(before)

@@ -77,9 +77,11 @@ class Promises:
             if name_of in self._known_to_recover:
                 break
             path.append(name_of)
-            up = [each.id for each in world.brokers if each.is_up]
+            up = [each.id for each in world.brokers if each.is_up and not each.is_learner]
             if len(up) < self._steps.min_in_sync or not world.may_lead & set(up):
                 return  # nothing is promised then
+            if not world.known.sync_set and not self._can_return(world, frozenset(up)):
+                return
             if self._acknowledges(world):
                 break
             world = self._calm_round(world)
@@ -89,6 +91,16 @@ class Promises:
                 f" {names(world.may_lead & set(up))} have everything"
             )
         self._known_to_recover.update(path)
+
+    @staticmethod
+    def _can_return(world: World, up: frozenset[int]) -> bool:
+        """The controller has no record: all must come, or all that a running master waits for."""
+        running = [each for each in world.brokers if each.in_sync is not None]
+        newest = max(running, key=lambda each: each.epoch, default=None)
+        others = {each.id for each in world.brokers if not each.is_learner} - up
+        return not others or (
+            newest is not None and newest.in_sync is not None and newest.in_sync.value.awaited <= up
+        )
 
     def _acknowledges(self, world: World) -> bool:
         """Whether the master takes a message, and all that it would wait for can have it."""
@@ -113,6 +125,8 @@ class Promises:
     def _calm_round(self, world: World) -> World:
         steps = self._steps
         world = world._replace(has_controller=True)
+        if world.paused is not None:
+            world = steps.resume(world, world.paused)
         for broker_id in [each.id for each in world.brokers]:
             broker = world.broker(broker_id)
             if broker.asked is not None and broker.asked in world.on_the_way:

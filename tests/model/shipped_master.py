@@ -197,8 +197,10 @@ class ShippedMaster:
         self._master._links.append(link)
         self._master.greeted(link)
 
-    def reported(self, broker_id: int, offset: int) -> None:
-        self._master.acknowledged(self._link(broker_id, offset))
+    def reported(self, broker_id: int, offset: int, is_learner: bool = False) -> None:
+        link = self._link(broker_id, offset)
+        link.is_learner = is_learner
+        self._master.acknowledged(link)
 
     def lost(self, broker_id: int) -> None:
         for link in list(self._master._links):

@@ -9,25 +9,32 @@ from typing import Any, Final
 
 from tests.model.explorer import Step
 from tests.model.shipped_master import NAME, NO_ANSWER, NOT_SENT, Led, Outcome, ShippedMaster
-from tests.model.world import FIRST_VERSION, IDS, Broker, Budget, Held, Proposal, World, name
+from tests.model.shipped_store import replaces
+from tests.model.world import FIRST_VERSION, HOLE, IDS, Broker, Budget, Held, Paused, Proposal, World, name
 
 from pyromq.controller.decisions import BY_CONTROLLER, Situation, decide
 from pyromq.controller.election import needs_election
 from pyromq.controller.groups import BrokerGroup, Replica
 from pyromq.controller.liveness import Heard, Vitals
+from pyromq.controller.store import NotLeading
 from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
     AlterSyncStateSet,
     AlterSyncStateSetAnswer,
     ElectMaster,
     ElectMasterAnswer,
+    GetReplicaInfo,
+    GetReplicaInfoAnswer,
     RegisterBrokerAtController,
     RegisterBrokerAtControllerAnswer,
 )
 from pyromq.store.log.epochs import Epoch, agreed_end, begin_epoch, cut_epochs
 
 CLUSTER: Final = "c"
+ADDRESS: Final = "somewhere"
+"""Of every broker: names would make states differ that are alike."""
 
 
 class Steps:
@@ -35,32 +42,39 @@ class Steps:
         self.min_in_sync = min_in_sync
         self._master = ShippedMaster(min_in_sync)
         self._decided: dict[Any, tuple[Held, Answer]] = {}
+        self._members = ""
+        """The brokers of the group, as all of them have heard."""
 
     # Where a run may begin
 
-    def start(self, in_sync: frozenset[int], budget: Budget) -> World:
-        """All are up, the first is master and has a record that all in sync have; the others have nothing."""
+    def start(self, in_sync: frozenset[int], budget: Budget, learners: frozenset[int] = frozenset()) -> World:
+        """All are up, the first is master and has a record that all in sync have; the others have nothing.
+        Learners began to copy after that record."""
         leader = IDS[0]
         group = BrokerGroup(
             cluster=CLUSTER,
             name=NAME,
             next_id=IDS[-1] + 1,
-            replicas={each: _replica(each) for each in IDS},
+            replicas={each: Replica(ADDRESS, "x", "1") for each in IDS},
             master_id=leader,
             master_epoch=1,
             sync_set=in_sync,
             sync_set_epoch=FIRST_VERSION,
         )
+        told = decide(group, GetReplicaInfo(broker_name=NAME), Situation()).answer
+        assert isinstance(told, GetReplicaInfoAnswer)
+        self._members = told.members or ""
         record, epochs = (1, 0), (Epoch(1, 0),)
         brokers = tuple(
             Broker(
                 each,
-                log=(record,) if each in in_sync else (),
-                epochs=epochs if each in in_sync else (),
+                log=(record,) if each in in_sync else (HOLE,) if each in learners else (),
+                epochs=epochs if each in in_sync | learners else (),
                 epoch=1,
                 master=leader,
-                is_linked=each in in_sync - {leader},
+                is_linked=each in in_sync - {leader} | learners,
                 kept_since=1,
+                is_learner=each in learners,
             )
             for each in IDS
         )
@@ -94,8 +108,8 @@ class Steps:
 
     def _start(self, world: World, broker: Broker) -> Iterator[Step[World]]:
         """It starts and registers, if there is a controller."""
-        known = world.known.replicas[broker.id].incarnation
-        names = {str(broker.kept_since), known}
+        known = world.known.replicas.get(broker.id)
+        names = {str(broker.kept_since), "" if known is None else known.incarnation}
         fresh = next(each for each in range(1, 4) if str(each) not in names)
         broker = broker._replace(is_up=True, start=fresh)
         world = world.with_broker(broker)
@@ -146,6 +160,29 @@ class Steps:
             after = self.elect(world, favourite)
             if after != world:
                 yield Step(f"the controller elects {name(after.known.master_id)}", after)
+        if world.budget.pauses and world.paused is None:
+            yield from self._pauses(world)
+        if world.paused is not None:
+            yield Step("what the controller has decided reaches its store", self.resume(world, world.paused))
+            if world.budget.takeovers and not world.paused.is_deposed:
+                spent = world.budget._replace(takeovers=world.budget.takeovers - 1)
+                deposed = world.paused._replace(is_deposed=True)
+                yield Step("another controller leads", world._replace(budget=spent, paused=deposed))
+
+    def _pauses(self, world: World) -> Iterator[Step[World]]:
+        spent = world.budget._replace(pauses=world.budget.pauses - 1)
+        for proposal in world.on_the_way:
+            after, _ = self._decide(world, _proposed, proposal)
+            if after is not world:
+                left = world.on_the_way - {proposal}
+                paused = world._replace(budget=spent, on_the_way=left, paused=Paused(after.group, proposal))
+                yield Step(f"the controller takes {proposal}, and its store gets it later", paused)
+        for favourite in sorted(world.alive):
+            after = self.elect(world, favourite)
+            if after is not world:
+                paused = world._replace(budget=spent, paused=Paused(after.group, None))
+                label = f"the controller elects {name(after.known.master_id)}, and its store gets it later"
+                yield Step(label, paused)
 
     def _faults(self, world: World) -> Iterator[Step[World]]:
         budget = world.budget
@@ -181,6 +218,9 @@ class Steps:
             if broker.is_up and broker.id in world.alive and budget.mistakes and world.has_controller:
                 after = world._replace(budget=budget._replace(mistakes=budget.mistakes - 1))
                 yield Step(f"the controller takes {name(broker.id)} for gone", self.forget(after, broker.id))
+        if world.has_controller and budget.oblivions and world.paused is None:
+            spent = budget._replace(oblivions=budget.oblivions - 1)
+            yield Step("the controller's store is lost", self.forget_all(world._replace(budget=spent)))
         if world.has_controller and budget.outages:
             after = world._replace(budget=budget._replace(outages=budget.outages - 1), has_controller=False)
             yield Step("the controller is away", after)
@@ -199,8 +239,7 @@ class Steps:
             assert decision.group is not None
             group = world.group if decision.group is world.known else Held(decision.group)
             found = self._decided[asked] = group, decision.answer
-        group, answer = found
-        return (world if group is world.group else world._replace(group=group)), answer
+        return world.with_group(found[0]), found[1]
 
     def forget(self, world: World, broker_id: int) -> World:
         return world._replace(alive=world.alive - {broker_id})
@@ -218,24 +257,49 @@ class Steps:
         world = world._replace(on_the_way=world.on_the_way - {proposal})
         if world.known is not before:
             world = _without_what_is_gone(_led_by_set(world))
+        if isinstance(answer, AlterSyncStateSetAnswer):
+            return self._tell(world, proposal, Outcome(0, world.known.sync_set, world.known.sync_set_epoch))
+        return self._tell(world, proposal, Outcome(answer.code))
+
+    def _tell(self, world: World, proposal: Proposal, outcome: Outcome) -> World:
+        """The master hears what became of its proposal, if it still waits for that."""
         sender = world.broker(proposal.sender)
-        if sender.asked != proposal:
+        return self.answer(world, sender, outcome) if sender.asked == proposal else world
+
+    def resume(self, world: World, paused: Paused) -> World:
+        """The store gets what a controller has decided. If another change was faster, it decides again."""
+        world = world._replace(paused=None)
+        proposal = paused.proposal
+        try:
+            is_written = replaces(paused.is_stale, paused.is_deposed)
+        except NotLeading:
+            told = Outcome(ResponseCode.CONTROLLER_NOT_LEADER)
+            return world if proposal is None else self._tell(world, proposal, told)
+        if not is_written:
+            return world if proposal is None else self.deliver(world, proposal)
+        world = _led_by_set(world.with_group(paused.after))
+        if proposal is None:
             return world
-        if not isinstance(answer, AlterSyncStateSetAnswer):
-            return self.answer(world, sender, Outcome(answer.code))
-        return self.answer(world, sender, Outcome(0, world.known.sync_set, answer.new_sync_state_set_epoch))
+        told = Outcome(0, world.known.sync_set, world.known.sync_set_epoch)
+        return self._tell(_without_what_is_gone(world), proposal, told)
+
+    @staticmethod
+    def forget_all(world: World) -> World:
+        empty = BrokerGroup(cluster=CLUSTER, name=NAME, sync_set_epoch=FIRST_VERSION)
+        return world._replace(group=Held(empty), alive=frozenset(), forgotten_set=world.in_sync)
 
     # Brokers and the controller
 
-    def _registered(self, world: World, broker: Broker) -> tuple[World, RegisterBrokerAtControllerAnswer]:
-        """The controller has its registration."""
+    def _registered(self, world: World, broker: Broker) -> tuple[World, Answer]:
+        """The controller has its registration, and may refuse it."""
         kept = broker.start, broker.kept_since, _newest(broker)
         world, answer = self._decide(world, _registration, broker.id, *kept)
-        assert isinstance(answer, RegisterBrokerAtControllerAnswer), answer.remark
         return world._replace(alive=world.alive | {broker.id}), answer
 
     def register(self, world: World, broker: Broker) -> World:
         world, answer = self._registered(world, broker)
+        if not isinstance(answer, RegisterBrokerAtControllerAnswer):
+            return world
         # From now on its disk has the name of this start.
         broker = broker._replace(is_registered=True, kept_since=broker.start)
         world = world.with_broker(broker)
@@ -252,17 +316,29 @@ class Steps:
         return self.stand_for_election(world, broker)
 
     def stand_for_election(self, world: World, broker: Broker) -> World:
+        if broker.is_learner:
+            return world
         before = world.known
-        world, answer = self._decide(world, _election, broker.id)
+        world, answer = self._decide(world, _election, broker.id, *self._offer(world, broker))
         if world.known is not before:
             world = _led_by_set(world)
         if isinstance(answer, ElectMasterAnswer) and answer.master_broker_id is not None:
             return self._learn_group(world, world.broker(broker.id))
         return world
 
+    def _offer(self, world: World, broker: Broker) -> tuple[Any, ...]:
+        """What it says of its log; nothing depends on it if the controller has a record of the group."""
+        if not world.known.is_returning:
+            return ()
+        awaited = broker.in_sync.value.awaited if broker.in_sync is not None else frozenset()
+        return _newest(broker), len(broker.log), awaited, self._members
+
     def poll(self, world: World, broker: Broker) -> World:
         """It says that it is there, and asks who is master."""
         world = world._replace(alive=world.alive | {broker.id})
+        asked = GetReplicaInfo(broker_name=NAME, broker_id=broker.id)
+        if decide(world.known, asked, Situation()).answer.code:  # it is not known there
+            return self.register(world, broker)
         if world.known.master_id is None:
             return self.stand_for_election(world, broker)
         return self._learn_group(world, broker)
@@ -328,7 +404,7 @@ class Steps:
         for broker in world.brokers:
             if broker.leads:
                 linked = [each for each in world.brokers if _is_linked_to(each, broker)]
-                calls = [("reported", each.id, len(each.log)) for each in linked]
+                calls = [("reported", each.id, len(each.log), each.is_learner) for each in linked]
                 world = self._called(world, broker, ("waits_long",), *calls)
         return world
 
@@ -351,7 +427,10 @@ class Steps:
             broker
             if each.id == broker.id
             else each._replace(is_linked=False)
-            if each.is_linked and each.id not in led.links and _is_linked_to(each, broker)
+            if each.is_linked
+            and each.id not in led.links
+            and not each.is_learner
+            and _is_linked_to(each, broker)
             else each
             for each in world.brokers
         )
@@ -382,9 +461,8 @@ class Steps:
             calls = [("connected", broker.id)]
         if len(broker.log) == master.epochs[-1].start:  # heartbeats name an epoch before its first record
             broker = _entered(broker, master.epochs[-1])
-        return self._called(
-            world.with_broker(broker), master, *calls, ("reported", broker.id, len(broker.log))
-        )
+        calls.append(("reported", broker.id, len(broker.log), broker.is_learner))
+        return self._called(world.with_broker(broker), master, *calls)
 
     def end(self, world: World, broker: Broker, kept: int, *, is_sure: bool) -> World:
         """It ends with `kept` records on its disk. `is_sure`: it will know that it reported no others."""
@@ -396,6 +474,7 @@ class Steps:
             epochs=cut_epochs(broker.epochs, kept),
             start=broker.start,
             kept_since=broker.kept_since if is_sure else None,
+            is_learner=broker.is_learner,
         )
         may_lead = world.may_lead if is_sure else world.may_lead - {broker.id}
         brokers = tuple(
@@ -408,8 +487,22 @@ class Steps:
 # Requests
 
 
-def _election(broker_id: int) -> ElectMaster:
-    return ElectMaster(cluster_name=CLUSTER, broker_name=NAME, broker_id=broker_id)
+def _election(
+    broker_id: int,
+    log_epoch: int | None = None,
+    log_end: int | None = None,
+    awaited: frozenset[int] = frozenset(),
+    members: str = "",
+) -> ElectMaster:
+    return ElectMaster(
+        cluster_name=CLUSTER,
+        broker_name=NAME,
+        broker_id=broker_id,
+        log_epoch=log_epoch,
+        log_end=log_end,
+        awaited=";".join(map(str, sorted(awaited))),
+        members=members,
+    )
 
 
 def _proposed(proposal: Proposal) -> AlterSyncStateSet:
@@ -428,7 +521,7 @@ def _registration(
         cluster_name=CLUSTER,
         broker_name=NAME,
         broker_id=broker_id,
-        broker_address=str(broker_id),
+        broker_address=ADDRESS,
         incarnation=str(start),
         kept_since=None if kept_since is None else str(kept_since),
         log_epoch=log_epoch,
@@ -441,10 +534,6 @@ def _registration(
 def _newest(broker: Broker) -> int:
     """The newest epoch of its log."""
     return broker.epochs[-1].number if broker.epochs else 0
-
-
-def _replica(broker_id: int) -> Replica:
-    return Replica(str(broker_id), "x", "1")
 
 
 def _is_linked_to(replica: Broker, master: Broker) -> bool:
@@ -465,7 +554,7 @@ def _entered(broker: Broker, epoch: Epoch) -> Broker:
 def _without_what_is_gone(world: World) -> World:
     """A broker that is alone in sync and crashes may lose what only it was to keep: that is not promised."""
     for broker in world.brokers:
-        if not broker.is_registered and world.known.sync_set == {broker.id}:
+        if not broker.is_registered and world.in_sync == {broker.id}:
             there = {(at, record) for at, record in enumerate(broker.log)}
             return world._replace(acknowledged=world.acknowledged & there)
     return world
@@ -473,4 +562,6 @@ def _without_what_is_gone(world: World) -> World:
 
 def _led_by_set(world: World) -> World:
     """An election or a proposal has made a set: its members may lead."""
-    return world._replace(may_lead=world.known.sync_set)
+    if not world.known.sync_set:
+        return world
+    return world._replace(may_lead=world.known.sync_set, forgotten_set=frozenset())

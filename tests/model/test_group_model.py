@@ -13,7 +13,7 @@ from tests.model.world import Budget
 def test_without_this_mend_the_model_finds_what_it_was_made_for(mend: str) -> None:
     undone = UNDONE[mend]
     with undone.mend():
-        found = explore_group(undone.budget, undone.in_sync)
+        found = explore_group(undone.budget, undone.in_sync, learners=undone.learners)
     assert undone.finds in found.violation, str(found)
     assert len(found.trace) <= 8
 
@@ -21,7 +21,7 @@ def test_without_this_mend_the_model_finds_what_it_was_made_for(mend: str) -> No
 @pytest.mark.parametrize("mend", UNDONE)
 def test_with_it_the_model_finds_nothing_in_more_states(mend: str) -> None:
     undone = UNDONE[mend]
-    found = explore_group(undone.budget, undone.in_sync, max_states=2000)
+    found = explore_group(undone.budget, undone.in_sync, max_states=2000, learners=undone.learners)
     assert not found.violation, str(found)
 
 

@@ -8,8 +8,10 @@ from unittest.mock import patch
 from msgspec.structs import replace
 from tests.model.world import Budget
 
+from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.in_sync_set import InSyncSet
-from pyromq.controller import decisions
+from pyromq.controller import decisions, returning
+from pyromq.controller.etcd_store import EtcdStore
 from pyromq.controller.groups import BrokerGroup
 
 _started: Callable[..., BrokerGroup] = decisions._started
@@ -78,6 +80,33 @@ def _leaves_doubt_about_members() -> Iterator[None]:
         yield
 
 
+def _keeps_offers(group: BrokerGroup, *start: Any) -> BrokerGroup:
+    return replace(_started(group, *start), offers=group.offers)
+
+
+@contextmanager
+def _counts_learners() -> Iterator[None]:
+    acknowledged = InSyncMaster.acknowledged
+
+    def counts(self: Any, link: Any) -> None:
+        link.is_learner = False
+        acknowledged(self, link)
+
+    with patch.object(InSyncMaster, "acknowledged", counts):
+        yield
+
+
+@contextmanager
+def _compares_no_revision() -> Iterator[None]:
+    transact = EtcdStore._transact
+
+    async def less(self: Any, compare: list[Any], *rest: Any) -> Any:
+        return await transact(self, [each for each in compare if each["target"] != "MOD"], *rest)
+
+    with patch.object(EtcdStore, "_transact", less):
+        yield
+
+
 class Undone(NamedTuple):
     mend: Callable[[], AbstractContextManager[Any]]
     in_sync: int
@@ -86,6 +115,7 @@ class Undone(NamedTuple):
     """Faults that are enough to see it."""
     finds: str
     """What the violation says."""
+    learners: int = 0
 
 
 UNDONE: Final = {
@@ -123,6 +153,31 @@ UNDONE: Final = {
         _leaves_doubt_about_members,
         3,
         Budget(sends=1, crashes=0, losses=0, silences=1),
+        "no message is acknowledged any more",
+    ),
+    "a log that was offered before its broker restarted still counts": Undone(
+        lambda: patch.object(decisions, "_started", _keeps_offers),
+        2,
+        Budget(sends=0, crashes=1, losses=1, oblivions=1),
+        "lacks an acknowledged record",
+    ),
+    "after a lost store the first to come leads": Undone(
+        lambda: patch.object(returning, "known_to", frozenset),
+        2,
+        Budget(sends=0, crashes=1, losses=0, oblivions=1),
+        "lacks an acknowledged record",
+    ),
+    "a learner counts": Undone(
+        _counts_learners,
+        2,
+        Budget(sends=0, crashes=0, losses=0),
+        "lacks an acknowledged record",
+        learners=1,
+    ),
+    "a controller overwrites what was decided after it has read": Undone(
+        _compares_no_revision,
+        2,
+        Budget(sends=0, crashes=1, losses=0, pauses=1),
         "no message is acknowledged any more",
     ),
 }

@@ -17,13 +17,15 @@ from pyromq.controller.groups import BrokerGroup
 from pyromq.store.log.epochs import Epochs
 
 IDS: Final = (101, 102, 103)
-FIRST_VERSION: Final = 1000
+FIRST_VERSION: Final = 1_000_000
 """Of an in-sync set: such a number is a version, wherever it stands."""
 NOW: Final = 0.0
 LONG_S: Final = 60.0
 """A time in which everything times out that can."""
 Record = tuple[int, int]
 """The epoch of the master that wrote it, and a number that no other record has."""
+HOLE: Final = 1, -1
+"""In the log of a learner that began in the middle."""
 
 
 class Held:
@@ -89,6 +91,7 @@ class Broker(NamedTuple):
     """The name of this start of it."""
     kept_since: int | None = None
     """The name of an earlier start, since which it has lost nothing that it reported."""
+    is_learner: bool = False
 
     @property
     def leads(self) -> bool:
@@ -124,6 +127,24 @@ class Budget(NamedTuple):
     """Times at which no controller is there."""
     mistakes: int = 0
     """Times at which the controller takes a broker for gone that is there."""
+    pauses: int = 0
+    """Changes of the group that a controller has decided on, and that reach its store later."""
+    takeovers: int = 0
+    """Times at which another controller begins to lead meanwhile."""
+    oblivions: int = 0
+    """Times at which the controller's store is lost."""
+
+
+class Paused(NamedTuple):
+    """A controller has read the group and decided; what it writes is still on its way to the store."""
+
+    after: Held
+    proposal: Proposal | None
+    """What it decided about; None for an election."""
+    is_stale: bool = False
+    """Whether the group has changed since it was read."""
+    is_deposed: bool = False
+    """Whether another controller leads since then."""
 
 
 class World(NamedTuple):
@@ -137,6 +158,13 @@ class World(NamedTuple):
     may_lead: frozenset[int] = frozenset()
     """Who must be able to become master: all who were in sync and know that they have lost nothing since."""
     budget: Budget = Budget()
+    paused: Paused | None = None
+    forgotten_set: frozenset[int] = frozenset()
+    """Who was in sync when the controller's store was lost."""
+
+    @property
+    def in_sync(self) -> frozenset[int]:
+        return self.known.sync_set or self.forgotten_set
 
     @property
     def known(self) -> BrokerGroup:
@@ -150,8 +178,11 @@ class World(NamedTuple):
         at = IDS.index(broker.id)
         return self._replace(brokers=(*self.brokers[:at], broker, *self.brokers[at + 1 :]))
 
-    def with_group(self, group: BrokerGroup) -> "World":
-        return self._replace(group=Held(group))
+    def with_group(self, group: Held) -> "World":
+        if group == self.group:
+            return self
+        paused = None if self.paused is None else self.paused._replace(is_stale=True)
+        return self._replace(group=group, paused=paused)
 
     def __str__(self) -> str:
         group = self.known
@@ -178,7 +209,8 @@ _RENAMINGS: Final = tuple(dict(zip(IDS, each, strict=True)) for each in permutat
 def key(world: World) -> int:
     """The same for states that differ only in the names of brokers, or in the time of day."""
     version = world.known.sync_set_epoch
-    here = _all_names((world.alive, world.may_lead, world.on_the_way, world.acknowledged), version)
+    sets = world.alive, world.may_lead, world.forgotten_set
+    here = _all_names((*sets, world.on_the_way, world.acknowledged, world.paused), version)
     group = _all_names(world.group, version)
     one, two, three = (_all_names(each, version) for each in world.brokers)
     rest = world.budget, world.has_controller

@@ -1,0 +1,41 @@
+"""The shipped store of several controllers, as far as one write goes: etcd compares what the write names."""
+
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from tests.model.shipped_master import NAME
+
+from pyromq.controller.etcd_store import EtcdStore
+from pyromq.controller.groups import BrokerGroup
+
+_REVISION: Final = 5
+_TERM: Final = 3
+
+
+class _Etcd:
+    """What it has of the leader and of the group."""
+
+    def __init__(self, term: int, revision: int) -> None:
+        self._has = {"CREATE": ("create_revision", term), "MOD": ("mod_revision", revision)}
+
+    async def call(self, _: str, body: dict[str, Any]) -> dict[str, Any]:
+        succeeded = all(
+            int(each[self._has[each["target"]][0]]) == self._has[each["target"]][1]
+            for each in body["compare"]
+        )
+        leader = {"create_revision": str(self._has["CREATE"][1])}
+        return {"succeeded": succeeded, "responses": [{"response_range": {"kvs": [leader]}}]}
+
+
+def replaces(is_stale: bool, is_deposed: bool) -> bool:
+    """Whether a decided change is written, if the group has changed since it was read, or another controller
+    leads since then. Raises NotLeading."""
+    etcd = _Etcd(_TERM + is_deposed, _REVISION + is_stale)
+    store = EtcdStore(cast(Any, etcd), "/", 5, cast(Any, SimpleNamespace(since_boot=lambda: 0.0)))
+    store._term, store._sure_until = _TERM, 1.0  # as it was when the write left
+    write = store.replace(NAME, BrokerGroup(cluster="c", name=NAME), _REVISION)
+    try:
+        write.send(None)
+    except StopIteration as done:
+        return bool(done.value)
+    raise AssertionError("it waits for something")
