@@ -38,6 +38,7 @@ class Held:
         self.value = value
         if isinstance(value, InSyncSet):
             value._reports = {each: _moved(report, now) for each, report in value._reports.items()}
+            value._began_at = _age(value._began_at, now)
             self.frozen = _frozen(tuple(vars(value).values()))
         else:
             self.frozen = _frozen(astuple(value))

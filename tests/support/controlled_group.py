@@ -67,11 +67,11 @@ class ControlledGroup:
         return max(masters, key=lambda each: each.role.now.epoch, default=None)
 
     async def settled(self, in_sync: int) -> Broker:
-        """Wait until there is a master and so many brokers are in sync with it; returns it."""
+        """Wait until there is a master and so many brokers are in sync and connected to it; returns it."""
 
         def is_settled() -> bool:
             master = self.master()
-            return master is not None and len(members_of(master)) == in_sync
+            return master is not None and len(members_of(master)) == in_sync and is_in_touch(master)
 
         await until(is_settled)
         found = self.master()
@@ -83,6 +83,12 @@ def side_of(broker: Broker) -> InSyncMaster:
     master = broker.replication.master
     assert isinstance(master, InSyncMaster)
     return master
+
+
+def is_in_touch(master: Broker) -> bool:
+    """Whether all in sync have reported to it: after an election they are about to come."""
+    in_sync = side_of(master).in_sync
+    return in_sync is not None and len(in_sync.members - in_sync.reports.keys()) == 1
 
 
 def members_of(broker: Broker) -> frozenset[int]:

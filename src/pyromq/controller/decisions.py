@@ -205,15 +205,19 @@ def _elect(group: BrokerGroup | None, request: ElectMaster, situation: Situation
         answer.code = ResponseCode.CONTROLLER_MASTER_STILL_EXIST
         answer.remark = f"broker {winner} is master of group {group.name} already"
         return Decision(group, answer)
-    return _elected(group, winner, group.master_epoch + 1)
+    in_sync = group.sync_set.intersection(situation.heard.alive) if winner in group.sync_set else frozenset()
+    return _elected(group, winner, group.master_epoch + 1, in_sync)
 
 
-def _elected(group: BrokerGroup, winner: int, epoch: int) -> Decision:
+def _elected(group: BrokerGroup, winner: int, epoch: int, in_sync: frozenset[int] = frozenset()) -> Decision:
+    """The group with a new master. All who were in sync have everything that was acknowledged, and those that
+    may be alive stay. Apache keeps the winner alone; if that has just lost what was not on its disk, messages
+    are gone that others still have."""
     after = replace(
         group,
         master_id=winner,
         master_epoch=epoch,
-        sync_set=frozenset([winner]),
+        sync_set=in_sync | {winner},
         sync_set_epoch=group.sync_set_epoch + 1,
         offers={},
     )
@@ -252,16 +256,17 @@ def _elect_returning(
     no_master = ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
     offers = dict(group.offers)
     if asker is not None and request.designate_elect:
-        winner = asker
+        winner, doubt = asker, "" if asker in situation.heard.alive else f"broker {asker} is not alive"
     else:
         if asker is not None and request.log_epoch is not None:
             offers[asker] = _offer_in(request)
         group = group if offers == group.offers else replace(group, offers=offers)
-        if doubt := uncertainty(offers):
-            return _refuse(group, no_master, _undecided(group, doubt))
-        winner = best_of(offers)
-    if winner not in situation.heard.alive:
-        return _refuse(group, no_master, _undecided(group, f"broker {winner} is not alive"))
+        doubt = uncertainty(offers)
+        winner = best_of(offers) if offers else None
+        if not doubt and winner != asker:  # it may have lost since what it has offered
+            doubt = f"broker {winner}, which has most, must ask once more"
+    if doubt or winner is None:
+        return _refuse(group, no_master, _undecided(group, doubt))
     epochs = [each.brought_epoch or 0 for each in group.replicas.values()]
     newest = max(group.master_epoch, *epochs, *(each.epoch for each in offers.values()))
     # Those that are not back yet keep their ids.

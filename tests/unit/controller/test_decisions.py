@@ -256,6 +256,17 @@ def test_a_replica_in_sync_follows_the_master() -> None:
     assert facts(after.master_id, after.master_epoch, after.sync_set, after.sync_set_epoch) == (2, 6, {2}, 10)
 
 
+def test_an_election_keeps_those_in_sync_that_may_be_alive() -> None:
+    """The winner may have crashed a moment ago, and lost what was not on its disk: others have it."""
+    group = replace(GROUP, sync_set=frozenset({1, 2, 3}))
+    assert changed(decide(group, elect(), alive(3))).sync_set == {3}
+    after = changed(decide(group, elect(), alive(2, 3)))
+    assert facts(after.master_id, after.sync_set) == (2, {2, 3})
+    restarted = changed(decide(after, register(2), alive(2, 3)))
+    assert facts(restarted.master_id, restarted.sync_set) == (None, {3})
+    assert changed(decide(restarted, elect(2), alive(2, 3))).master_id == 3
+
+
 @pytest.mark.parametrize(
     ("second", "third", "winner"),
     [
@@ -424,7 +435,8 @@ def test_brokers_that_return_keep_their_ids_and_get_no_master_before_all_have_of
     assert group.next_id == 4
     group = undecided(group, offer(3, 4, 700), "brokers [1, 2] have not offered", everyone)
     group = undecided(group, offer(2, 5, 1000), "brokers [1] have not offered", everyone)
-    after = changed(decide(group, offer(1, 5, 900), everyone))
+    group = undecided(group, offer(1, 5, 900), "broker 2, which has most, must ask once more", everyone)
+    after = changed(decide(group, offer(2, 5, 1000), everyone))
     assert facts(after.master_id, after.sync_set, after.offers) == (2, {2}, {})
     assert after.master_epoch == 1005  # newer than any that a broker may know
 
@@ -467,10 +479,14 @@ def test_an_operator_chooses_when_a_broker_does_not_return() -> None:
     undecided(group, elect(3, designate=True), "broker 3 is not alive", alive())
 
 
-def test_the_broker_that_has_most_is_waited_for_if_it_has_died_since() -> None:
-    group = undecided(returned((1, 5), (2, 5)), offer(1, 5, 1000, members="1;2"), "[2]", alive(1, 2))
-    group = undecided(group, offer(2, 5, 900, members="1;2"), "broker 1 is not alive", alive(2))
-    assert changed(decide(group, offer(2, 5, 900, members="1;2"), alive(1, 2))).master_id == 1
+def test_the_broker_that_has_most_leads_only_if_it_asks_after_all_have_offered_their_logs() -> None:
+    """Otherwise it may have died meanwhile, and come back with less than it has offered."""
+    group = undecided(returned((1, 5), (2, 5)), offer(1, 5, 1000, awaited="1;2"), "[2]", alive(1, 2))
+    group = undecided(group, offer(2, 5, 1000, members="1;2"), "broker 1, which has most", alive(1, 2))
+    again = changed(decide(group, register(1, incarnation="again", log_epoch=5), alive(1, 2)))
+    again = undecided(again, offer(1, 5, 900, members="1;2"), "[2]", alive(1, 2))
+    assert changed(decide(again, offer(2, 5, 1000, members="1;2"), alive(1, 2))).master_id == 2
+    assert changed(decide(group, offer(1, 5, 1000, awaited="1;2"), alive(1, 2))).master_id == 1
 
 
 def test_a_broker_that_does_not_know_the_others_is_not_chosen_without_an_operator() -> None:

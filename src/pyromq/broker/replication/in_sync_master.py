@@ -57,9 +57,10 @@ class InSyncMaster(Master):
     def lead(self, own_id: int, members: frozenset[int], version: int) -> None:
         """This broker is about to be the master of an epoch that begins at the end of its log."""
         self._own_id = own_id
-        self.in_sync = InSyncSet(own_id, members, version, self._store.log_end)
+        now = self._clock.monotonic()
+        self.in_sync = InSyncSet(own_id, members, version, self._store.log_end, now)
         self.confirmed = 0
-        self._patient_until = self._clock.monotonic() + _PATIENCE_S
+        self._patient_until = now + _PATIENCE_S
         self.lease.doubt()
 
     def controller_says(self, members: frozenset[int], version: int, *, is_answer: bool = False) -> None:

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 _NEARLY_S: Final = 0.5
 """A replica that had everything so shortly ago is waited for, until it is in sync."""
 _PATIENCE_S: Final = 2.0
-"""For so long: others do not wait for a replica that came near and then stopped."""
+"""For so long: others do not wait for a replica that came near and then stopped. So long members have to come
+to a new master."""
 
 
 class Report(NamedTuple):
@@ -27,9 +28,20 @@ class Report(NamedTuple):
 
 
 class InSyncSet:
-    def __init__(self, own_id: int, members: frozenset[int], version: int, epoch_start: int) -> None:
-        """`members` and `version` are the controller's; the master's log ended at `epoch_start`."""
+    def __init__(
+        self,
+        own_id: int,
+        members: frozenset[int],
+        version: int,
+        epoch_start: int,
+        now: float = float("-inf"),
+    ) -> None:
+        """`members` and `version` are the controller's; the master's log ended at `epoch_start`, and it leads
+        since `now`."""
         self._own_id = own_id
+        self._began_at = now
+        self._expected = members
+        """Members that have not come and gone since then."""
         self.members = members
         self.version = version
         self.proposed: frozenset[int] | None = None
@@ -81,7 +93,8 @@ class InSyncSet:
 
     def lost(self, broker_id: int) -> None:
         """The connection to a replica has closed."""
-        self._reports.pop(broker_id, None)
+        if self._reports.pop(broker_id, None) is not None:
+            self._expected -= {broker_id}
         self.joining -= {broker_id}
 
     def confirm(self, log_end: int) -> int:
@@ -113,6 +126,8 @@ class InSyncSet:
         self.joining = frozenset(each for each in self.joining if self._is_near(each, now, _PATIENCE_S))
         waited_for = self.joining.union(*self._doubtful)
         wanted, ready, joining = {self._own_id}, set(), set()
+        if now - self._began_at <= _PATIENCE_S:
+            wanted |= self.members & self._expected  # they are about to connect
         for each, report in self._reports.items():
             if each in self.members:
                 if now - report.caught_up_at <= max_behind_s:

@@ -53,6 +53,24 @@ def test_a_replica_that_has_not_reached_the_epoch_of_its_master_is_not_proposed(
     assert fresh.propose(90, 0.0, MAX_BEHIND_S) is None
 
 
+def test_members_have_a_moment_to_come_to_a_new_master() -> None:
+    """If all left the set at once, the master would be alone with what was acknowledged."""
+    found = InSyncSet(1, frozenset({1, 2, 3}), 7, epoch_start=100, now=10.0)
+    assert found.propose(100, 10.0, MAX_BEHIND_S) is None
+    found.reported(2, 100, 100, now=11.0)
+    assert found.confirm(100) == 0
+    assert found.propose(100, 11.0, MAX_BEHIND_S) is None
+    assert found.propose(100, 13.0, MAX_BEHIND_S) == frozenset({1, 2})
+
+
+def test_a_member_that_came_to_a_new_master_and_left_is_not_expected() -> None:
+    found = InSyncSet(1, frozenset({1, 2}), 7, epoch_start=100, now=10.0)
+    found.reported(2, 90, 100, now=10.5)
+    assert found.propose(100, 10.5, MAX_BEHIND_S) is None
+    found.lost(2)
+    assert found.propose(100, 11.0, MAX_BEHIND_S) == frozenset({1})
+
+
 def test_a_member_without_a_connection_is_left_out_but_waited_for_until_that_is_confirmed(
     pair: InSyncSet,
 ) -> None:
