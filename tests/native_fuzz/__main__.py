@@ -57,6 +57,7 @@ def fuzz(target: str, seconds: int, seed: int | None) -> Result:
                 f"-max_len={MAX_INPUT_BYTES}",
                 f"-rss_limit_mb={_MEMORY_MB}",
                 f"-timeout={_INPUT_TIMEOUT_S}",
+                f"-report_slow_units={_INPUT_TIMEOUT_S}",
                 f"-dict={words}",
                 f"-artifact_prefix={findings}/",
                 "-print_final_stats=1",
