@@ -55,7 +55,7 @@ class Steps:
             cluster=CLUSTER,
             name=NAME,
             next_id=IDS[-1] + 1,
-            replicas={each: Replica(ADDRESS, "x", "1") for each in IDS},
+            replicas={each: Replica(ADDRESS, "x", "1", is_learner=each in learners) for each in IDS},
             master_id=leader,
             master_epoch=1,
             sync_set=in_sync,
@@ -292,7 +292,7 @@ class Steps:
 
     def _registered(self, world: World, broker: Broker) -> tuple[World, Answer]:
         """The controller has its registration, and may refuse it."""
-        kept = broker.start, broker.kept_since, _newest(broker)
+        kept = broker.start, broker.kept_since, _newest(broker), broker.is_learner
         world, answer = self._decide(world, _registration, broker.id, *kept)
         return world._replace(alive=world.alive | {broker.id}), answer
 
@@ -515,7 +515,7 @@ def _proposed(proposal: Proposal) -> AlterSyncStateSet:
 
 
 def _registration(
-    broker_id: int, start: int, kept_since: int | None, log_epoch: int
+    broker_id: int, start: int, kept_since: int | None, log_epoch: int, is_learner: bool
 ) -> RegisterBrokerAtController:
     return RegisterBrokerAtController(
         cluster_name=CLUSTER,
@@ -525,6 +525,7 @@ def _registration(
         incarnation=str(start),
         kept_since=None if kept_since is None else str(kept_since),
         log_epoch=log_epoch,
+        learner=is_learner or None,
     )
 
 

@@ -16,6 +16,8 @@ from pyromq.controller.groups import BrokerGroup
 
 _started: Callable[..., BrokerGroup] = decisions._started
 _objection = decisions._objection
+_elected = decisions._elected
+_elect_returning = decisions._elect_returning
 
 
 def _keeps_the_version(group: BrokerGroup, broker_id: int, *more: Any) -> BrokerGroup:
@@ -82,6 +84,17 @@ def _leaves_doubt_about_members() -> Iterator[None]:
 
 def _keeps_offers(group: BrokerGroup, *start: Any) -> BrokerGroup:
     return replace(_started(group, *start), offers=group.offers)
+
+
+def _elects_whoever_has_most(group: BrokerGroup, asker: int | None, request: Any, situation: Any) -> Any:
+    """As soon as the last one has offered its log, whether or not the winner is still there."""
+    decision = _elect_returning(group, asker, request, situation)
+    after = decision.group
+    if after is None or not decision.answer.code or returning.uncertainty(after.offers):
+        return decision
+    return _elect_returning(
+        after, returning.best_of(after.offers), replace(request, log_epoch=None), situation
+    )
 
 
 @contextmanager
@@ -158,13 +171,34 @@ UNDONE: Final = {
     "a log that was offered before its broker restarted still counts": Undone(
         lambda: patch.object(decisions, "_started", _keeps_offers),
         2,
-        Budget(sends=0, crashes=1, losses=1, oblivions=1),
+        Budget(sends=1, crashes=1, losses=1, oblivions=1),
         "lacks an acknowledged record",
     ),
     "after a lost store the first to come leads": Undone(
         lambda: patch.object(returning, "known_to", frozenset),
         2,
         Budget(sends=0, crashes=1, losses=0, oblivions=1),
+        "lacks an acknowledged record",
+    ),
+    "after a lost store all wait for a learner": Undone(
+        lambda: patch.object(BrokerGroup, "candidates", property(lambda group: frozenset(group.replicas))),
+        2,
+        Budget(sends=0, crashes=0, losses=0, stops=1, oblivions=1),
+        "no message is acknowledged any more",
+        learners=1,
+    ),
+    "an election leaves the winner alone in sync": Undone(
+        lambda: patch.object(
+            decisions, "_elected", lambda group, winner, epoch, _=None: _elected(group, winner, epoch)
+        ),
+        3,
+        Budget(sends=0, crashes=2, losses=1),
+        "lacks an acknowledged record",
+    ),
+    "after a lost store the one that has most leads without asking": Undone(
+        lambda: patch.object(decisions, "_elect_returning", _elects_whoever_has_most),
+        2,
+        Budget(sends=0, crashes=1, losses=1, oblivions=1),
         "lacks an acknowledged record",
     ),
     "a learner counts": Undone(

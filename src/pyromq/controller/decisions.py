@@ -121,7 +121,7 @@ def _register(
         )
         return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     before = known.replicas[broker_id]
-    here = replace(before, address=address)
+    here = replace(before, address=address, is_learner=bool(request.learner))
     if known.is_without_data and (epoch or before.brought_epoch is not None):
         here = replace(here, brought_epoch=max(epoch, before.brought_epoch or 0))
     after = _started(
@@ -357,7 +357,7 @@ def _replica_info(group: BrokerGroup | None, request: GetReplicaInfo, _: Situati
         master_broker_id=group.master_id,
         master_address=group.master_address,
         master_epoch=group.master_epoch,
-        members=None if group.is_returning else ";".join(map(str, sorted(group.replicas))),
+        members=None if group.is_returning else ";".join(map(str, sorted(group.candidates))),
         body=_set_of(group),
     )
     return Decision(group, answer)

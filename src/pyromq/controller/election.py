@@ -15,7 +15,7 @@ def choose_master(
     """
     winner = _among(group.sync_set, group.master_id, heard, designated)
     if winner is None and elects_unclean:
-        winner = _among(group.replicas, group.master_id, heard, designated)
+        winner = _among(group.candidates, group.master_id, heard, designated)
     return winner
 
 

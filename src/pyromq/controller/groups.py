@@ -17,6 +17,8 @@ class Replica(msgspec.Struct, frozen=True):
     """A name for the time from its last start on, which the broker has chosen; empty if it has not."""
     brought_epoch: int | None = None
     """The newest epoch that its log had at a start, if it came with an id or an epoch from elsewhere."""
+    is_learner: bool = False
+    """Whether it said so when it registered: it is never in sync and never master, and none waits for it."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -58,6 +60,11 @@ class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
     def is_returning(self) -> bool:
         """Whether brokers have come with ids or logs of which there is no record."""
         return self.is_without_data and any(each.brought_epoch is not None for each in self.replicas.values())
+
+    @property
+    def candidates(self) -> frozenset[int]:
+        """All but learners."""
+        return frozenset(each for each, replica in self.replicas.items() if not replica.is_learner)
 
     @property
     def master_address(self) -> str | None:

@@ -20,6 +20,7 @@ from pyromq.protocol.requests.controller import (
     GetNextBrokerId,
     GetNextBrokerIdAnswer,
     GetReplicaInfo,
+    GetReplicaInfoAnswer,
     RegisterBrokerAtController,
     RegisterBrokerAtControllerAnswer,
 )
@@ -487,6 +488,19 @@ def test_the_broker_that_has_most_leads_only_if_it_asks_after_all_have_offered_t
     again = undecided(again, offer(1, 5, 900, members="1;2"), "[2]", alive(1, 2))
     assert changed(decide(again, offer(2, 5, 1000, members="1;2"), alive(1, 2))).master_id == 2
     assert changed(decide(group, offer(1, 5, 1000, awaited="1;2"), alive(1, 2))).master_id == 1
+
+
+def test_a_learner_is_not_waited_for_after_a_lost_store_and_never_becomes_master() -> None:
+    """It never stands for election: the others would wait for ever."""
+    request = replace(register(3, incarnation="1"), learner=True)
+    group = changed(decide(GROUP, request, alive(1, 2, 3)))
+    told = decide(group, GetReplicaInfo(broker_name="g"), alive(1, 2, 3)).answer
+    assert isinstance(told, GetReplicaInfoAnswer)
+    assert told.members == "1;2"
+    unclean = alive(3)._replace(elects_unclean=True)
+    assert decide(group, elect(), unclean).answer.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+    again = changed(decide(group, register(3, incarnation="2"), alive(1, 2, 3)))
+    assert changed(decide(again, elect(), unclean)).master_id == 3
 
 
 def test_a_broker_that_does_not_know_the_others_is_not_chosen_without_an_operator() -> None:

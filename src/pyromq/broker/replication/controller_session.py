@@ -210,6 +210,7 @@ class ControllerSession:
                 incarnation=self._incarnation.name,
                 kept_since=self._kept_since,
                 log_epoch=max(self._store.epochs.newest, 0),
+                learner=self._live.now.learner or None,
             )
         )
         self._identity.write_incarnation(self._incarnation)

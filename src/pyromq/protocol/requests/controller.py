@@ -77,8 +77,9 @@ class RegisterBrokerAtController(Request[RegisterBrokerAtControllerAnswer]):
     # lost nothing of its log.
     incarnation: str | None = None
     kept_since: str | None = None
-    # Ours alone: the newest epoch of the broker's log.
+    # Ours alone: the newest epoch of the broker's log, and whether it never is in sync.
     log_epoch: Int32 | None = None
+    learner: bool | None = None
 
 
 class GetReplicaInfoAnswer(Answer):
