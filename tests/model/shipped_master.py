@@ -240,6 +240,7 @@ class ShippedMaster:
             _clock=self.clock,
             _controllers=SimpleNamespace(call=call),
             _poll_due=SimpleNamespace(set=lambda: None),
+            _has_heard_of=lambda others: None,  # all brokers of the model know all others
             _master=self._master,
         )
         run(ControllerSession._alter(session, cast(Any, self._master.in_sync), wanted))

@@ -255,8 +255,10 @@ def _elect_returning(
     """Brokers have come with their logs, and there is no record of the group."""
     no_master = ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
     offers = dict(group.offers)
+    winner: int | None
     if asker is not None and request.designate_elect:
-        winner, doubt = asker, "" if asker in situation.heard.alive else f"broker {asker} is not alive"
+        winner = asker
+        doubt = "" if asker in situation.heard.alive else f"broker {asker} is not alive"
     else:
         if asker is not None and request.log_epoch is not None:
             offers[asker] = _offer_in(request)
