@@ -466,7 +466,7 @@ def whole_records(data: bytes) -> None:
     start = 4096
     log = _log_of(data, start)
     passed, last, count = native("records").whole_records(log, 0, len(log), len(log), start)
-    sizes = []
+    sizes: list[int] = []
     while sum(sizes) < passed:
         outline = record_checks.sound_in(log, sum(sizes), start + sum(sizes), 1 << 40)
         assert outline is not None
