@@ -97,7 +97,7 @@ fuzz-native: setup ## the compiled readers of strangers' bytes under sanitizers 
 	$(BIN)/python -m tests.native_fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 # FAULTS='--crashes 2 --losses 1 --sends 1' are the bounds of one exploration, STATES the most states of one.
-model: STATES ?= 100000
+model: STATES ?= 1000000
 model: setup ## all states of a broker group that a few faults can lead to: more of them than make test has time for
 	$(BIN)/python -m tests.model --states $(STATES) $(FAULTS)
 

@@ -1,27 +1,46 @@
-"""The model of a broker group, with more faults than `make test` has time for.
+"""The model of a broker group, whole: with more faults than `make test` has time for.
 
-    python -m tests.model [--sends N] [--crashes N] [--losses N] [--stops N] ... [--in-sync N] [--states N]
+    python -m tests.model [--sends N] [--crashes N] [--losses N] [--stops N] ... [--in-sync N] [--learners N]
 
-Without options it goes through a list of budgets. Exit status 1 says that a promise is broken.
+Without options it goes through a list of bounds, each to its end. Exit status 1: a promise is broken.
 """
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.model.group import explore_group
 from tests.model.world import Budget
 
-BUDGETS: Final = (
-    Budget(sends=1, crashes=1, losses=1),
-    Budget(sends=1, crashes=1, losses=1, silences=1),
-    Budget(sends=1, crashes=1, losses=0, blips=1, silences=1),
-    Budget(sends=1, crashes=0, losses=0, blips=1, silences=1, outages=1),
-    Budget(sends=1, crashes=1, losses=1, mistakes=1),
-    Budget(sends=0, crashes=0, losses=0, stops=3),
-    Budget(sends=1, crashes=0, losses=0, stops=2),
-    Budget(sends=2, crashes=2, losses=1),
+
+class Bounds(NamedTuple):
+    budget: Budget
+    in_sync: int = 3
+    learners: int = 0
+
+    def __str__(self) -> str:
+        faults = " ".join(f"{name}={count}" for name, count in self.budget._asdict().items() if count)
+        learners = f", {self.learners} learner" if self.learners else ""
+        return f"{self.in_sync} in sync{learners}, {faults or 'no faults'}"
+
+
+_NOTHING: Final = Budget(sends=0, crashes=0, losses=0)
+
+BOUNDS: Final = (
+    Bounds(_NOTHING._replace(crashes=1, silences=1)),
+    Bounds(_NOTHING._replace(sends=1, silences=1)),
+    Bounds(_NOTHING._replace(sends=1, crashes=1, losses=1)),
+    Bounds(_NOTHING._replace(sends=1, crashes=1, losses=1), in_sync=2),
+    Bounds(_NOTHING._replace(crashes=2, losses=1)),
+    Bounds(_NOTHING._replace(stops=2)),
+    Bounds(_NOTHING._replace(sends=1, crashes=1, losses=1), in_sync=2, learners=1),
+    Bounds(_NOTHING._replace(stops=1, oblivions=1), in_sync=2, learners=1),
+    Bounds(_NOTHING._replace(sends=1, oblivions=1), in_sync=2),
+    Bounds(_NOTHING._replace(crashes=1, losses=1, oblivions=1), in_sync=2),
+    Bounds(_NOTHING._replace(crashes=1, losses=1, pauses=1, takeovers=1)),
+    Bounds(_NOTHING._replace(crashes=1, losses=1, pauses=1, takeovers=1), in_sync=2),
 )
 
 
@@ -29,19 +48,23 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="model", description=__doc__)
     for name in Budget._fields:
         parser.add_argument(f"--{name}", type=int, default=None)
-    parser.add_argument("--in-sync", type=int, default=None, help="how many are at the start; all numbers")
-    parser.add_argument("--states", type=int, default=100_000, help="the most for one start and one budget")
+    parser.add_argument("--in-sync", type=int, default=3, help="how many are at the start")
+    parser.add_argument("--learners", type=int, default=0)
+    parser.add_argument("--states", type=int, default=1_000_000, help="the most for one of the bounds")
     chosen = parser.parse_args(arguments)
     given = {each: getattr(chosen, each) for each in Budget._fields if getattr(chosen, each) is not None}
-    budgets = (Budget(**dict.fromkeys(Budget._fields, 0) | given),) if given else BUDGETS
+    bounds: tuple[Bounds, ...] = BOUNDS
+    if given:
+        bounds = (Bounds(_NOTHING._replace(**given), chosen.in_sync, chosen.learners),)
     is_broken = False
-    for budget in budgets:
-        for in_sync in (3, 2, 1) if chosen.in_sync is None else (chosen.in_sync,):
-            found = explore_group(budget, in_sync, chosen.states)
-            faults = " ".join(f"{name}={count}" for name, count in budget._asdict().items() if count)
-            sys.stdout.write(f"{in_sync} in sync, {faults or 'no faults'}: {found}\n")
-            sys.stdout.flush()
-            is_broken |= bool(found.violation)
+    states = 0
+    for each in bounds:
+        found = explore_group(each.budget, each.in_sync, chosen.states, each.learners)
+        sys.stdout.write(f"{each}: {found}\n")
+        sys.stdout.flush()
+        is_broken |= bool(found.violation)
+        states += found.states
+    sys.stdout.write(f"{states:,} states, {time.process_time():.0f} CPU s\n")
     return int(is_broken)
 
 

@@ -199,8 +199,10 @@ class Steps:
                         self.end(world._replace(budget=spent), broker, kept, is_sure=False),
                     )
             if broker.is_up and budget.stops:
-                # What a master has not acknowledged need not be on its disk.
-                first = broker.confirmed if broker.leads else len(broker.log)
+                # What a master has taken and not acknowledged need not be on its disk.
+                first = len(broker.log)
+                if broker.in_sync is not None:
+                    first = max(broker.confirmed, broker.in_sync.value.epoch_start)
                 spent = budget._replace(stops=budget.stops - 1)
                 for kept in range(first, len(broker.log) + 1):
                     yield Step(
