@@ -243,6 +243,7 @@ class SimulatedCluster:
                 listen_port=CONTROLLER_PORT,
                 store_path=directory / "controller",
                 config_store_path=directory / "controller.properties",
+                **self.plan.controller_settings,
             ),
             clock=process.host.clock,
             files=process.host.files,
@@ -347,6 +348,17 @@ class SimulatedCluster:
         if isinstance(side, InSyncMaster):
             return len(side.in_sync.members) if side.in_sync is not None else 0
         return 1 + sum(side.is_in_sync(link) for link in side.links)
+
+    def candidates(self, group: BrokerGroup) -> list[Server]:
+        """The running brokers of which the controller may make any the next master, as it has decided."""
+        in_sync = {group.replicas[each].address for each in group.sync_set}
+        return [
+            server
+            for server in self.brokers
+            if (broker := self.broker(server)) is not None
+            and f"{server.host.address}:{BROKER_PORT}" in in_sync
+            and broker.role.now.epoch == group.master_epoch
+        ]
 
     @property
     def is_whole(self) -> bool:

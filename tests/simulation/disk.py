@@ -74,6 +74,9 @@ class SimulatedDisk:
         """There is a new process, without the locks of the old one and its list of unsynced directories."""
         self.files.is_cut_off = True
         self.content.locked.clear()
+        for path, file in self.content.live.items():
+            if path.parent.name != "commitlog":
+                file.lost.clear()  # whatever is behind the last checkpoint is written again
         self.files = SimulatedFiles(self)
 
     # What goes wrong
@@ -129,6 +132,18 @@ class SimulatedDisk:
             os.close(descriptor)
         return f"{path.relative_to(self.root)} at {position}"
 
+    def flip_last_bit(self, name: str) -> Callable[[], None]:
+        """Change a bit of the last byte of the file of this name; what is returned changes it back."""
+        path = next(each for each in self.content.live if each.name == name)
+
+        def flip() -> None:
+            content = self.content.live[path].content
+            content[-1] ^= 1
+            path.write_bytes(content)
+
+        flip()
+        return flip
+
     # Asked by `SimulatedFiles`
 
     def space(self) -> Space:
@@ -153,6 +168,8 @@ class SimulatedDisk:
             elif "full" in self.faults and operation in _TAKES_SPACE:
                 error = errno.ENOSPC
             if error is not None:
+                if is_sync and path in self.content.live:
+                    self.content.live[path].sync_failed(path)
                 raise OSError(error, os.strerror(error))
 
 

@@ -42,11 +42,12 @@ class Faults:
         for fault in self._cluster.plan.faults:
             await asyncio.sleep(fault.after_s)
             kind = KINDS[fault.kind]
-            if kind.waits and not await self._cluster.whole(WHOLE_S):
+            waits = kind.waits and not fault.at_once
+            if waits and not await self._cluster.whole(WHOLE_S):
                 self._recorder.violation("not whole", f"{self._cluster.state()} after {WHOLE_S} s")
                 return False
             lasting = asyncio.create_task(self._break(fault, kind))
-            if kind.waits:
+            if waits:
                 await lasting
             else:
                 self._open.append(lasting)
@@ -63,7 +64,8 @@ class Faults:
         began_s = cluster.loop.time()
         heal = kind.begin(cluster, server, fault)
         await asyncio.sleep(fault.for_s)
-        if kind.is_survived(fault) and cluster.plan.has_controller and cluster.plan.replicas > 2:
+        is_judged = kind.is_survived(fault) and not any(each.at_once for each in cluster.plan.faults)
+        if is_judged and cluster.plan.has_controller and cluster.plan.replicas > 2:
             self._recorder.check_available(began_s, AVAILABLE_S, f"{fault.kind} of {server.host.name}")
         heal()
         self._recorder.event("healed", f"{fault.kind} {server.host.name}")
@@ -132,6 +134,16 @@ def _cut(cluster: SimulatedCluster, server: Server, others: list[Host], ways: st
     own = server.host.address
     pairs = [(other.address, own) for other in others if ways != "out"]
     pairs += [(own, other.address) for other in others if ways != "in"]
+    return _blocked(cluster, pairs)
+
+
+def _severed(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """A broker and its controller do not hear each other: `both` ways, or only what goes `in` or `out`."""
+    controllers = [each.host for each in cluster.controllers]
+    return _cut(cluster, server, controllers, fault.detail)
+
+
+def _blocked(cluster: SimulatedCluster, pairs: list[tuple[str, str]]) -> Heal:
     for pair in pairs:
         cluster.network.block(*pair)
 
@@ -155,10 +167,12 @@ def _slow(_: SimulatedCluster, server: Server, fault: Fault) -> Heal:
     return disk.heal
 
 
-def _failing_disk(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
-    """Syncs fail; an operator replaces the disk's cable and restarts the broker."""
+def _failing_disk(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """Syncs fail, all or only `once`; an operator replaces the disk's cable and restarts the broker."""
     disk = server.disk
     disk.fail("sync", errno.EIO)
+    if fault.detail == "once":
+        cluster.loop.call_later(cluster.chance.uniform(0.01, 1.2), disk.heal)
 
     def heal() -> None:
         disk.heal()
@@ -209,8 +223,26 @@ def _controller(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
     controller = next(iter(cluster.leading()), cluster.controllers[0])
     if fault.detail == "pause":
         return _pause(cluster, controller, fault)
+    if fault.detail == "damaged":
+        return _damaged_journal(controller)
     controller.kill() if fault.detail == "kill" else controller.lose_power()
     return controller.start
+
+
+def _damaged_journal(controller: Server) -> Heal:
+    """A bit of the last entry flips while the controller is down. It must not start with what it had before;
+    an operator puts a copy of the file in its place."""
+    controller.kill()
+    put_back = controller.disk.flip_last_bit("groups.journal")
+    controller.start()
+
+    def heal() -> None:
+        controller.kill()
+        put_back()
+        controller.failed_starts.clear()
+        controller.start()
+
+    return heal
 
 
 def _etcd(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
@@ -340,6 +372,7 @@ KINDS: dict[FaultKind, Kind] = {
     "power": Kind(_power, is_survived=_always),
     "stall": Kind(_stall, waits=False),
     "partition": Kind(_partition, is_survived=_is_from_all),
+    "severed": Kind(_severed, waits=False),
     "pause": Kind(_pause, is_survived=_always),
     "slow": Kind(_slow, waits=False),
     "eio": Kind(_failing_disk, is_survived=_always),

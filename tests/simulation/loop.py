@@ -35,6 +35,10 @@ _START_S = 1000.0
 current_process: "contextvars.ContextVar[Process | None]" = contextvars.ContextVar("process", default=None)
 
 
+def nothing() -> None:
+    """No one looks."""
+
+
 class Livelock(Exception):
     """The run took more steps than a plan may take."""
 
@@ -104,6 +108,8 @@ class SimulatedLoop(BaseEventLoop):
         """Set by the network itself."""
         self.process: Process | None = None
         """The one that runs now; None for the simulation itself."""
+        self.after_turn: Callable[[], None] = nothing
+        """Looks at what a turn has changed; it belongs to no process, and changes nothing."""
         self.steps = 0
         self._max_steps = max_steps
         self._chance = chance
@@ -158,6 +164,7 @@ class SimulatedLoop(BaseEventLoop):
                 step = ready.popleft()
                 if not step._cancelled:
                     self._run_step(step)
+            self.after_turn()
 
     def _run_step(self, step: Step) -> None:
         context = step._context

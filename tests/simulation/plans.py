@@ -14,6 +14,7 @@ FaultKind = Literal[
     "power",
     "stall",
     "partition",
+    "severed",
     "pause",
     "slow",
     "eio",
@@ -49,18 +50,19 @@ LoadKind = Literal[
     "resets",
     "leaving",
     "fronted",
+    "dropped",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 ALL_LOADS: tuple[LoadKind, ...] = get_args(LoadKind)
 
-_NEEDS_CONTROLLER = frozenset({"controller", "etcd", "wipe", "power", "all power"})
-"""A pair without a controller keeps its roles: if its master loses the end of its log with the power, the two
-logs are different ones, and an operator has to decide."""
+_NEEDS_CONTROLLER = frozenset({"controller", "severed", "etcd", "wipe", "power", "all power", "eio"})
+"""A pair without a controller keeps its roles: if its master loses the end of its log with the power or with
+a sync that failed, the two logs are different ones, and an operator has to decide."""
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip"})
 _ETCD_RATIO, _FRONT_RATIO = 0.3, 0.1
-_SAMPLED = tuple(kind for kind in ALL_LOADS if kind != "fronted")
-"""The front comes with chances of its own: it needs a server more."""
+_SAMPLED = tuple(kind for kind in ALL_LOADS if kind not in ("fronted", "dropped"))
+"""The front comes with chances of its own: it needs a server more. `dropped` is for planted bugs so far."""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,6 +75,10 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
     """Which of the variants of the kind; see `faults.py`."""
     strength: float = 1.0
+    at_once: bool = False
+    """It does not wait until all brokers are in sync, and the next fault does not wait for its end: more is
+    broken at the same time than a group survives. What was acknowledged stays all the same, if no disk
+    forgets it; nothing else is promised meanwhile."""
 
 
 class Load(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +101,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     restarts_at_end: bool = False
     """All brokers are killed, one after the other, before the end is judged."""
     broker_settings: dict[str, Any] = {}
+    controller_settings: dict[str, Any] = {}
     store_settings: dict[str, Any] = {}
 
     def to_json(self) -> str:
@@ -169,10 +176,14 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
     elif kind == "partition":
         detail = f"{chance.choice(('all', 'all', 'brokers'))} {chance.choice(('both', 'both', 'in', 'out'))}"
         for_s = min(for_s, 20.0)
+    elif kind == "severed":
+        detail, for_s = chance.choice(("both", "in", "out")), min(for_s, 10.0)
     elif kind == "pause":
         for_s = min(for_s, 20.0)
     elif kind == "slow":
         strength = chance.choice((10.0, 100.0, 1000.0))
+    elif kind == "eio":
+        detail = chance.choice(("", "once"))
     elif kind == "power":
         detail = chance.choice(("", "inside"))
     elif kind == "full":

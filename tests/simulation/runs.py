@@ -26,6 +26,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariants import Always, at_the_end
 from tests.simulation.loads.batched import BatchedLoad
 from tests.simulation.loads.drivers import DriversLoad
+from tests.simulation.loads.dropped import DroppedLoad
 from tests.simulation.loads.failing import FailingLoad
 from tests.simulation.loads.fronted import FrontedLoad
 from tests.simulation.loads.held import DelayedLoad, TimedLoad
@@ -73,6 +74,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "resets": ResetsLoad,
     "leaving": LeavingLoad,
     "fronted": FrontedLoad,
+    "dropped": DroppedLoad,
 }
 
 _native_time = twin("unique_keys")
@@ -140,7 +142,14 @@ class Run:
         # What else is wrong with a group that never gets whole again follows from that: it is not judged.
         if not await Faults(cluster, self.recorder).run() or not await self._heal():
             return
+        healed_s = self.recorder.now_s
         await asyncio.sleep(self.plan.calm_s)
+
+        def silent() -> list[str]:
+            return [f"{each.load.kind} {name}" for each in loads for name in each.silent_since(healed_s)]
+
+        if not await cluster.until(lambda: not silent(), _AFTER_NAMES_S):
+            self.recorder.violation("a client cannot send", f"since {healed_s:.1f} s: {silent()}")
         for load in loads:
             await load.finish_sending()
         await cluster.until(lambda: all(load.is_delivered for load in loads), _DELIVERY_S)

@@ -26,6 +26,21 @@ class _File:
     content: bytearray = field(default_factory=bytearray)
     has_new_holes: bool = False
     """Whether bytes became zeros without having been written, since the last sync."""
+    lost: dict[int, bytes] = field(default_factory=dict)
+    """Pages that a sync failed to write, by their place. As with Linux, no later sync tries them again unless
+    they change."""
+
+    def sync_failed(self, path: Path) -> None:
+        live = path.read_bytes()
+        for start in range(0, len(live), PAGE_BYTES):
+            page = live[start : start + PAGE_BYTES]
+            if page != self.content[start : start + PAGE_BYTES].ljust(len(page), b"\0"):
+                self.lost[start] = page
+
+    def written(self, start: int, end: int) -> None:
+        """These bytes were written again: a sync tries them again, too."""
+        for page in [each for each in self.lost if each < end and each + PAGE_BYTES > start]:
+            del self.lost[page]
 
     def save(self, path: Path) -> None:
         """Its content becomes safe as it is. Holes are skipped: most files are larger than their data."""
@@ -40,8 +55,14 @@ class _File:
             else:
                 del self.content[size_bytes:]
             with memoryview(self.content) as view:
+                safe = {start: bytes(view[start : start + PAGE_BYTES]) for start in self.lost}
                 for start, end in _data(descriptor, size_bytes):
                     os.preadv(descriptor, [view[start:end]], start)
+                for start, page in list(self.lost.items()):
+                    if view[start : start + PAGE_BYTES] == page:
+                        view[start : start + len(page)] = safe[start].ljust(len(page), b"\0")
+                    else:
+                        del self.lost[start]
         finally:
             os.close(descriptor)
 
@@ -130,6 +151,14 @@ class Disk:
         if path not in self.live:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.live[path].save(path)
+
+    def safe(self, path: Path) -> bytes | None:
+        """What a loss of power leaves of a file at least; None if its name may be gone."""
+        file = self._names.get(path)
+        directory = path.parent
+        while directory != self.root and directory in self._directories:
+            directory = directory.parent
+        return bytes(file.content) if file is not None and directory == self.root else None
 
     def sync_directory(self, directory: Path) -> None:
         """Its names are safe."""
@@ -233,11 +262,13 @@ class FaultyFiles(Files):
         self._before("resize", path)
         super().resize(path, size_bytes, 0)
         self.disk.live[path].has_new_holes = True
+        self.disk.live[path].written(size_bytes, 1 << 63)
 
     def zero_after(self, path: Path, position: int, allocate_bytes: int = 0) -> None:
         self._before("zero_after", path)
         super().zero_after(path, position, 0)
         self.disk.live[path].has_new_holes = True
+        self.disk.live[path].written(position, 1 << 63)
 
     def fill(self, path: Path) -> None:
         """Its zeros are there already."""
@@ -245,6 +276,12 @@ class FaultyFiles(Files):
     def sync(self, path: Path) -> None:
         self._before("sync", path)
         self.disk.sync(path)
+
+    def read_back(self, path: Path) -> None:
+        self.sync(path)
+        if self.disk.live[path].lost:
+            path.write_bytes(self.disk.live[path].content)
+            self.disk.live[path].lost.clear()
 
     def write(self, path: Path, content: bytes, mode: int | None = None) -> None:
         self._before("write", path)
@@ -256,6 +293,7 @@ class FaultyFiles(Files):
         if is_new:
             self.disk.made(path)
             self._unsynced_directories[path.parent] = None
+        self.disk.live[path].written(0, 1 << 63)
         self._before("write: sync", path)
         self.disk.sync(path)
 
@@ -264,6 +302,7 @@ class FaultyFiles(Files):
         with path.open("r+b") as stream:
             stream.seek(position)
             stream.write(content)
+        self.disk.live[path].written(position, position + len(content))
         self._before("overwrite: sync", path)
         self.disk.sync(path)
 
@@ -330,6 +369,9 @@ def _data(descriptor: int, size_bytes: int) -> Iterator[tuple[int, int]]:
 def _torn(file: _File, path: Path, chance: Random) -> bytearray:
     """A mixture of what was safe and what was written since; the safe content itself if nothing was."""
     safe, live = file.content, bytearray(path.read_bytes())
+    for start, lost in file.lost.items():
+        if live[start : start + len(lost)] == lost:
+            live[start : start + len(lost)] = safe[start : start + len(lost)].ljust(len(lost), b"\0")
     if safe == live or (len(safe) != len(live) and chance.random() < 0.3):
         return safe
     before = safe[: len(live)].ljust(len(live), b"\0")

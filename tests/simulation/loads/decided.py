@@ -20,7 +20,7 @@ class DecidedLoad(RunningLoad):
         """A send has ended; its message counts if it was acknowledged."""
         if result is not None and result.is_ok:
             self.history.decided.append(body)
-            self.recorder.acknowledged()
+            self.acknowledged("producer")
         else:
             self.recorder.totals.unacknowledged += 1
 

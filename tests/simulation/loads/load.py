@@ -25,6 +25,8 @@ from pyromq.broker.broker import Broker
 
 SEND_TIMEOUT_S = 1.5
 _AFTER_FAILURE_S = 0.1
+_WARM_S, _SOON_S = 10.0, 1.0
+"""Consumers have found their queues then; so soon a message comes."""
 
 Handle = Callable[[ReceivedMessage], Awaitable[None]]
 
@@ -46,6 +48,8 @@ class RunningLoad(ABC):
         self._committed: dict[tuple[str, int], int] = {}
         """By group and queue: up to where it was looked at."""
         self._numbers = 0
+        self._answered_s: dict[str, float] = {}
+        """By producer: when it was answered last."""
 
     # For the run
 
@@ -83,8 +87,13 @@ class RunningLoad(ABC):
                 break
         self._committed[group, queue] = max(committed, self._committed.get((group, queue), 0))
 
+    def silent_since(self, at_s: float) -> list[str]:
+        """The producers of which no send was acknowledged since then."""
+        return [name for name, answered_s in self._answered_s.items() if answered_s < at_s]
+
     def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
         """The violations: their short names, and what is wrong."""
+        yield from self._late()
         self.history.logs = {each.broker: each.bodies(self.topic) for each in contents}
         for invariant, sentences in check(self.history).violations.items():
             for sentence in sentences:
@@ -98,6 +107,20 @@ class RunningLoad(ABC):
     def broker_of_master(self) -> Broker | None:
         master = self.cluster.master()
         return self.cluster.broker(master) if master is not None else None
+
+    def _late(self) -> Iterator[tuple[str, str]]:
+        """If nothing is broken, readers get a message as soon as its producer is answered."""
+        if self.cluster.plan.faults:
+            return
+        got: dict[str, float] = {}
+        for each in self.history.delivered:
+            got.setdefault(each.body, each.at)
+        for sent in self.history.sent:
+            came_s = got.get(sent.body)
+            is_judged = sent.offset is not None and sent.began > _WARM_S
+            if is_judged and came_s is not None and came_s - sent.ended > _SOON_S:
+                late_s = came_s - sent.ended
+                yield "delivered late", f"{self.load.kind}: {sent.body!r} after {late_s:.1f} s"
 
     # For its clients
 
@@ -189,7 +212,11 @@ class RunningLoad(ABC):
         if offset is None:
             self.recorder.totals.unacknowledged += 1
         else:
-            self.recorder.acknowledged()
+            self.acknowledged(producer)
+
+    def acknowledged(self, producer: str) -> None:
+        self._answered_s[producer.partition("-")[0]] = self.recorder.now_s
+        self.recorder.acknowledged()
 
     def reads(self, group: str, *, in_order: bool = False, commits: bool = True) -> None:
         """A group that must finish everything. If it commits, then nothing before it is finished."""

@@ -16,12 +16,15 @@ from pyromq import Message, PyroError, aio
 _GROUP, _LEAVERS = "receivers", "leavers"
 _INVISIBLE_S, _LONG_S = 10.0, 600.0
 _SOON_S = 30.0
+_ON_ITS_WAY_S = 6.0
+"""An answer to a pop from before the acknowledgement may come so late."""
 _CALLS = 5
 """Of one consumer, before it is closed."""
 
 
 class ReceivedLoad(PoppedLoad):
     def start(self) -> None:
+        self._acknowledged_s: dict[str, float] = {}
         self.reads(_GROUP, commits=False)
         self.sender("producer", self.produce("p"))
         self.sender("leaver", self._leave_in_the_end())
@@ -43,9 +46,13 @@ class ReceivedLoad(PoppedLoad):
 
     async def _receive(self, consumer: aio.SimpleConsumer) -> None:
         for message in await consumer.receive(8, wait_s=2.0):
+            body, now_s = message.body.decode(), self.recorder.now_s
+            if now_s - self._acknowledged_s.get(body, now_s) > _ON_ITS_WAY_S:
+                self.recorder.violation("acknowledged, but came again", f"{body!r} at {now_s:.1f} s")
             self.delivered(_GROUP, message)
             self.finished(_GROUP, message)  # the call may be cancelled when the broker has it already
             await consumer.ack(message)
+            self._acknowledged_s.setdefault(body, self.recorder.now_s)
 
     def _consumer(self, group: str, **options: Any) -> aio.SimpleConsumer:
         return aio.SimpleConsumer(

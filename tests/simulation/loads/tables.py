@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from tests.simulation.cluster import BROKER_PORT, OPERATOR
+import msgspec
+from tests.simulation.cluster import BROKER_PORT, OPERATOR, Server
 from tests.simulation.contents import Contents
 from tests.simulation.loads.load import RunningLoad
 
@@ -25,6 +26,12 @@ from pyromq.security.signature import Credentials
 _TIMEOUT_S = 2.0
 _KINDS = ("topic", "group", "user")
 
+_FILES = {
+    "topic": ("topics.json", "topicConfigTable"),
+    "group": ("subscriptionGroup.json", "subscriptionGroupTable"),
+}
+_SHOWN = {"topic": ("write_queue_nums", "writeQueueNums"), "group": ("retry_max_times", "retryMaxTimes")}
+
 Value = dict[str, Any]
 """What the operator sets of a topic, a group or a user."""
 
@@ -33,6 +40,8 @@ class TablesLoad(RunningLoad):
     def start(self) -> None:
         self._allowed: dict[tuple[str, str], list[Value | None]] = {}
         """By kind and name: what was answered last, and what was not answered; None means deleted."""
+        self._changing: tuple[str, str] | None = None
+        self._files: dict[tuple[Server, str], tuple[bytes, Any]] = {}
         self._names = 0
         self.sender("producer", self._operate())
 
@@ -62,6 +71,7 @@ class TablesLoad(RunningLoad):
         allowed = self._allowed.get((kind, name), [None])
         before = allowed[0]
         value = None if before is not None and self.chance.random() < 0.3 else self._any_value(kind)
+        self._changing = kind, name
         try:
             async with asyncio.timeout(2 * _TIMEOUT_S):
                 if kind == "topic":
@@ -73,9 +83,12 @@ class TablesLoad(RunningLoad):
         except (PyroError, TimeoutError):
             self.recorder.totals.unacknowledged += 1
             self._allowed[kind, name] = [*allowed, value]
+            self._changing = None
             return False
         self._allowed[kind, name] = [value]
-        self.recorder.acknowledged()
+        self._changing = None
+        self.acknowledged("operator")
+        self.look()
         return True
 
     def _any_value(self, kind: str) -> Value:
@@ -89,6 +102,35 @@ class TablesLoad(RunningLoad):
     @property
     def is_delivered(self) -> bool:
         return True
+
+    def look(self) -> None:
+        """Whoever may be the next master has what was answered; topics and groups are on its disk, too."""
+        group = self.cluster.recorded_group()
+        for server in self.cluster.candidates(group) if group is not None else ():
+            broker = self.cluster.broker(server)
+            for (kind, name), allowed in self._allowed.items():
+                if broker is None or (kind, name) == self._changing:
+                    continue
+                found = _found(broker, kind, name)
+                if found not in allowed:
+                    text = f"{kind} {name} is {found} at {server.host.name}, and must be one of {allowed}"
+                    self.recorder.violation("answered, but not in sync", text)
+                elif kind in _FILES and not self._is_on_disk(server, kind, name, found):
+                    text = f"{kind} {name} is {found} at {server.host.name}"
+                    self.recorder.violation("answered, but not on disk", text)
+
+    def _is_on_disk(self, server: Server, kind: str, name: str, found: Value | None) -> bool:
+        """Whether a loss of power leaves as much of it."""
+        file, table = _FILES[kind]
+        safe = server.disk.content.safe(server.disk.root / "store" / "config" / file) or b"{}"
+        known = self._files.get((server, kind))
+        if known is None or known[0] != safe:
+            known = self._files[server, kind] = safe, msgspec.json.decode(safe).get(table, {})
+        kept = known[1].get(name)
+        if kept is None or found is None:
+            return kept is found
+        what, stored = _SHOWN[kind]
+        return bool(found[what] == kept[stored])
 
     def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
         for (kind, name), allowed in self._allowed.items():

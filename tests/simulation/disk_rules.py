@@ -1,0 +1,127 @@
+"""What a broker declares safe is on its disk, and nothing that it keeps leads behind the end of its log."""
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+
+from tests.simulation.cluster import Server
+from tests.simulation.disk import SimulatedDisk
+
+from pyromq.broker.broker import Broker
+from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.store.checkpoint import Checkpoint
+from pyromq.store.filenames import offset_name
+from pyromq.store.log.epochs import Epoch, decode_epochs
+from pyromq.store.message_store import MessageStore
+
+_UNIT = struct.Struct(">qiq")
+
+Problem = tuple[str, str]
+"""The short name of what is violated, and how."""
+
+
+class DiskRules:
+    def __init__(self, server: Server, broker: Broker) -> None:
+        self._disk: SimulatedDisk = server.disk
+        self._store: MessageStore = broker.store
+        self._flushed = 0
+        self._checkpoint: Checkpoint | None = None
+        self._epochs: tuple[Epoch, ...] = ()
+        self._offsets = b""
+
+    def look(self) -> Iterator[Problem]:
+        yield from self._check_log()
+        yield from self._check_checkpoint()
+        yield from self._check_epochs()
+        yield from self._check_offsets()
+        yield from self._check_ends()
+
+    def _check_log(self) -> Iterator[Problem]:
+        """What was declared safe last is on the disk, in a file whose name is safe."""
+        store = self._store
+        end = store.flushed_offset
+        if end <= self._flushed:
+            self._flushed = min(self._flushed, end)
+            return
+        checked, self._flushed = self._flushed, end
+        size = store.settings.log_segment_bytes
+        for first in range(max(checked, store.log_start) // size * size, end, size):
+            start, stop = max(first, checked, store.log_start), min(first + size, end)
+            safe = self._disk.content.safe(store.paths.commit_log / offset_name(first)) or b""
+            if safe[start - first : stop - first] != bytes(store.log_bytes(start, stop - start)):
+                yield "flushed, but not on disk", f"the log from {start} to {stop}"
+
+    def _check_checkpoint(self) -> Iterator[Problem]:
+        """Queues are on disk up to the checkpoint, for recovery does not look there."""
+        checkpoint = self._store._flusher.checkpoint
+        if checkpoint is self._checkpoint:
+            return
+        self._checkpoint = checkpoint
+        for path in self._disk.content.live:
+            if self._store.paths.consume_queues not in path.parents or not path.is_file():
+                continue
+            safe = self._disk.content.safe(path) or b""
+            for place, unit in _units(path.read_bytes()):
+                if unit[0] >= checkpoint.safe_offset or not unit[1]:
+                    continue
+                if safe[place : place + _UNIT.size] != _UNIT.pack(*unit):
+                    name = path.relative_to(self._disk.root)
+                    text = f"{name} at {place}, the checkpoint says {checkpoint.safe_offset}"
+                    yield "a checkpoint ahead of a queue", text
+                    break
+
+    def _check_epochs(self) -> Iterator[Problem]:
+        """Bytes go to the log only when the epoch that they are of is on disk."""
+        epochs = self._store.epochs
+        if epochs.epochs == self._epochs:
+            return
+        used = [each for each in epochs.epochs if each.start < self._store.log_end]
+        safe = self._disk.content.safe(epochs._path)
+        try:
+            found = decode_epochs(safe) if safe else ()
+        except StoreError:
+            found = ()
+        if missing := [each for each in used if each not in found]:
+            yield "an epoch that is not on disk", f"{missing}"
+        elif len(used) == len(epochs.epochs):
+            self._epochs = epochs.epochs
+
+    def _check_offsets(self) -> Iterator[Problem]:
+        """Offsets go to the disk when the log that they depend on is there."""
+        store = self._store
+        safe = self._disk.content.safe(store.paths.config / "consumerOffset.json")
+        if not safe or safe == self._offsets:
+            return
+        self._offsets = safe
+        with suppress(RemoteProtocolError):
+            for key, queues in json_body.decode(safe, ConsumerOffsetSerializeWrapper).offset_table.items():
+                for queue_id, offset in queues.items():
+                    place = store.log_offset(key.partition("@")[0], queue_id, offset - 1)
+                    if place is not None and place >= store.flushed_offset:
+                        text = (
+                            f"{key} {queue_id} is {offset}, the log is flushed up to {store.flushed_offset}"
+                        )
+                        yield "offsets on disk ahead of the log", text
+
+    def _check_ends(self) -> Iterator[Problem]:
+        store = self._store
+        end = store.log_end
+        if store.flushed_offset > end or store._flusher.checkpoint.safe_offset > end:
+            checkpoint = store._flusher.checkpoint.safe_offset
+            text = f"flushed {store.flushed_offset}, checkpoint {checkpoint}, end {end}"
+            yield "safe behind the end of the log", text
+        for queue in store._queues:
+            if queue.last_place >= end:
+                text = f"{queue.topic} {queue.queue_id}: {queue.last_place}, the log ends at {end}"
+                yield "a queue leads behind the end of the log", text
+        for each in store.deletions():
+            if each.log_offset > end:
+                text = f"{each.topic}: {each.log_offset}, the log ends at {end}"
+                yield "a topic is deleted behind the end of the log", text
+
+
+def _units(content: bytes) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    for place in range(0, len(content) - _UNIT.size + 1, _UNIT.size):
+        yield place, _UNIT.unpack_from(content, place)

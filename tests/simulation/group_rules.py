@@ -1,0 +1,158 @@
+"""What a controller decides and masters confirm, looked at after every turn of the loop that changed it.
+
+Whoever may be the next master has what the present one has confirmed, and only the controller says who may.
+"""
+
+from tests.simulation.cluster import BROKER_NAME, Server, SimulatedCluster
+from tests.simulation.recording import Recorder
+
+from pyromq.broker.broker import Broker
+from pyromq.broker.replication.in_sync_master import InSyncMaster
+from pyromq.controller.controller import Controller
+from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.journal import replay
+from pyromq.controller.settings import ControllerSettings
+
+_ETCD_LEASE_S = ControllerSettings().etcd_lease_seconds
+_PROPOSAL_S = 25.0
+
+
+class GroupRules:
+    def __init__(self, cluster: SimulatedCluster, recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._recorder = recorder
+        self.group: BrokerGroup | None = None
+        """What the controller has decided last; it holds also while the controller is down."""
+        self._confirmed: dict[int, int] = {}
+        """By epoch: up to where the log is confirmed."""
+        self._sides: dict[Server, tuple[Broker, InSyncMaster, int]] = {}
+        self._elected: int | None = None
+        """The last master that the controller chose."""
+        self._doubtful_since: dict[Server, float] = {}
+
+    def after_turn(self) -> None:
+        group = self._cluster.recorded_group()
+        if group is not self.group and group is not None:
+            self._decided(group)
+        for server in self._cluster.brokers:
+            program = server.program
+            if program is None:
+                continue
+            known = self._sides.get(server)
+            if known is None or known[0] is not program:
+                if not isinstance(program, Broker) or not isinstance(
+                    side := program.replication.master, InSyncMaster
+                ):
+                    continue
+                known = program, side, -1
+            broker, side, confirmed = known
+            if side.confirmed != confirmed:
+                self._sides[server] = broker, side, side.confirmed
+                if broker.role.now.is_master:
+                    self._has_confirmed(server, broker, side.confirmed)
+
+    def look(self) -> None:
+        """Every now and then, also if nothing seems to have changed."""
+        for server, (broker, side, _) in self._sides.items():
+            if server.program is broker and broker.role.now.is_master:
+                self._has_confirmed(server, broker, side.confirmed)
+                self._check_lease(server, broker, side)
+                self._check_proposals(server, side)
+        self._check_leaders()
+
+    def _check_leaders(self) -> None:
+        """A controller stops leading before etcd gives its lease away, unless etcd has lost everything."""
+        cluster = self._cluster
+        leading = [each.host.name for each in cluster.leading()]
+        if len(leading) > 1 and cluster.loop.time() > cluster.wiped_s + _ETCD_LEASE_S:
+            self._violation("two controllers lead", " and ".join(leading))
+
+    # The controller
+
+    def _decided(self, group: BrokerGroup) -> None:
+        if group.is_without_data and self._cluster.wiped_s:
+            return  # it returns with an epoch above all others
+        before, self.group = self.group, group
+        self._check_journal(group)
+        if group.master_id not in (None, self._elected):
+            self._recorder.totals.failovers += self._elected is not None
+            self._elected = group.master_id
+        if before is None or before == group:
+            return
+        now, then = (group.master_epoch, group.sync_set_epoch), (before.master_epoch, before.sync_set_epoch)
+        if now < then:
+            self._violation("a decision was undone", f"epoch and version {then}, now {now}")
+        elif group.master_epoch > before.master_epoch and group.master_id is not None:
+            is_wiped = bool(self._cluster.wiped_s)
+            if group.master_id not in before.sync_set and not before.is_without_data and not is_wiped:
+                text = f"broker {group.master_id} of {sorted(before.sync_set)} in epoch {group.master_epoch}"
+                self._violation("a master that was not in sync", text)
+        for number, replica in group.replicas.items():
+            known = before.replicas.get(number)
+            has_started = known is not None and replica.incarnation != known.incarnation
+            if has_started and group.sync_set_epoch == before.sync_set_epoch:
+                text = f"broker {number} has started, the version is still {group.sync_set_epoch}"
+                self._violation("a start does not end proposals", text)
+        for server, (broker, side, _) in self._sides.items():
+            if server.program is broker and broker.role.now.is_master:
+                self._check_lease(server, broker, side)
+
+    def _check_journal(self, group: BrokerGroup) -> None:
+        """What counts as decided survives a loss of power."""
+        if self._cluster.etcd is not None or not self._cluster.controllers:
+            return
+        controller = self._cluster.controllers[0]
+        program = controller.program
+        if not isinstance(program, Controller):
+            return
+        path = program._settings.now.store_path / "groups.journal"
+        safe = controller.disk.content.safe(path)
+        found = replay(safe, path)[0].get(BROKER_NAME) if safe else None
+        if found != group:
+            self._violation("decided, but not on disk", f"the journal has {found}, decided is {group}")
+
+    # Masters
+
+    def _has_confirmed(self, server: Server, broker: Broker, confirmed: int) -> None:
+        group, epoch = self.group, broker.role.now.epoch
+        if group is None or epoch != group.master_epoch:
+            return
+        if confirmed < self._confirmed.get(epoch, 0):
+            text = f"epoch {epoch}: {self._confirmed[epoch]}, now {confirmed}"
+            self._violation("confirmed went back", text)
+        self._confirmed[epoch] = confirmed
+        is_sync = self._cluster.plan.flush == "SYNC_FLUSH"
+        for other in self._cluster.candidates(group):
+            copy = self._cluster.broker(other)
+            if copy is None or other is server:
+                continue
+            end = copy.store.flushed_offset if is_sync else copy.store.log_end
+            if end < confirmed:
+                self._violation(
+                    "confirmed without a copy",
+                    f"{server.host.name} has confirmed {confirmed}; {other.host.name} is in sync and its log"
+                    f" {'is flushed up to' if is_sync else 'ends at'} {end}",
+                )
+
+    def _check_lease(self, server: Server, broker: Broker, side: InSyncMaster) -> None:
+        """A master that was replaced knows that it may have been, whatever it hears."""
+        epoch = broker.role.now.epoch
+        process = server.process
+        if self.group is None or epoch >= self.group.master_epoch or process is None:
+            return
+        if side.lease.is_held and process.is_running:
+            text = f"{server.host.name} of epoch {epoch}, in epoch {self.group.master_epoch}"
+            self._violation("a replaced master holds its lease", text)
+
+    def _check_proposals(self, server: Server, side: InSyncMaster) -> None:
+        """A master does not wait for ever for a broker that it has proposed without an answer."""
+        in_sync, now = side.in_sync, self._recorder.now_s
+        doubtful = frozenset().union(*in_sync._doubtful) if in_sync is not None else frozenset()
+        if in_sync is None or doubtful <= in_sync.members or not self._cluster.leading():
+            self._doubtful_since.pop(server, None)
+        elif now - self._doubtful_since.setdefault(server, now) > _PROPOSAL_S:
+            text = f"{server.host.name} waits for {sorted(doubtful)}, in sync are {in_sync.members}"
+            self._violation("a proposal of unknown fate", text)
+
+    def _violation(self, invariant: str, text: str) -> None:
+        self._recorder.violation(invariant, text)
