@@ -115,7 +115,7 @@ class GroupRules:
 
     def _has_confirmed(self, server: Server, broker: Broker, confirmed: int) -> None:
         group, epoch = self.group, broker.role.now.epoch
-        if group is None or epoch != group.master_epoch:
+        if group is None or epoch != group.master_epoch or self._cluster.plan.acknowledges_alone:
             return
         if confirmed < self._confirmed.get(epoch, 0):
             text = f"epoch {epoch}: {self._confirmed[epoch]}, now {confirmed}"

@@ -575,6 +575,7 @@ MUTANTS = (
         "sound_outline(log, here)",
         "pass",
         ("flip",),
+        changes={"restarts_at_end": False},
     ),
     Mutant(
         "9",

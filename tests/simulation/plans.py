@@ -104,6 +104,11 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     controller_settings: dict[str, Any] = {}
     store_settings: dict[str, Any] = {}
 
+    @property
+    def acknowledges_alone(self) -> bool:
+        """Whether a master waits for no other broker: then a fail-over may lose what was acknowledged."""
+        return self.broker_settings.get("all_in_sync") is False
+
     def to_json(self) -> str:
         return msgspec.json.format(msgspec.json.encode(self), indent=1).decode()
 
