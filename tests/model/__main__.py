@@ -38,7 +38,6 @@ BOUNDS: Final = (
     Bounds(_NOTHING._replace(sends=1, crashes=1, losses=1), in_sync=2, learners=1),
     Bounds(_NOTHING._replace(stops=1, oblivions=1), in_sync=2, learners=1),
     Bounds(_NOTHING._replace(sends=1, oblivions=1), in_sync=2),
-    Bounds(_NOTHING._replace(crashes=1, losses=1, oblivions=1), in_sync=2),
     Bounds(_NOTHING._replace(crashes=1, losses=1, pauses=1, takeovers=1)),
     Bounds(_NOTHING._replace(crashes=1, losses=1, pauses=1, takeovers=1), in_sync=2),
 )
