@@ -466,8 +466,8 @@ MUTANTS = (
         "w1",
         "the first broker that returns after the controller's store was lost is master",
         "pyromq.controller.decisions:_elect_returning",
-        "if doubt := uncertainty(offers):",
-        "if doubt := uncertainty(offers) and not offers:",
+        "doubt = uncertainty(offers)",
+        'doubt = "" if offers else uncertainty(offers)',
         ("wipe",),
     ),
     Mutant(
