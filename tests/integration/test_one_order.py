@@ -198,7 +198,8 @@ async def test_a_consumer_beyond_the_next_masters_end_is_told_where_to_go_on(tmp
                 await client.send(b"new %d" % number)
             await until(lambda: replica.store.max_offset(TOPIC, 0) == 25)
             told = (await client.pull(20, commit=20)).answer
-            assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 15)
+            # Not to 15, the end that was found: it may have read messages before that and not finished them.
+            assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 12)
             assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 12
             assert (await client.pull(15)).bodies == [b"new %d" % number for number in range(15, 25)]
             assert (await client.pull(20)).messages[0].queue_offset == 20
@@ -249,7 +250,7 @@ async def test_a_consumer_beyond_the_end_that_a_loss_of_power_left_is_told_where
         for number in range(15, 25):
             await client.send(b"new %d" % number)
         told = (await client.pull(20)).answer
-        assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 15)
+        assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 12)
         assert (await client.pull(15)).bodies == [b"new %d" % number for number in range(15, 25)]
 
 

@@ -116,7 +116,7 @@ async def test_our_replica_of_apaches_master(release: Release, tmp_path: Path) -
                 await client.send(b"doomed", topic="Doomed")
                 tables, sync = replica._started.tables, replica.replication.table_sync
                 await copied(replica)
-                assert tables.offsets.query(GROUP, TOPIC, 0) == 7
+                await until(lambda: tables.offsets.query(GROUP, TOPIC, 0) == 7)  # they wait for the log
                 assert "Doomed" in tables.topics
                 async with BrokerClient(replica.address) as reader:
                     pulled = (await reader.pull(2499)).bodies
