@@ -161,7 +161,7 @@ def in_directory(home: Path) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Apache's file for a name server beside containers; those of 4.9 ship none."""
+    """With the only file that Apache ships for a name server without a controller."""
     home = tmp_path_factory.mktemp("namesrv")
     file = saved(home, "supportActingMaster=true\n")
     with NAME_SERVER.running(home, "-c", file, "--port", "0", *QUIET) as running:
