@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.broker_cluster import BROKER_NAME, GROUP, TOPIC, Bench, consumer
-from tests.support.popped_messages import Popped, bodies, popped_in
+from tests.support.broker_cluster import GROUP, TOPIC, Bench, consumer
+from tests.support.popped_messages import Popped, batch_ack, bodies, popped_in
 
 from pyromq.broker.services import reviving, timers
 from pyromq.clock import ManualClock
@@ -17,7 +17,6 @@ from pyromq.protocol.bodies.assignments import (
     SetMessageRequestModeRequestBody,
 )
 from pyromq.protocol.bodies.heartbeat import MessageModel
-from pyromq.protocol.bodies.popping import BatchAck, BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
@@ -115,19 +114,8 @@ async def test_many_are_acknowledged_at_once(bench: Bench, clock: ManualClock) -
     for number in range(3):
         await bench.client.send(b"m%d" % number)
     popped = found(await bench.client.call(pop(clock, invisible_time=2000)))
-    receipt = popped[0].receipt
-    ack = BatchAck(
-        bit_set=bytes([0b101]),
-        consumer_group=GROUP,
-        invisible_time=receipt.invisible_time_ms,
-        pop_time=receipt.pop_time_ms,
-        queue_id=receipt.queue_id,
-        retry="0",
-        revive_queue_id=receipt.revive_queue_id,
-        start_offset=receipt.checkpoint_offset,
-        topic=TOPIC,
-    )
-    body = BatchAckMessageRequestBody(acks=[ack], broker_name=BROKER_NAME)
+    first, _, third = (each.message.queue_offset for each in popped)
+    body = batch_ack(popped[0].receipt, first, third, group=GROUP)
     await bench.client.call(AckMessages(body=body))
     waiting = asyncio.create_task(bench.client.call(pop(clock, 30_000)))
     for _ in range(4):

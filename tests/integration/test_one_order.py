@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 from tests.integration.test_replicated_pops import about
 from tests.support.broker_cluster import (
-    BROKER_NAME,
     GROUP,
     TOPIC,
     BrokerClient,
@@ -21,7 +20,7 @@ from tests.support.broker_cluster import (
 )
 from tests.support.controlled_group import ControlledGroup, controlled_group, side_of
 from tests.support.faulty_files import FaultyFiles
-from tests.support.popped_messages import Popped, bodies, pop_over
+from tests.support.popped_messages import batch_ack, bodies, pop_over
 from tests.support.replicas import caught_up, until
 
 from pyromq.broker.broker import Broker
@@ -32,7 +31,6 @@ from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.popping import BatchAck, BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
@@ -254,22 +252,6 @@ async def test_a_consumer_beyond_the_end_that_a_loss_of_power_left_is_told_where
         assert (await client.pull(15)).bodies == [b"new %d" % number for number in range(15, 25)]
 
 
-def batch_of(popped: Popped) -> BatchAckMessageRequestBody:
-    receipt = popped.receipt
-    ack = BatchAck(
-        bit_set=bytes([1 << popped.message.queue_offset - receipt.checkpoint_offset]),
-        consumer_group=GROUP,
-        invisible_time=receipt.invisible_time_ms,
-        pop_time=receipt.pop_time_ms,
-        queue_id=receipt.queue_id,
-        retry="0",
-        revive_queue_id=receipt.revive_queue_id,
-        start_offset=receipt.checkpoint_offset,
-        topic=TOPIC,
-    )
-    return BatchAckMessageRequestBody(acks=[ack], broker_name=BROKER_NAME)
-
-
 async def test_what_a_consumer_has_done_with_a_message_is_confirmed_when_the_replica_has_it(
     tmp_path: Path,
 ) -> None:
@@ -289,7 +271,7 @@ async def test_what_a_consumer_has_done_with_a_message_is_confirmed_when_the_rep
         ends: list[Request[Any]] = [
             AckMessage(**about(one)),  # type: ignore[arg-type]
             ChangeInvisibleTime(**about(two), invisible_time=30_000),  # type: ignore[arg-type]
-            AckMessages(body=batch_of(three)),
+            AckMessages(body=batch_ack(three.receipt, three.message.queue_offset, group=GROUP)),
             SendMessageBack(offset=one.message.log_offset, group=GROUP, delay_level=1),
             RecallMessage(producer_group="payers", topic=TOPIC, recall_handle=timed.recall_handle or ""),
         ]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker_cluster import BrokerClient
+from tests.support.broker_cluster import BROKER_NAME, BrokerClient
 from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, caller_on
 from tests.support.small_stores import BORN_HOST
 
@@ -25,6 +25,7 @@ from pyromq.broker.services.reviving import Reviving
 from pyromq.broker.services.timers import Timers
 from pyromq.clock import ManualClock
 from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.popping import BatchAck, BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import Answer, RawAnswer
 from pyromq.protocol.pop_receipt import (
     PopReceipt,
@@ -231,6 +232,22 @@ def popped_in(answer: RawAnswer) -> list[Popped]:
             )
         popped.append(Popped(message, receipt))
     return popped
+
+
+def batch_ack(receipt: PopReceipt, *offsets: int, group: str) -> BatchAckMessageRequestBody:
+    """The body that acknowledges messages of one pop by their queue offsets."""
+    ack = BatchAck(
+        bit_set=bytes([sum(1 << offset - receipt.checkpoint_offset for offset in offsets)]),
+        consumer_group=group,
+        invisible_time=receipt.invisible_time_ms,
+        pop_time=receipt.pop_time_ms,
+        queue_id=receipt.queue_id,
+        retry="0",
+        revive_queue_id=receipt.revive_queue_id,
+        start_offset=receipt.checkpoint_offset,
+        topic=TOPIC,
+    )
+    return BatchAckMessageRequestBody(acks=[ack], broker_name=BROKER_NAME)
 
 
 def bodies(popped: Sequence[Popped]) -> list[bytes]:
