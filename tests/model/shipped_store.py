@@ -10,20 +10,26 @@ from pyromq.controller.groups import BrokerGroup
 
 _REVISION: Final = 5
 _TERM: Final = 3
+_LEASE: Final = 7
 
 
 class _Etcd:
     """What it has of the leader and of the group."""
 
     def __init__(self, term: int, revision: int) -> None:
-        self._has = {"CREATE": ("create_revision", term), "MOD": ("mod_revision", revision)}
+        self._lease = _LEASE if term == _TERM else _LEASE + 1
+        self._has = {
+            "CREATE": ("create_revision", term),
+            "LEASE": ("lease", self._lease),
+            "MOD": ("mod_revision", revision),
+        }
 
     async def call(self, _: str, body: dict[str, Any]) -> dict[str, Any]:
         succeeded = all(
             int(each[self._has[each["target"]][0]]) == self._has[each["target"]][1]
             for each in body["compare"]
         )
-        leader = {"create_revision": str(self._has["CREATE"][1])}
+        leader = {"lease": str(self._lease)}
         return {"succeeded": succeeded, "responses": [{"response_range": {"kvs": [leader]}}]}
 
 
@@ -32,7 +38,7 @@ def replaces(is_stale: bool, is_deposed: bool) -> bool:
     leads since then. Raises NotLeading."""
     etcd = _Etcd(_TERM + is_deposed, _REVISION + is_stale)
     store = EtcdStore(cast(Any, etcd), "/", 5, cast(Any, SimpleNamespace(since_boot=lambda: 0.0)))
-    store._term, store._sure_until = _TERM, 1.0  # as it was when the write left
+    store._term, store._lease_id, store._sure_until = _TERM, str(_LEASE), 1.0  # as when the write left
     write = store.replace(NAME, BrokerGroup(cluster="c", name=NAME), _REVISION)
     try:
         write.send(None)

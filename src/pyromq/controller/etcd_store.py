@@ -145,28 +145,31 @@ class EtcdStore:
         key = _text(self._groups + name)
         unchanged = {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
         answer = await self._transact(
-            [self._fence(), unchanged],
+            [*self._fences(), unchanged],
             [{"request_put": {"key": key, "value": _base64(encode_group(group))}}],
             [{"request_range": {"key": self._leader_key}}],
         )
         if answer.get("succeeded"):
             return True
         found = _found(answer)
-        if not found or int(found[0]["create_revision"]) != self._term:
+        if not found or found[0].get("lease") != self._lease_id:
             raise self._deposed()
         return False
 
     async def _fenced_range(self, wanted: dict[str, str]) -> list[dict[str, str]]:
         """A read that sees everything committed before it, for the leader only."""
-        answer = await self._transact([self._fence()], [{"request_range": wanted}], [])
+        answer = await self._transact(self._fences(), [{"request_range": wanted}], [])
         if not answer.get("succeeded"):
             raise self._deposed()
         return _found(answer)
 
-    def _fence(self) -> dict[str, str]:
+    def _fences(self) -> list[dict[str, str]]:
+        """The leader key is the one we made, with our lease. An etcd whose data was lost counts its
+        revisions from 1 again, so another controller's key may have our revision."""
         if not self.is_leading:
             raise NotLeading("another controller leads, or none")
-        return _created(self._leader_key, self._term)
+        held = {"key": self._leader_key, "target": "LEASE", "result": "EQUAL", "lease": self._lease_id}
+        return [_created(self._leader_key, self._term), held]
 
     def _deposed(self) -> NotLeading:
         self._lose("another controller leads, or none")
