@@ -56,6 +56,37 @@ async def test_a_plain_handler_runs_on_threads(cluster: ConsumerCluster) -> None
     assert sorted(received.bodies) == sorted(sent)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_handlers_of_one_topic_get_the_messages_of_their_tags(
+    cluster: ConsumerCluster, ordered: bool
+) -> None:
+    await cluster.create_topic("Orders")
+    created, paid, everything = Received(), Received(), Received()
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", ordered=ordered, suspend_s=0.01)
+
+    @consumer.on("Orders", "Created")
+    async def handle_created(message: ReceivedMessage) -> None:
+        await created.take(message)
+        await everything.take(message)
+
+    @consumer.on("Orders", "Paid || Refunded")
+    def handle_paid(message: ReceivedMessage) -> None:
+        if not message.reconsume_times:
+            raise RetryLater(delay_level=1)
+        paid.take_on_thread(message)
+        everything.take_on_thread(message)
+
+    tags = ["Created", "Paid", "Refunded", "Sent"] * 10
+    async with Producer("orders", cluster.namesrv) as producer:
+        for number, tag in enumerate(tags):
+            await producer.send(Message("Orders", f"{tag} {number}".encode(), tags=tag))
+    wanted = [f"{tag} {number}" for number, tag in enumerate(tags) if tag != "Sent"]
+    async with consumer:
+        await everything.wait_for_all(wanted)
+    assert {body.split()[0] for body in created.bodies} == {"Created"}
+    assert {body.split()[0] for body in paid.bodies} == {"Paid", "Refunded"}
+
+
 async def test_a_loop_over_a_stream_gets_every_message(cluster: ConsumerCluster) -> None:
     await cluster.create_topic("Orders")
     sent = await cluster.send("Orders", 50)

@@ -30,12 +30,12 @@ from pyromq.client.consumer.reading.popping import Popping
 from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.stats import Counts
-from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
+from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
 from pyromq.client.consumer.settings import PushOptions, PushSettings
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import PyroError, StateError
+from pyromq.errors import StateError
 from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.bodies.queues import MessageQueue
 
@@ -95,31 +95,27 @@ class PushConsumer(Consumer[_Parts]):
     ) -> MessageStream | None:
         """Consume a topic with a handler, or without one by `async for` over the returned stream.
 
-        `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. Subscribe before the
-        start if you can: the group then rebalances once instead of several times.
+        `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. A topic may have
+        several handlers, each with different tags. Subscribe before the start if you can: the group then
+        rebalances once instead of several times.
         """
         check_topic(topic)
         if self._is_closing:
             raise StateError("the consumer is closed: create a new one")
         self._check_loop()
-        Subscription.of(topic, expression, 0)
         stream = None
         takes_batch = self.settings.batch_size is not None
         if handler is not None:
-            self._handlers.put(topic, self._traced(Handler(handler, takes_batch=takes_batch)))
+            traced = self._traced(Handler(handler, takes_batch=takes_batch))
+            expression = self._handlers.put(topic, expression, traced)
         elif takes_batch:
             raise StateError("batch_size needs a handler: a stream returns one message at a time")
         else:
             stream = MessageStream(topic, self._check_loop)
             if self._spans is not None:
                 stream.observe(self._spans.receiving_one)
-            self._handlers.put(topic, stream)
-
-        def refused(problem: PyroError) -> None:
-            if stream is not None:
-                stream.end(problem)
-
-        self._subscribe(topic, expression, refused)
+            expression = self._handlers.put(topic, expression, stream)
+        self._subscribe(topic, expression, lambda problem: self._handlers.remove(topic, problem))
         return stream
 
     def _traced(self, handler: Handler) -> Handler:

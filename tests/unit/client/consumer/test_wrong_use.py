@@ -59,14 +59,41 @@ def test_whatever_can_take_a_message_is_a_handler(handler: Callable[[Any], Any])
 
 def test_type_checkers_know_what_a_handler_takes() -> None:
     consumer = PushConsumer("billing", "a:1")
-    consumer.subscribe("Orders", "*", Counting().handle)
-    consumer.subscribe("Orders", "*", Counting().handle_all)
-    consumer.on("Orders")(Counting())
-    consumer.subscribe("Orders", "*", takes_text)  # type: ignore[arg-type]
-    consumer.on("Orders")(takes_text)  # type: ignore[type-var]
+    consumer.subscribe("Orders1", "*", Counting().handle)
+    consumer.subscribe("Orders2", "*", Counting().handle_all)
+    consumer.on("Orders3")(Counting())
+    consumer.subscribe("Orders4", "*", takes_text)  # type: ignore[arg-type]
+    consumer.on("Orders5")(takes_text)  # type: ignore[type-var]
     waiting = blocking.PushConsumer("billing", "a:1")
-    waiting.subscribe("Orders", "*", Counting().handle)
-    waiting.subscribe("Orders", "*", takes_text)  # type: ignore[arg-type]
+    waiting.subscribe("Orders6", "*", Counting().handle)
+    waiting.subscribe("Orders7", "*", takes_text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("*", "*"),
+        ("Created", "*"),
+        ("*", "Paid"),
+        ("A || B", "B || C"),
+        ("Paid", Sql("a > 1")),
+    ],
+)
+def test_a_second_handler_that_would_share_messages_is_refused(first: str | Sql, second: str | Sql) -> None:
+    consumer = PushConsumer("billing", "a:1")
+    consumer.subscribe("Orders", first, print)
+    with pytest.raises(StateError, match=r"the topic Orders has a handler for .* already"):
+        consumer.subscribe("Orders", second, print)
+    with pytest.raises(StateError, match="would share messages with it"):
+        consumer.subscribe("Orders", second)
+
+
+async def test_a_handler_can_be_replaced_after_unsubscribing() -> None:
+    consumer = PushConsumer("billing", "a:1")
+    consumer.subscribe("Orders", "Created", print)
+    consumer.subscribe("Orders", "Paid")
+    await consumer.unsubscribe("Orders")
+    consumer.subscribe("Orders", "*", print)
 
 
 def test_a_decorator_without_a_topic_is_refused_at_once() -> None:

@@ -11,8 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Collection, Iterable, Iterator
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import cast
 
 from pyromq.client.application_log import application_log
@@ -32,8 +30,6 @@ _TURN_S = 0.005
 _LOOK_S = 0.001
 _QUICK = 8
 """While each thread handles so many messages from one look to the next, no other is started."""
-
-_topic_of = attrgetter("topic")
 
 
 class ConcurrentDelivery(Delivery):
@@ -83,16 +79,20 @@ class ConcurrentDelivery(Delivery):
         self._hire()
 
     def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Lot]:
-        """The messages by topic: only queues of retries have several."""
-        if messages and not is_retry_topic(held.queue.topic):
+        """The messages by topic and handler: only queues of retries have several topics."""
+        handlers = self._handlers
+        if messages and not is_retry_topic(held.queue.topic) and not handlers.has_several(messages[0].topic):
             yield self._lot(held, messages)
             return
-        for _, group in groupby(messages, _topic_of):
-            yield self._lot(held, list(group))
+        lots: dict[object, list[ReceivedMessage]] = {}
+        for message in messages:
+            lots.setdefault((message.topic, handlers.find(message)), []).append(message)
+        for lot in lots.values():
+            yield self._lot(held, lot)
 
     def _lot(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Lot:
         topic = messages[0].topic
-        handler = self._handlers.find(topic)
+        handler = self._handlers.find(messages[0])
         kind = SharedLot if isinstance(handler, Handler) and not handler.is_async else Lot
         return kind(held, messages, handler, self._stats.of(topic).total)
 
@@ -177,7 +177,7 @@ class ConcurrentDelivery(Delivery):
         while (lot := self._head()) is not None:
             handler = lot.handler
             if type(handler) is not Handler:
-                self._settle(self._next(lot), NoHandler(f"the topic {lot.messages[0].topic} has no handler"))
+                self._settle(self._next(lot), NoHandler.of(lot.messages[0]))
             elif isinstance(lot, SharedLot):
                 before = self._load()
                 await self._run_on_thread(handler, lot)

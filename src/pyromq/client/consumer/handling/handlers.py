@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
 from pyromq.client.consumer.handling.taking import Offer, Taking
+from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import StateError
 
@@ -231,26 +232,68 @@ class MessageStream(Taking):
                 return
 
 
+_Found = Handler | MessageStream | None
+
+
+class TagHandlers(dict[str, "Handler | MessageStream"]):
+    """Several handlers of one topic, by tag."""
+
+
 class Handlers:
-    """The handler of each topic, by the topic names that the application knows."""
+    """The handlers of each topic, by the topic names that the application knows.
+
+    A topic has one handler, or several that have different tags.
+    """
 
     def __init__(self) -> None:
-        self._by_topic: dict[str, Handler | MessageStream] = {}
+        self._by_topic: dict[str, Handler | MessageStream | TagHandlers] = {}
+        self._subscribed: dict[str, Subscription] = {}
         self._threads: set[Hashable] = set()
 
     def __repr__(self) -> str:
         return f"<Handlers {sorted(self._by_topic)}>"
 
-    def put(self, topic: str, handler: Handler | MessageStream) -> None:
-        self._by_topic[topic] = handler
+    def put(self, topic: str, expression: Expression, handler: Handler | MessageStream) -> Expression:
+        """Returns the expression that covers all handlers of the topic.
 
-    def remove(self, topic: str) -> None:
-        handler = self._by_topic.pop(topic, None)
-        if isinstance(handler, MessageStream):
-            handler.end()
+        Raises StateError if two handlers would get the same message.
+        """
+        added, others = Subscription.of(topic, expression, 0), self._subscribed.get(topic)
+        if others is None:
+            self._by_topic[topic], self._subscribed[topic] = handler, added
+            return expression
+        if not added.tags or not others.tags or added.tags & others.tags:
+            raise StateError(
+                f"the topic {topic} has a handler for {others.expression!r} already, and {added.expression!r}"
+                " would share messages with it: give each handler different tags, or unsubscribe first"
+            )
+        before = self._by_topic[topic]
+        by_tag = before if isinstance(before, TagHandlers) else TagHandlers.fromkeys(others.tags, before)
+        # A copy: threads look into the table.
+        self._by_topic[topic] = TagHandlers(by_tag | dict.fromkeys(added.tags, handler))
+        covering = " || ".join(sorted(added.tags | others.tags))
+        self._subscribed[topic] = Subscription.of(topic, covering, 0)
+        return covering
 
-    def find(self, topic: str) -> Handler | MessageStream | None:
-        return self._by_topic.get(topic)
+    def remove(self, topic: str, problem: BaseException | None = None) -> None:
+        """`problem`: what loops over its streams raise."""
+        self._subscribed.pop(topic, None)
+        for handler in self._all_of(self._by_topic.pop(topic, None)):
+            if isinstance(handler, MessageStream):
+                handler.end(problem)
+
+    def find(self, message: ReceivedMessage) -> Handler | MessageStream | None:
+        found = self._by_topic.get(message.topic)
+        return found.get(message.tags or "") if type(found) is TagHandlers else cast(_Found, found)
+
+    def has_several(self, topic: str) -> bool:
+        return type(self._by_topic.get(topic)) is TagHandlers
+
+    @staticmethod
+    def _all_of(found: "Handler | MessageStream | TagHandlers | None") -> "set[Handler | MessageStream]":
+        if isinstance(found, TagHandlers):
+            return set(found.values())
+        return set() if found is None else {found}
 
     def enter_thread(self) -> None:
         """This thread runs handlers from now on."""
@@ -266,7 +309,8 @@ class Handlers:
 
     @property
     def streams(self) -> list[MessageStream]:
-        return [handler for handler in self._by_topic.values() if isinstance(handler, MessageStream)]
+        handlers = (each for found in self._by_topic.values() for each in self._all_of(found))
+        return [handler for handler in handlers if isinstance(handler, MessageStream)]
 
 
 def as_decorator(put: Callable[[HandlerFunction], None]) -> Callable[[F], F]:

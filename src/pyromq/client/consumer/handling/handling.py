@@ -18,13 +18,12 @@ from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
 from pyromq.client.consumer.handling.popped_outcomes import PoppedOutcomes
 from pyromq.client.consumer.handling.retries import Retries
-from pyromq.client.consumer.handling.settling import Settling, log_cut_off
+from pyromq.client.consumer.handling.settling import NoHandler, Settling, log_cut_off
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
 from pyromq.client.consumer.reading.popping import Popping
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import StateError
 
 
 class HandlingSettings(Protocol):
@@ -120,9 +119,9 @@ class Handling:
 
     async def handle_now(self, message: ReceivedMessage) -> None:
         """Handle a message at once, for an operator."""
-        handler = self._handlers.find(message.topic)
+        handler = self._handlers.find(message)
         if handler is None:
-            raise StateError(f"the topic {message.topic} has no handler in this consumer")
+            raise NoHandler.of(message)
         if isinstance(handler, MessageStream):
             await handler.handle(message)
         elif handler.is_async:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
@@ -83,7 +83,7 @@ class OrderedDelivery(Delivery):
                 await _pause(held, _RELOCK_PAUSE_S)
                 continue
             messages = self._batch(held)
-            handler = self._handlers.find(messages[0].topic)
+            handler = self._handlers.find(messages[0])
             async with self._free:
                 if held.is_closing:
                     return
@@ -118,7 +118,13 @@ class OrderedDelivery(Delivery):
     def _batch(self, held: HeldQueue) -> list[ReceivedMessage]:
         """The messages of the next call."""
         messages = list(islice(held, self._batch_size))
-        return [message for message in messages if message.topic == messages[0].topic]
+        if len(messages) == 1:
+            return messages
+        handler = self._handlers.find(messages[0])
+        return list(takewhile(lambda message: self._is_for(message, messages[0].topic, handler), messages))
+
+    def _is_for(self, message: ReceivedMessage, topic: str, handler: Handler | MessageStream | None) -> bool:
+        return message.topic == topic and self._handlers.find(message) is handler
 
     async def _handle(
         self,
@@ -134,7 +140,7 @@ class OrderedDelivery(Delivery):
                     handled += messages[:1]
                 return None
             if handler is None:
-                return NoHandler(f"the topic {messages[0].topic} has no handler")
+                return NoHandler.of(messages[0])
             if handler.is_async:
                 await handler.run(messages)
                 handled += messages
@@ -169,7 +175,7 @@ class OrderedDelivery(Delivery):
         topic = messages[0].topic
         for message in messages:
             may_go_on = not held.is_closing and not self._is_stopped and held.is_ours
-            if message.topic != topic or not may_go_on:
+            if not may_go_on or not self._is_for(message, topic, handler):
                 return None
             try:
                 handler.run_plain([message], self._loop)

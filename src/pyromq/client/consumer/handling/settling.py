@@ -36,7 +36,11 @@ class TellIfDead(Protocol):
 
 
 class NoHandler(PyroError):
-    """A message arrived whose topic has no handler any more."""
+    """A message arrived whose topic, or tag, has no handler any more."""
+
+    @classmethod
+    def of(cls, message: ReceivedMessage) -> "NoHandler":
+        return cls(f"the topic {message.topic} has no handler for the tag {message.tags!r}")
 
 
 class Work(msgspec.Struct, eq=False):

@@ -64,7 +64,7 @@ class Bench:
         self.reasons: list[str] = []
 
     def handle(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> None:
-        self.handlers.put("Orders", Handler(function, takes_batch=takes_batch))
+        self.handlers.put("Orders", "*", Handler(function, takes_batch=takes_batch))
 
     def concurrent(self, *, concurrency: int = 20, batch_size: int = 1) -> ConcurrentDelivery:
         return ConcurrentDelivery(self._parts(concurrency, batch_size))
@@ -252,12 +252,12 @@ async def test_a_message_that_nobody_handles_goes_back(bench: Bench) -> None:
 async def test_batches_have_one_topic_each(bench: Bench) -> None:
     batches: list[object] = []
     bench.handle(lambda messages: batches.append([m.queue_offset for m in messages]), takes_batch=True)
-    bench.handlers.put("Other", Handler(lambda messages: batches.append("other"), takes_batch=True))
+    bench.handlers.put("Other", "*", Handler(lambda messages: batches.append("other"), takes_batch=True))
     held = held_queue(queue=RETRY_QUEUE)
     held.put([a_message(0), a_message(1), a_message(2, topic="Other"), a_message(3)], 4)
     deliver_all(bench.concurrent(batch_size=2, concurrency=1), held)
     await held.wait_until_empty()
-    assert batches == [[0, 1], "other", [3]]
+    assert batches == [[0, 1], [3], "other"]
 
 
 async def test_a_handler_that_is_cancelled_from_within_has_failed(bench: Bench) -> None:
@@ -454,8 +454,8 @@ async def test_a_lock_that_ran_out_before_a_handler_was_free_is_renewed_first(
     stream = MessageStream("Orders")
     plain = Handler(lambda message: handled.append("handled"), takes_batch=False)
     chosen: Handler | MessageStream = plain if kind == "plain" else Handler(handle, takes_batch=False)
-    bench.handlers.put("Others", Handler(handle_other, takes_batch=False))
-    bench.handlers.put("Orders", stream if kind == "stream" else chosen)
+    bench.handlers.put("Others", "*", Handler(handle_other, takes_batch=False))
+    bench.handlers.put("Orders", "*", stream if kind == "stream" else chosen)
     first = held_queue()
     first.put([a_message(0, topic="Others")], 1)
     second = held_queue(0, clock=bench.clock, relock=relock)
@@ -600,7 +600,7 @@ async def test_an_ordered_handler_may_name_the_messages_that_failed(bench: Bench
 
 async def test_asking_for_the_next_message_finishes_the_one_before(bench: Bench) -> None:
     stream = MessageStream("Orders")
-    bench.handlers.put("Orders", stream)
+    bench.handlers.put("Orders", "*", stream)
     held = held_queue(0, 1, 2)
     deliver_all(bench.concurrent(), held)
     assert (await anext(stream)).queue_offset == 0
