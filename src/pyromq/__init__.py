@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyromq.client.transactions import TransactionResult, TransactionState
     from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
     from pyromq.errors import (
+        AskerGone,
         BadBody,
         BadExpression,
         BadMessage,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         NoRoute,
         PyroError,
         Refused,
+        RequestFailed,
         SendFailed,
         StateError,
         TransportError,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "AskerGone": "errors",
     "BadBody": "errors",
     "BadExpression": "errors",
     "BadMessage": "errors",
@@ -60,6 +63,7 @@ _HOMES = {
     "PyroError": "errors",
     "ReceivedMessage": "client.values",
     "Refused": "errors",
+    "RequestFailed": "errors",
     "RetryLater": "client.consumer.handling.outcomes",
     "SendFailed": "errors",
     "SendResult": "client.values",
@@ -76,6 +80,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AskerGone",
     "BadBody",
     "BadExpression",
     "BadMessage",
@@ -94,6 +99,7 @@ __all__ = [
     "PyroError",
     "ReceivedMessage",
     "Refused",
+    "RequestFailed",
     "RetryLater",
     "SendFailed",
     "SendResult",

@@ -94,14 +94,32 @@ class BadBody(PyroError):
 class SendFailed(PyroError):
     """A message was not stored, or no broker confirmed it; `attempts` has the error of each attempt."""
 
-    def __init__(self, what: str, attempts: list[str]) -> None:
+    def __init__(self, what: str, attempts: list[str], last: PyroError | None = None) -> None:
+        """`last`: the error of the last attempt."""
         tried = "; ".join(dict.fromkeys(attempts)) or "no attempt was made"
         super().__init__(f"{what} was not sent in {len(attempts)} attempts: {tried}")
         self.attempts = attempts
+        self.last = last
 
 
 class NoReply(PyroError):
     """A request was sent, and no consumer replied in time."""
+
+
+class RequestFailed(PyroError):
+    """A consumer replied to a request with an error; `kind` is its type, as in "ValueError"."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"the consumer failed: {kind}: {text}" if text else f"the consumer failed: {kind}")
+        self.kind = kind
+        self.text = text
+
+
+class AskerGone(PyroError):
+    """A reply could not be delivered: the client that asked has left, or waits no more.
+
+    A handler that raises it has handled its message: another try could not be delivered either.
+    """
 
 
 class BadExpression(PyroError):

@@ -143,6 +143,32 @@ async def test_a_handler_that_raises_gets_the_message_again(cluster: ConsumerClu
     assert {message.queue.topic for message in retried} == {"%RETRY%billing"}
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_consumer_whose_handlers_hang_goes_on(cluster: ConsumerCluster, ordered: bool) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    received = Received()
+    consumer = PushConsumer(
+        "billing",
+        cluster.namesrv,
+        start_from="first",
+        ordered=ordered,
+        concurrency=2,
+        handler_timeout_s=0.05,
+        suspend_s=0.01,
+    )
+
+    @consumer.on("Orders")
+    async def handle(message: ReceivedMessage) -> None:
+        if not message.reconsume_times:
+            await asyncio.Event().wait()
+        await received.take(message)
+
+    sent = await cluster.send("Orders", 6)
+    async with consumer:
+        await received.wait_for_all(sent)
+    assert sorted(received.bodies) == sent
+
+
 async def test_a_handler_that_returns_none_or_false_is_done(cluster: ConsumerCluster) -> None:
     await cluster.create_topic("Orders", queues=1)
     received = Received()

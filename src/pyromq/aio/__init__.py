@@ -12,6 +12,7 @@ from pyromq.client.settings import Credentials, TlsOptions
 from pyromq.client.transactions import TransactionProducer, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from pyromq.errors import (
+    AskerGone,
     BadBody,
     BadExpression,
     BadMessage,
@@ -20,6 +21,7 @@ from pyromq.errors import (
     NoRoute,
     PyroError,
     Refused,
+    RequestFailed,
     SendFailed,
     StateError,
     TransportError,
@@ -27,6 +29,7 @@ from pyromq.errors import (
 from pyromq.protocol.compression import Compression
 
 __all__ = [
+    "AskerGone",
     "BadBody",
     "BadExpression",
     "BadMessage",
@@ -45,6 +48,7 @@ __all__ = [
     "PyroError",
     "ReceivedMessage",
     "Refused",
+    "RequestFailed",
     "RetryLater",
     "SendFailed",
     "SendResult",

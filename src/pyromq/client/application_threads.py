@@ -24,6 +24,8 @@ class ApplicationThreads(Executor):
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
+        self._lost: set[threading.Thread] = set()
+        self._started = 0
         self._changing = threading.Lock()
         self._is_shut_down = False
 
@@ -38,10 +40,11 @@ class ApplicationThreads(Executor):
             self._calls.put((future, lambda: fn(*args, **kwargs)))
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
                 thread = threading.Thread(
-                    target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True
+                    target=self._work, name=f"{self._name}_{self._started}", daemon=True
                 )
                 thread.start()  # raises while the interpreter exits
                 self._threads.append(thread)
+                self._started += 1
             return future
 
     def _work(self) -> None:
@@ -57,6 +60,16 @@ class ApplicationThreads(Executor):
                 return
             _run(*call)
             del call  # keep no message while this thread waits
+            if threading.current_thread() in self._lost:
+                self._lost.discard(threading.current_thread())
+                return
+
+    def lose(self, thread: threading.Thread) -> None:
+        """The call on this thread hangs: start another one in its place. It ends when the call does."""
+        with self._changing:
+            if thread in self._threads:
+                self._threads.remove(thread)
+                self._lost.add(thread)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         with self._changing:

@@ -16,7 +16,7 @@ from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.quick_batches import gathering, quick_batches
 from pyromq.client.quick_sends import quick_sends
 from pyromq.client.recalling import handle_text, recall
-from pyromq.client.requesting import reply_to, request_properties
+from pyromq.client.requesting import error_in, error_reply, is_expired, reply_to, request_properties
 from pyromq.client.sending import Sender, SenderStatistics, SendOutcome
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
@@ -27,10 +27,21 @@ from pyromq.client.values import Message, ReceivedMessage, Selector, SendResult,
 from pyromq.cluster.sending.choice import queue_of_key
 from pyromq.cluster.sending.plan import SendPlan
 from pyromq.cluster.sending.request import PreparedMessage
-from pyromq.errors import BadMessage, ConfigError, NoReply, PyroError, Refused, StateError, TransportError
+from pyromq.errors import (
+    AskerGone,
+    BadMessage,
+    ConfigError,
+    NoReply,
+    PyroError,
+    Refused,
+    SendFailed,
+    StateError,
+    TransportError,
+)
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessageV2, SendReplyV2
@@ -397,7 +408,10 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
     ) -> ReceivedMessage:
-        """Send a message and wait for a consumer's reply; raises NoReply if none comes in time."""
+        """Send a message and wait for a consumer's reply.
+
+        Raises NoReply if none comes in time, and RequestFailed if the consumer calls `reply_error`.
+        """
         parts = self._started()
         session = parts.session
         correlation_id = str(uuid())
@@ -412,13 +426,16 @@ class Producer:
                 if queue is not None or selector is not None or sharding_key is not None:
                     queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
                 await parts.send(prepared, queue, timeout_s, alone=True)
-                return await replied
+                reply = await replied
         except TimeoutError:
             raise NoReply(
                 f"no reply to {message!r} within {timeout_s} s: does a consumer of {message.topic} reply?"
             ) from None
         finally:
             session.replies.forget(correlation_id)
+        if (failure := error_in(reply)) is not None:
+            raise failure
+        return reply
 
     async def reply(
         self,
@@ -429,11 +446,35 @@ class Producer:
         properties: Mapping[str, str] = _NO_PROPERTIES,
         timeout_s: float | None = None,
     ) -> SendResult:
-        """Answer a message that was sent by `request`."""
-        parts = self._started()
+        """Answer a message that was sent by `request`. Raises AskerGone if its sender waits no more: in a
+        handler, let that pass, and the request is done."""
         message, system = reply_to(to, body, tags=tags, properties=properties)
+        return await self._reply(to, message, system, timeout_s)
+
+    async def reply_error(
+        self, to: ReceivedMessage, error: BaseException | str, *, timeout_s: float | None = None
+    ) -> SendResult:
+        """Answer a request with the reason why it failed: the sender's `request` raises RequestFailed."""
+        body, marks = error_reply(error)
+        message, system = reply_to(to, body, tags=None, properties={})
+        return await self._reply(to, message, system | marks, timeout_s)
+
+    async def _reply(
+        self, to: ReceivedMessage, message: Message, system: dict[str, str], timeout_s: float | None
+    ) -> SendResult:
+        parts = self._started()
+        if is_expired(to, parts.session.clock.now_ms()):
+            raise AskerGone(f"the request {to.message_id} has expired")
         prepared = parts.prepare(message, system, kind=SendReplyV2)
-        return await parts.send(prepared, None, timeout_s, alone=True)
+        try:
+            return await parts.send(prepared, None, timeout_s, alone=True)
+        except SendFailed as problem:
+            # java: brokers have no other code for it
+            if isinstance(problem.last, Refused) and problem.last.code == ResponseCode.SYSTEM_ERROR:
+                raise AskerGone(
+                    f"no reply to {to.message_id} was delivered: {problem.last.remark}"
+                ) from problem
+            raise
 
     # Questions of brokers
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 
 from pyromq.client.values import Message, ReceivedMessage
-from pyromq.errors import BadMessage
+from pyromq.errors import BadMessage, RequestFailed
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 
@@ -49,6 +49,43 @@ def request_properties(correlation_id: str, client_id: str, timeout_s: float) ->
         props.REPLY_TO_CLIENT: client_id,
         props.TTL: str(round(timeout_s * 1000)),
     }
+
+
+_CLOCKS_DIFFER_MS = 1000
+
+
+def is_expired(message: ReceivedMessage, now_ms: int) -> bool:
+    """Whether it is a request whose sender waits no more; the broker's clock and ours may differ a little."""
+    ttl = message.get(props.TTL)
+    if ttl is None or not ttl.isdecimal() or message.get(props.REPLY_TO_CLIENT) is None:
+        return False
+    return now_ms - message.stored_ms > int(ttl) + _CLOCKS_DIFFER_MS
+
+
+def expired(messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
+    """The expired requests among the messages of a pull.
+
+    The first message says whether the topic has requests: to look at each would cost other topics too much.
+    Retries, which come from several topics, are few.
+    """
+    if not messages:
+        return []
+    first = messages[0]
+    if first.get(props.REPLY_TO_CLIENT) is None and not names.is_retry_topic(first.queue.topic):
+        return []
+    return [message for message in messages if is_expired(message, now_ms)]
+
+
+def error_in(reply: ReceivedMessage) -> RequestFailed | None:
+    """The error that a consumer replied with, if it did."""
+    kind = reply.get(props.REPLY_ERROR)
+    return None if kind is None else RequestFailed(kind, reply.body.decode(errors="replace"))
+
+
+def error_reply(error: BaseException | str) -> tuple[bytes, dict[str, str]]:
+    """The body and the properties of a reply that says why there is no other."""
+    kind = "error" if isinstance(error, str) else type(error).__name__
+    return str(error).encode(), {props.REPLY_ERROR: kind}
 
 
 def reply_to(

@@ -145,7 +145,7 @@ class Sender:
                 await self._routes.wait_changed(topic, step.seconds)
             elif type(step) is Failed:
                 self.statistics.failures += 1
-                raise step.refusal or SendFailed(f"a message to {topic}", list(step.attempts))
+                raise step.refusal or SendFailed(f"a message to {topic}", list(step.attempts), plan.problem)
             else:
                 with contextlib.suppress(NoRoute, TransportError):
                     await self._routes.refresh(topic)

@@ -128,7 +128,7 @@ async def test_a_typed_handler_gets_the_value_and_the_message_if_it_wants_it() -
     assert (plain.__name__, list(inspect.signature(plain).parameters)) == ("plain", ["message"])
     consumer = PushConsumer("billing", "a:1")
     consumer.subscribe("Orders", "*", plain)
-    consumer.on("Orders")(asynchronous)
+    consumer.on("Payments")(asynchronous)
 
 
 async def test_a_typed_handler_fails_for_a_body_that_it_cannot_take() -> None:

@@ -21,7 +21,7 @@ class Assigned(list[Any]):
 MEMBERSHIP = SimpleNamespace(assigned=Assigned(), session=SimpleNamespace(client_id="one"))
 PARTS = SimpleNamespace(
     membership=MEMBERSHIP,
-    handling=SimpleNamespace(delivery=SimpleNamespace(running=0)),
+    handling=SimpleNamespace(delivery=SimpleNamespace(running=0, lost=0)),
     in_flight=InFlightLimit(1, 1),
     sender=SimpleNamespace(statistics=None),
     accumulator=None,

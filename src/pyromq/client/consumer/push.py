@@ -13,7 +13,6 @@ from typing import Any, TypeVar, Unpack, overload
 from pyromq.client.consumer.consumer import Consumer, Parts
 from pyromq.client.consumer.group.assigned_queues import QueueWork
 from pyromq.client.consumer.group.locks import RENEWAL_S, QueueLocks
-from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
 from pyromq.client.consumer.handling.handlers import (
     Handler,
     HandlerFunction,
@@ -32,6 +31,7 @@ from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
 from pyromq.client.consumer.settings import PushOptions, PushSettings
+from pyromq.client.requesting import expired
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import ReceivedMessage
@@ -54,6 +54,8 @@ class PushStatistics:
     held_messages: int
     held_bytes: int
     running_handlers: int
+    lost_handlers: int
+    """Those that run although their time is up; others run in their place."""
     counts: Counts
     """Summed over all topics."""
 
@@ -147,6 +149,9 @@ class PushConsumer(Consumer[_Parts]):
         delivery = handling.delivery
 
         def deliver(reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+            if late := expired(messages, session.clock.now_ms()):
+                handling.drop(reader.held, late)
+                messages = [message for message in messages if message not in late]
             delivery.deliver(reader.held, messages)
 
         fetching = Fetching(
@@ -235,9 +240,10 @@ class PushConsumer(Consumer[_Parts]):
             background.every(settings.commit_interval_s, membership.assigned.commit, "commit")
         if settings.ordered and popped is None and not settings.broadcast:
             background.every(RENEWAL_S, membership.assigned.renew_locks, "locks")
-        if isinstance(delivery, ConcurrentDelivery):
-            late, timeout_s = delivery.give_back_late, settings.handler_timeout_s
-            background.every(timeout_s / _LATE_CHECKS_PER_TIMEOUT, lambda: late(timeout_s), "late handlers")
+        timeout_s = settings.handler_timeout_s
+        background.every(
+            timeout_s / _LATE_CHECKS_PER_TIMEOUT, lambda: delivery.stop_late(timeout_s), "late handlers"
+        )
         _log.info("consumer started group=%s client=%s", membership.group, membership.session.client_id)
 
     async def wait_assigned(self) -> None:
@@ -378,6 +384,7 @@ class PushConsumer(Consumer[_Parts]):
             held_messages=sum(len(each) for each in held),
             held_bytes=sum(each.size_bytes for each in held),
             running_handlers=parts.handling.delivery.running if parts is not None else 0,
+            lost_handlers=parts.handling.delivery.lost if parts is not None else 0,
             counts=self._stats.totals(),
         )
 

@@ -81,7 +81,7 @@ class PushSettings(ConsumerSettings):
     batch_size: int | None = setting(None, "Maximum number of messages per call of the handler, which then gets lists. Pulls ask for as many. None passes one message at a time.", check=between(1, 1024))
     max_retries: int | None = setting(None, "How often a failed message is retried before it goes to the dead-letter queue. None uses the group's setting, 16 by default; with `ordered`, retries never end.", check=between(0, _MAX_INT))
     suspend_s: float = setting(1.0, "How long an `ordered` queue pauses after a failure.", check=between(0.01, 30))
-    handler_timeout_s: float = setting(900.0, "How long a handler may run before its message goes back to the broker.", check=_INTERVAL_S)
+    handler_timeout_s: float = setting(900.0, "How long a handler may run. Then an async one is cancelled, and the thread of a plain one is replaced; its message goes back to the broker. With `ordered`, the queue waits for a plain one.", check=_INTERVAL_S)
     stop_grace_s: float = setting(30.0, "How long a stop waits for running handlers.", check=between(0, 10**9))
     pull_batch_size: int = setting(32, "Maximum number of messages of one pull. `batch_size` applies if it is larger.", check=between(1, 1024))
     pull_interval_s: float = setting(0.0, "Pause after each pull that returned messages.", check=between(0, 65.535))

@@ -89,6 +89,8 @@ class SendPlan:
     """What became of each failed try."""
     is_over = False
     """Whether nothing can be tried any more, as far as is known without the route."""
+    problem: TransportError | Refused | None = None
+    """Why the last try failed."""
     _refusal: Refused | None = None
     _failed_broker: str | None = None
     _waited_for: MessageQueue | None = None
@@ -159,6 +161,7 @@ class SendPlan:
         """The broker has not stored the message, or not said so; returns whether its route is in doubt."""
         assert self.current is not None
         self._note_failure(str(problem))
+        self.problem = problem
         # A broker that refuses connections may be starting. Nothing was sent, so this is no retry.
         if not isinstance(problem, ConnectFailed):
             self.is_over = not self._tries_left

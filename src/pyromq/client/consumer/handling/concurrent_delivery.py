@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Collection, Iterable, Iterator
 from functools import partial
 from typing import cast
 
-from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.runs import Lot, rest_of, run_handlers
-from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work
+from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work, log_late
 from pyromq.client.consumer.handling.taking import Offer, QueueOffer
 from pyromq.client.consumer.handling.thread_runs import Load, SharedLot, ThreadRun
 from pyromq.client.values import ReceivedMessage
@@ -38,14 +37,16 @@ class ConcurrentDelivery(Delivery):
         self._concurrency = parts.concurrency
         self._waiting: deque[Lot] = deque()
         self._workers: set[asyncio.Task[None]] = set()
-        self._running: dict[Work, None] = {}
+        self._running: dict[Work, asyncio.Task[None]] = {}
+        self._lost: dict[Work | ThreadRun, asyncio.Task[None]] = {}
+        """What runs although its time is up, and the workers that wait for it."""
         self._run: Lot | None = None
         """Whose handlers are called right now, without a piece of work for each."""
         self._yielding = 0
         self._is_hiring = False
         self._taking = threading.Lock()
         """Held by whoever takes a lot from `_waiting`: the loop, and threads."""
-        self._thread_runs: set[ThreadRun] = set()
+        self._thread_runs: dict[ThreadRun, asyncio.Task[None]] = {}
         self._taken_before = 0
 
     def __repr__(self) -> str:
@@ -65,8 +66,20 @@ class ConcurrentDelivery(Delivery):
     def _taken_by_threads(self) -> int:
         return self._taken_before + sum(run.taken for run in self._thread_runs)
 
+    @property
+    def lost(self) -> int:
+        return len(self._lost)
+
+    @property
+    def _live(self) -> int:
+        """The number of workers whose handler is in time."""
+        return len(self._workers) - len(self._lost)
+
     def _tasks(self) -> Collection[asyncio.Task[None]]:
         return self._workers
+
+    def _lost_tasks(self) -> Collection[asyncio.Task[None]]:
+        return self._lost.values()
 
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         if self._is_stopped:
@@ -119,9 +132,9 @@ class ConcurrentDelivery(Delivery):
 
     def _hire(self) -> None:
         """Start one worker at once, and more later if work is still waiting."""
-        if len(self._workers) >= self._concurrency or (head := self._head()) is None:
+        if self._live >= self._concurrency or (head := self._head()) is None:
             return
-        if not self._workers or not (self._is_hiring or isinstance(head, SharedLot)):
+        if not self._live or not (self._is_hiring or isinstance(head, SharedLot)):
             self._start_worker()
         if not self._is_hiring:
             self._is_hiring = True
@@ -142,11 +155,11 @@ class ConcurrentDelivery(Delivery):
             self._loop.call_soon(self._hire_more, count)
 
     def _hire_more(self, count: int, before: Load | None = None) -> None:
-        free = min(self._waiting_messages, self._concurrency - len(self._workers))
+        free = min(self._waiting_messages, self._concurrency - self._live)
         if free <= 0 or self._is_stopped:
             self._is_hiring = False
             return
-        if not self._workers or (not self._yielding and not self._is_quick(before)):
+        if not self._live or (not self._yielding and not self._is_quick(before)):
             for _ in range(min(count, free)):
                 self._start_worker()
             count *= 2
@@ -157,7 +170,7 @@ class ConcurrentDelivery(Delivery):
         if before is None:
             return False
         now = self._load()
-        is_quick = now.taken - before.taken >= _QUICK * len(self._workers)
+        is_quick = now.taken - before.taken >= _QUICK * self._live
         return is_quick or before.has_filled_the_interpreter(now)
 
     def _start_worker(self) -> None:
@@ -169,7 +182,7 @@ class ConcurrentDelivery(Delivery):
             await self._work_on()
         finally:
             # At once: work that arrives before the next turn of the loop must start another worker.
-            self._workers.discard(cast(asyncio.Task[None], asyncio.current_task()))
+            self._workers.discard(_this_task())
 
     async def _work_on(self) -> None:
         clock = self._clock
@@ -190,6 +203,8 @@ class ConcurrentDelivery(Delivery):
                 rest = self._run_through(handler, lot, turn_ends)
                 if rest is not None:
                     await rest
+            if self._live > self._concurrency:
+                return  # another one took this one's place
             if clock.monotonic() > turn_ends:
                 # Otherwise handlers that never wait would block the loop.
                 self._yielding += 1
@@ -217,17 +232,18 @@ class ConcurrentDelivery(Delivery):
 
     async def _finish(self, work: Work, handling: Awaitable[object]) -> None:
         """Wait for an async handler."""
-        self._running[work] = None
+        me = self._running[work] = _this_task()
         problem: BaseException | None = None
         try:
             await handling
-        except Exception as failure:
-            problem = failure
         except BaseException as failure:
-            pass_on(failure, self._loop)
             problem = failure
         finally:
-            self._running.pop(work, None)
+            del self._running[work]
+        if self._lost.pop(work, None) is not None:
+            me.uncancel()  # it was for the handler alone
+        if problem is not None and not isinstance(problem, Exception):
+            pass_on(problem, self._loop)
         self._settle(work, problem)
 
     def _run_through(self, handler: Handler, lot: Lot, turn_ends: float) -> Awaitable[None] | None:
@@ -267,17 +283,19 @@ class ConcurrentDelivery(Delivery):
         except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
             self.halt()
             return
-        self._thread_runs.add(run)
+        self._thread_runs[run] = _this_task()
         try:
             await running
         finally:
             # Also when the last one is cut off.
-            self._thread_runs.discard(run)
+            del self._thread_runs[run]
+            self._lost.pop(run, None)
             self._taken_before += run.taken
             self._settle_run(run, only.trace_id if only is not None else "")
 
     def _run_there(self, run: ThreadRun, only: SharedLot | None) -> None:
         """Runs on a thread."""
+        run.thread = threading.current_thread()
         monotonic = self._clock.monotonic
         turn_ends = monotonic() + _TURN_S
 
@@ -312,10 +330,10 @@ class ConcurrentDelivery(Delivery):
 
     def _settle_run(self, run: ThreadRun, trace_id: str) -> None:
         """Settle what a thread has handled; what succeeded of one queue, together."""
-        late = run.late
+        settled = run.settled
         for part in run.parts:
             lot = part.lot
-            done = [each for each in part.done if id(each) not in late] if late else part.done
+            done = [each for each in part.done if id(each) not in settled] if settled else part.done
             if done:
                 started = part.ended - part.spent_s
                 work = Work(lot.held, done, lot.handler, lot.counts, started, trace_id=trace_id)
@@ -323,32 +341,44 @@ class ConcurrentDelivery(Delivery):
                 self._settle(work, None, part.ended)
             for messages, problem, started, ended in part.failed:
                 work = Work(lot.held, messages, lot.handler, lot.counts, started, trace_id=trace_id)
-                work.is_settled = id(messages[0]) in late
+                work.is_settled = id(messages[0]) in settled
                 self._settle(work, problem, ended)
 
-    def give_back_late(self, timeout_s: float) -> int:
-        """Give back messages whose handler exceeded the timeout, to free their queue; returns how many."""
+    def stop_late(self, timeout_s: float) -> int:
+        """Their messages are given back, to free their queues."""
         now = self._clock.monotonic()
-        late = [
-            work
-            for work in list(self._running)
-            if work.started and now - work.started > timeout_s and not work.is_settled
-        ]
-        for work in late:
+        works = [work for work in self._running if work not in self._lost and now - work.started > timeout_s]
+        for work in works:
+            task = self._lost[work] = self._running[work]
             work.is_settled = True
-            self._give_back_late(work.held, work.messages, timeout_s)
-        runs = 0
-        for run in self._thread_runs:
-            messages, started = run.now or ([], now)
-            if messages and now - started > timeout_s and id(messages[0]) not in run.late:
-                run.late.update(map(id, messages))
-                self._give_back_late(run.parts[-1].lot.held, messages, timeout_s)
-                runs += 1
-        return len(late) + runs
+            self._give_back_late(work.held, work.messages, timeout_s, on_thread=False)
+            task.cancel()
+        runs = [run for run in self._thread_runs if run not in self._lost and _is_late(run, now - timeout_s)]
+        for run in runs:
+            self._lose(run, timeout_s)
+        self._hire()
+        return len(works) + len(runs)
 
-    def _give_back_late(self, held: HeldQueue, messages: list[ReceivedMessage], timeout_s: float) -> None:
+    def _lose(self, run: ThreadRun, timeout_s: float) -> None:
+        """The thread may never return: another takes its place, and all that it has taken is settled now."""
+        messages, _ = run.now or ([], 0.0)
+        part, thread = run.parts[-1], run.thread
+        if not messages or thread is None:
+            return  # it has just returned
+        self._lost[run] = self._thread_runs[run]
+        self._threads.lose(thread)
+        run.settled.update(map(id, messages))
+        self._settle_run(run, "")
+        for each in run.parts:
+            run.settled.update(map(id, each.done))
+            run.settled.update(id(failed[0]) for failed, *_ in each.failed)
+        self._give_back_late(part.lot.held, messages, timeout_s, on_thread=True)
+
+    def _give_back_late(
+        self, held: HeldQueue, messages: list[ReceivedMessage], timeout_s: float, *, on_thread: bool
+    ) -> None:
+        log_late(messages, self._group, timeout_s, on_thread=on_thread)
         for message in messages:
-            application_log.warning("handler timed out, message given back id=%s", message.message_id)
             self._settling.give_back(held, message, LATE_LEVEL, f"handler took over {timeout_s:g} s")
 
     def unfinished(self) -> Iterable[ReceivedMessage]:
@@ -361,7 +391,7 @@ class ConcurrentDelivery(Delivery):
             message
             for run in list(self._thread_runs)
             for message in (run.now or ([], 0.0))[0]
-            if id(message) not in run.late
+            if id(message) not in run.settled
         ]
         return current + on_threads + [message for work in works for message in work.messages]
 
@@ -374,3 +404,13 @@ class ConcurrentDelivery(Delivery):
             for lot in self._waiting:
                 lot.cut()
             self._waiting.clear()
+
+
+def _this_task() -> "asyncio.Task[None]":
+    return cast("asyncio.Task[None]", asyncio.current_task())
+
+
+def _is_late(run: ThreadRun, latest: float) -> bool:
+    """Whether its handler began before this."""
+    now = run.now  # read once: the thread changes it
+    return now is not None and now[1] < latest

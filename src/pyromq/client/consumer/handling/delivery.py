@@ -3,9 +3,9 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.consumer.handling.handlers import Handlers
 from pyromq.client.consumer.handling.settling import HeldQueue, Settling, log_cut_off
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
@@ -23,10 +23,11 @@ class DeliveryParts:
 
     handlers: Handlers
     settling: Settling
-    threads: Executor
+    threads: ApplicationThreads
     stats: ConsumerStats
     clock: Clock
     concurrency: int
+    group: str = ""
     batch_size: int = 1
     tracing: ConsumeTracing | None = None
 
@@ -41,6 +42,7 @@ class Delivery(ABC):
         self._tracing = parts.tracing
         self._threads = parts.threads
         self._clock = parts.clock
+        self._group = parts.group
         self._batch_size = parts.batch_size
         self._loop = asyncio.get_running_loop()
         self._is_stopped = False
@@ -49,6 +51,15 @@ class Delivery(ABC):
     @abstractmethod
     def running(self) -> int:
         """The number of running handlers."""
+
+    @property
+    @abstractmethod
+    def lost(self) -> int:
+        """The number of handlers that run although their time is up; others run in their place."""
+
+    @abstractmethod
+    def stop_late(self, timeout_s: float) -> int:
+        """End the handlers that run for longer than this, or replace their threads; returns how many."""
 
     @abstractmethod
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
@@ -67,6 +78,10 @@ class Delivery(ABC):
         """The tasks that run handlers."""
 
     @abstractmethod
+    def _lost_tasks(self) -> Collection[asyncio.Task[None]]:
+        """Those of the tasks whose handler is lost: a stop does not wait for them."""
+
+    @abstractmethod
     def unfinished(self) -> Iterable[ReceivedMessage]:
         """The messages whose handler is running. May be called on another thread at exit."""
 
@@ -82,7 +97,10 @@ class Delivery(ABC):
         """Halt, and wait up to `grace_s` for running handlers."""
         self.halt()
         if tasks := set(self._tasks()):
-            _, unfinished = await asyncio.wait(tasks, timeout=grace_s)
+            lost = set(self._lost_tasks())
+            if awaited := tasks - lost:
+                await asyncio.wait(awaited, timeout=grace_s)
+            unfinished = {task for task in tasks if not task.done()}
             log_cut_off(self.unfinished())
             for task in unfinished:
                 task.cancel()

@@ -10,6 +10,7 @@ import os
 from collections.abc import Hashable
 from typing import Protocol
 
+from pyromq.client.application_log import application_log
 from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
 from pyromq.client.consumer.handling.dead_letters import DeadLetters
@@ -18,7 +19,7 @@ from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
 from pyromq.client.consumer.handling.popped_outcomes import PoppedOutcomes
 from pyromq.client.consumer.handling.retries import Retries
-from pyromq.client.consumer.handling.settling import NoHandler, Settling, log_cut_off
+from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Settling, log_cut_off
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
 from pyromq.client.consumer.reading.popping import Popping
 from pyromq.client.consumer.reading.stats import ConsumerStats
@@ -83,6 +84,7 @@ class Handling:
         if popping is not None:
             popped = self.popped = PoppedOutcomes(popping, retries, dead_letters)
             settling = Settling(popped.give_back, dead_letters.tell_if_dead, popped.acknowledge)
+        self._settling = settling
         parts = DeliveryParts(
             handlers,
             settling,
@@ -90,6 +92,7 @@ class Handling:
             stats,
             session.clock,
             concurrency=settings.concurrency,
+            group=session.unwrap(group),
             batch_size=settings.batch_size or 1,
             tracing=self._tracing,
         )
@@ -116,6 +119,18 @@ class Handling:
         """Whether the caller, by default the current task, runs a handler."""
         me = caller if caller is not None else asyncio.current_task()
         return self.delivery.is_done_by(me) or self._handlers.is_run_by(me)
+
+    def drop(self, held: HeldQueue, requests: list[ReceivedMessage]) -> None:
+        """Requests whose senders wait no more are done."""
+        first = requests[0]
+        application_log.info(
+            "requests dropped, they have expired topic=%s count=%d first=%s",
+            first.topic,
+            len(requests),
+            first.message_id,
+        )
+        for request in requests:
+            self._settling.succeeded(held, request)
 
     async def handle_now(self, message: ReceivedMessage) -> None:
         """Handle a message at once, for an operator."""

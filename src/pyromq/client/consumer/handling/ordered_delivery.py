@@ -5,10 +5,14 @@ Messages are handled only with a valid lock on the queue: while we hold it, no o
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import islice, takewhile
+from typing import cast
+
+import msgspec
 
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
@@ -18,16 +22,29 @@ from pyromq.client.consumer.handling.settling import (
     NoHandler,
     Work,
     log_failure,
+    log_late,
     reason_of,
     what_failed,
 )
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import PyroError
+from pyromq.errors import AskerGone, PyroError
 
 _MAX_FOR_A_THREAD = 32
 _RELOCK_PAUSE_S = 3.0
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.01, 30.0
 _TURN_S = 0.005
+
+
+class Running(msgspec.Struct, eq=False):
+    """The handler that runs for a queue."""
+
+    task: "asyncio.Task[None]"
+    handled: list[ReceivedMessage] = []
+    """What it has handled so far."""
+    since: float | None = None
+    """When it was called with the message it has now."""
+    thread: threading.Thread | None = None
+    is_late: bool = False
 
 
 class OrderedDelivery(Delivery):
@@ -48,8 +65,7 @@ class OrderedDelivery(Delivery):
         self._suspend_s = min(max(suspend_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
         self._lines: dict[HeldQueue, asyncio.Task[None]] = {}
         self._is_cut_off = False
-        self._running: dict[HeldQueue, list[ReceivedMessage]] = {}
-        """The messages that the running handler of a queue has handled so far."""
+        self._running: dict[HeldQueue, Running] = {}
 
     def __repr__(self) -> str:
         return f"<OrderedDelivery lines={len(self._lines)} running={self.running}>"
@@ -59,8 +75,36 @@ class OrderedDelivery(Delivery):
         return len(self._running)
 
     def unfinished(self) -> Iterable[ReceivedMessage]:
-        for held, handled in list(self._running.items()):
-            yield from islice(held, len(handled), len(handled) + self._batch_size)
+        for held, running in list(self._running.items()):
+            if not running.is_late:
+                done = len(running.handled)
+                yield from islice(held, done, done + self._batch_size)
+
+    @property
+    def lost(self) -> int:
+        return sum(running.is_late for running in self._running.values())
+
+    def _lost_tasks(self) -> Collection[asyncio.Task[None]]:
+        return [running.task for running in self._running.values() if running.is_late]
+
+    def stop_late(self, timeout_s: float) -> int:
+        """A cancelled handler has failed. A thread cannot be stopped: its queue waits, other queues go on."""
+        begun_before, late = self._clock.monotonic() - timeout_s, 0
+        for held, running in self._running.items():
+            if running.is_late or running.since is None or running.since >= begun_before:
+                continue
+            done, late = len(running.handled), late + 1
+            running.is_late = True
+            on_thread = running.thread is not None
+            log_late(
+                list(islice(held, done, done + self._batch_size)), self._group, timeout_s, on_thread=on_thread
+            )
+            if running.thread is not None:
+                self._threads.lose(running.thread)
+                self._free.release()
+            else:
+                running.task.cancel()
+        return late
 
     def _tasks(self) -> Collection[asyncio.Task[None]]:
         return self._lines.values()
@@ -84,24 +128,28 @@ class OrderedDelivery(Delivery):
                 continue
             messages = self._batch(held)
             handler = self._handlers.find(messages[0])
-            async with self._free:
+            await self._free.acquire()
+            running = Running(cast("asyncio.Task[None]", asyncio.current_task()))
+            try:
                 if held.is_closing:
                     return
                 if not held.is_ours:
                     continue  # the lock ran out during the wait
                 started = self._clock.monotonic()
                 trace_id = self._tracing.begin(messages) if self._tracing is not None else ""
-                handled: list[ReceivedMessage] = []
-                self._running[held] = handled
-                work = Work(held, handled, None, self._stats.of(messages[0].topic).total, started)
+                self._running[held] = running
+                work = Work(held, running.handled, None, self._stats.of(messages[0].topic).total, started)
                 try:
-                    problem = await self._handle(held, handler, messages, handled)
+                    problem = await self._handle(held, handler, messages, running)
                 except asyncio.CancelledError:
-                    work.messages = list(handled)  # the thread may go on
+                    work.messages = list(running.handled)  # the thread may go on
                     self._settling.done(work, self._clock.monotonic())
                     raise
                 finally:
                     del self._running[held]
+            finally:
+                if not (running.is_late and running.thread is not None):  # else another has its place
+                    self._free.release()
             if held.is_dropped:
                 return
             now = self._clock.monotonic()
@@ -109,7 +157,7 @@ class OrderedDelivery(Delivery):
             if self._tracing is not None:
                 self._tracing.end(trace_id, messages, problem, now - started)
             if problem is not None:
-                work.counts.failed += 1
+                work.counts.failed += not isinstance(problem, AskerGone)
                 await self._failed(held, problem)
             if now > turn_ends:
                 await asyncio.sleep(0)
@@ -131,67 +179,86 @@ class OrderedDelivery(Delivery):
         held: HeldQueue,
         handler: Handler | MessageStream | None,
         messages: list[ReceivedMessage],
-        handled: list[ReceivedMessage],
+        running: "Running",
     ) -> BaseException | None:
-        """Adds the messages that were handled to `handled`; returns the error of the next one."""
+        """Adds the messages that were handled to `running`; returns the error of the next one."""
         try:
             if isinstance(handler, MessageStream):
                 if await handler.handle(messages[0], lambda: held.is_ours):
-                    handled += messages[:1]
+                    running.handled += messages[:1]
                 return None
             if handler is None:
                 return NoHandler.of(messages[0])
-            if handler.is_async:
-                await handler.run(messages)
-                handled += messages
-                return None
         except Exception as problem:
             return problem
-        except BaseException as problem:
-            pass_on(problem, self._loop)
-            return problem
+        if handler.is_async:
+            return await self._awaited(handler, messages, running)
         run: Callable[[], BaseException | None]
         if self._batch_size == 1:
             # Traces are about single messages.
             messages = list(islice(held, _MAX_FOR_A_THREAD if self._tracing is None else 1))
-            run = partial(self._one_by_one, held, handler, messages, handled)
+            run = partial(self._one_by_one, held, handler, messages, running)
         else:
-            run = partial(self._all_at_once, handler, messages, handled)
+            run = partial(self._all_at_once, handler, messages, running)
         try:
-            running = self._loop.run_in_executor(self._threads, run)
+            ended = self._loop.run_in_executor(self._threads, run)
         except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
             self.halt()
             return None
-        return await running
+        return await ended
+
+    async def _awaited(
+        self, handler: Handler, messages: list[ReceivedMessage], running: "Running"
+    ) -> BaseException | None:
+        problem: BaseException | None = None
+        running.since = self._clock.monotonic()
+        try:
+            await handler.run(messages)
+            running.handled += messages
+        except BaseException as failure:
+            problem = failure
+        running.since = None
+        if running.is_late and not running.task.uncancel() and isinstance(problem, asyncio.CancelledError):
+            return TimeoutError("the handler took longer than handler_timeout_s")
+        if problem is not None and not isinstance(problem, Exception):
+            pass_on(problem, self._loop)
+        return problem
 
     def _one_by_one(
         self,
         held: HeldQueue,
         handler: Handler,
         messages: list[ReceivedMessage],
-        handled: list[ReceivedMessage],
+        running: "Running",
     ) -> BaseException | None:
         """Runs on a thread: handles messages until one fails or the queue is closing."""
-        topic = messages[0].topic
+        topic, monotonic = messages[0].topic, self._clock.monotonic
+        running.thread = threading.current_thread()
         for message in messages:
+            if running.is_late:
+                return None
             may_go_on = not held.is_closing and not self._is_stopped and held.is_ours
             if not may_go_on or not self._is_for(message, topic, handler):
                 return None
+            running.since = monotonic()
             try:
                 handler.run_plain([message], self._loop)
             except BaseException as problem:  # sys.exit() on a thread is only a failed handler
                 return problem
-            handled.append(message)
+            finally:
+                running.since = None
+            running.handled.append(message)
         return None
 
     def _all_at_once(
-        self, handler: Handler, messages: list[ReceivedMessage], handled: list[ReceivedMessage]
+        self, handler: Handler, messages: list[ReceivedMessage], running: "Running"
     ) -> BaseException | None:
+        running.thread, running.since = threading.current_thread(), self._clock.monotonic()
         try:
             handler.run_plain(messages, self._loop)
         except BaseException as problem:
             return problem
-        handled += messages
+        running.handled += messages
         return None
 
     async def _failed(self, held: HeldQueue, problem: BaseException) -> None:
@@ -201,6 +268,8 @@ class OrderedDelivery(Delivery):
         messages = self._batch(held)
         problem, failed = what_failed(problem, messages)
         log_failure(problem, failed)
+        if isinstance(problem, AskerGone):
+            failed = []
         is_given_up = isinstance(problem, RetryLater) and problem.delay_level < 0
         may_go_on = True
         for message in messages:

@@ -14,7 +14,7 @@ from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.troubles import Troubles
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import PyroError, StateError
+from pyromq.errors import AskerGone, PyroError, StateError
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Settling:
             held.done_all(work.messages)
         else:
             for message in work.messages:
-                self._succeeded(held, message)
+                self.succeeded(held, message)
         self._count(work, now)
 
     async def finish(self, work: Work, now: float) -> None:
@@ -109,6 +109,10 @@ class Settling:
 
     def failed(self, work: Work, problem: BaseException, now: float) -> None:
         """Give back the failed messages; the rest of a batch is done."""
+        if isinstance(problem, AskerGone):
+            log_failure(problem, work.messages)
+            self.done(work, now)
+            return
         problem, failed = what_failed(problem, work.messages)
         log_failure(problem, failed)
         level = problem.delay_level if isinstance(problem, RetryLater) else BROKER_DECIDES
@@ -123,7 +127,7 @@ class Settling:
                 self.give_back(work.held, message, level, reason_of(problem))
             else:
                 counts.succeeded += 1
-                self._succeeded(work.held, message)
+                self.succeeded(work.held, message)
 
     def give_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str) -> None:
         if self._give_back is None:
@@ -136,7 +140,7 @@ class Settling:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _succeeded(self, held: HeldQueue, message: ReceivedMessage) -> None:
+    def succeeded(self, held: HeldQueue, message: ReceivedMessage) -> None:
         if self._acknowledge is None:
             held.done(message)
         else:
@@ -202,7 +206,9 @@ def _identity(message: object) -> object:
 
 def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None:
     first = messages[0]
-    if isinstance(problem, RetryLater):
+    if isinstance(problem, AskerGone):
+        application_log.info("request done topic=%s id=%s: %s", first.topic, first.message_id, problem)
+    elif isinstance(problem, RetryLater):
         asked = "gave up" if problem.delay_level < 0 else "asked for a retry"
         application_log.info("handler %s topic=%s id=%s: %s", asked, first.topic, first.message_id, problem)
     else:
@@ -212,6 +218,23 @@ def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None
             first.message_id,
             len(messages),
             exc_info=problem,
+        )
+
+
+def log_late(messages: list[ReceivedMessage], group: str, timeout_s: float, *, on_thread: bool) -> None:
+    """A handler that ignores its time is loud: it holds on to what it uses, perhaps for ever."""
+    what = "its thread is lost, another one takes its place" if on_thread else "it was cancelled"
+    for message in messages:
+        application_log.log(
+            logging.ERROR if on_thread else logging.WARNING,
+            "handler ran for over %g s, %s topic=%s group=%s queue=%s offset=%d id=%s",
+            timeout_s,
+            what,
+            message.topic,
+            group,
+            message.queue,
+            message.queue_offset,
+            message.message_id,
         )
 
 

@@ -5,6 +5,7 @@ message to one of them. They are settled on the event loop, when the thread's tu
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -66,8 +67,9 @@ class ThreadRun:
         self.taken = 0
         self.now: tuple[list[ReceivedMessage], float] | None = None
         """The messages that are being handled, and since when."""
-        self.late: set[int] = set()
-        """The identities of messages that were given back meanwhile."""
+        self.settled: set[int] = set()
+        """The identities of messages that were settled meanwhile, because the thread was lost."""
+        self.thread: threading.Thread | None = None
         self._batch_size = batch_size
         self._loop = loop
 

@@ -6,15 +6,16 @@ import logging
 import pickle
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
+from tests.conftest import ErrorLogs
 from tests.support.held_messages import RETRY_QUEUE, a_message, held_queue
 from tests.support.loop import turn_until
 
+from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.blocking import Messages
 from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
@@ -30,8 +31,8 @@ from pyromq.errors import ConnectFailed, StateError
 
 
 @pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as executor:
+def threads() -> Iterator[ApplicationThreads]:
+    with ApplicationThreads(4, "bench") as executor:
         yield executor
 
 
@@ -53,7 +54,7 @@ class GivenBack:
 class Bench:
     """A delivery with everything around it."""
 
-    def __init__(self, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, threads: ApplicationThreads) -> None:
         self.handlers = Handlers()
         self.given_back = GivenBack()
         self.stats = ConsumerStats()
@@ -82,12 +83,19 @@ class Bench:
 
     def _parts(self, concurrency: int, batch_size: int) -> DeliveryParts:
         return DeliveryParts(
-            self.handlers, self.settling, self.threads, self.stats, self.clock, concurrency, batch_size
+            self.handlers,
+            self.settling,
+            self.threads,
+            self.stats,
+            self.clock,
+            concurrency,
+            "billing",
+            batch_size,
         )
 
 
 @pytest.fixture
-async def bench(threads: ThreadPoolExecutor) -> AsyncIterator[Bench]:
+async def bench(threads: ApplicationThreads) -> AsyncIterator[Bench]:
     bench = Bench(threads)
     yield bench
     await bench.settling.stop()
@@ -309,25 +317,166 @@ async def test_a_stop_waits_for_its_grace_and_no_longer(bench: Bench) -> None:
     assert delivery.running == 0
 
 
-async def test_messages_whose_handler_takes_too_long_go_back_once(bench: Bench) -> None:
+async def test_an_async_handler_that_takes_too_long_is_cancelled_and_its_message_goes_back_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    cancelled: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        try:
+            if message.queue_offset < 2:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(message.queue_offset)
+            raise
+
+    bench.handle(handle)
+    held = held_queue(*range(5))
+    delivery = bench.concurrent(concurrency=2)
+    deliver_all(delivery, held)
+    await turn_until(lambda: delivery.running == 2)
+    assert delivery.stop_late(60) == 0
+    bench.clock.advance(61)
+    assert delivery.stop_late(60) == 2
+    assert delivery.stop_late(60) == 0
+    await held.wait_until_empty()
+    assert cancelled == [0, 1]
+    assert delivery.lost == delivery.running == 0
+    await delivery.stop(10)
+    assert bench.given_back.levels == [(0, 3), (1, 3)]
+    assert "handler ran for over 60 s, it was cancelled topic=Orders group=billing queue=" in caplog.text
+
+
+async def test_a_handler_that_ignores_its_cancellation_is_lost_until_it_ends(bench: Bench) -> None:
     gate = asyncio.Event()
 
     async def handle(message: ReceivedMessage) -> None:
-        await gate.wait()
+        while message.queue_offset == 0 and not gate.is_set():
+            with suppress(asyncio.CancelledError):
+                await gate.wait()
 
     bench.handle(handle)
+    held = held_queue(*range(5))
+    delivery = bench.concurrent(concurrency=1)
+    deliver_all(delivery, held)
+    await turn_until(lambda: delivery.running == 1)
+    bench.clock.advance(61)
+    assert delivery.stop_late(60) == 1
+    await held.wait_until_empty()
+    assert delivery.lost == 1
+    gate.set()
+    await turn_until(lambda: not delivery.running)
+    assert delivery.lost == 0
+    assert bench.given_back.levels == [(0, 3)]
+    await delivery.stop(10)
+
+
+async def test_threads_that_hang_are_replaced_and_what_they_did_before_is_done(
+    bench: Bench, error_logs: ErrorLogs
+) -> None:
+    gate, hanging, handled = threading.Event(), threading.Semaphore(0), []
+
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset in (1, 2, 3, 4):
+            hanging.release()
+            gate.wait(60)
+        handled.append(message.queue_offset)
+
+    bench.handle(handle)
+    held = held_queue(*range(10))
+    delivery = bench.concurrent(concurrency=4)  # as many as there are threads
+    deliver_all(delivery, held)
+    await turn_until(lambda: sum(run.now is not None for run in delivery._thread_runs) == 4)
+    for _ in range(4):
+        await asyncio.to_thread(hanging.acquire)
+    bench.clock.advance(61)
+    assert delivery.stop_late(60) == 4
+    assert delivery.stop_late(60) == 0
+    assert delivery.lost == 4
+    await held.wait_until_empty()
+    assert sorted(handled) == [0, 5, 6, 7, 8, 9]
+    assert sorted(bench.given_back.levels) == [(1, 3), (2, 3), (3, 3), (4, 3)]
+    assert len(error_logs.records) == 4
+    error_logs.expect_repeatedly(
+        "its thread is lost, another one takes its place topic=Orders group=billing queue="
+    )
+    gate.set()
+    await turn_until(lambda: delivery.lost == 0)
+    await delivery.stop(10)
+    assert bench.stats.of("Orders").total.succeeded == 6
+
+
+async def test_a_stop_does_not_wait_for_threads_that_are_lost(bench: Bench, error_logs: ErrorLogs) -> None:
+    gate = threading.Event()
+    bench.handle(lambda message: gate.wait(60))
     held = held_queue(0)
     delivery = bench.concurrent()
     deliver_all(delivery, held)
-    await asyncio.sleep(0)
-    assert delivery.give_back_late(60) == 0
+    await turn_until(lambda: delivery.running == 1)
     bench.clock.advance(61)
-    assert delivery.give_back_late(60) == 1
-    assert delivery.give_back_late(60) == 0
-    await held.wait_until_empty()
+    assert delivery.stop_late(60) == 1
+    await delivery.stop(10**6)
     gate.set()
+    error_logs.expect("its thread is lost")
+
+
+async def test_an_ordered_async_handler_that_takes_too_long_is_cancelled_and_called_again(
+    bench: Bench,
+) -> None:
+    handled: list[int] = []
+    hanging = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 1 and not message.reconsume_times:
+            hanging.set()
+            await asyncio.Event().wait()
+        handled.append(message.queue_offset)
+
+    bench.handle(handle)
+    held = held_queue(0, 1, 2)
+    delivery = bench.ordered()
+    deliver_all(delivery, held)
+    await hanging.wait()
+    bench.clock.advance(61)
+    assert delivery.stop_late(60) == 1
+    await held.wait_until_empty()
+    assert handled == [0, 1, 2]
     await delivery.stop(10)
-    assert bench.given_back.levels == [(0, 3)]
+
+
+async def test_an_ordered_thread_that_hangs_holds_up_its_queue_and_no_other(
+    bench: Bench, error_logs: ErrorLogs
+) -> None:
+    gate, hanging, handled = threading.Event(), threading.Semaphore(0), []
+
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset < 4:
+            hanging.release()
+            gate.wait(60)
+        handled.append(message.queue_offset)
+
+    bench.handle(handle)
+    stuck = [held_queue(offset, offset + 10) for offset in range(4)]
+    delivery = bench.ordered(concurrency=4)
+    for each in stuck:
+        deliver_all(delivery, each)
+    for _ in range(4):
+        await asyncio.to_thread(hanging.acquire)
+    bench.clock.advance(61)
+    assert delivery.stop_late(60) == 4
+    assert delivery.stop_late(60) == 0
+    assert delivery.lost == 4
+    other = held_queue(20, 21)
+    deliver_all(delivery, other)
+    await other.wait_until_empty()
+    assert handled == [20, 21]
+    error_logs.expect_repeatedly("its thread is lost")
+    gate.set()
+    for each in stuck:
+        await each.wait_until_empty()
+    assert delivery.lost == 0
+    await delivery.stop(10)
+    assert delivery._free._value == 4
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])

@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from tests.support.held_messages import a_message, held_queue
 
+from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
 from pyromq.client.consumer.handling.delivery import DeliveryParts
 from pyromq.client.consumer.handling.handlers import Handler, Handlers
@@ -131,7 +131,7 @@ async def test_threads_may_take_lots_while_the_waiting_messages_are_counted() ->
                 delivery._waiting.popleft()  # as a thread does that has gone through it
             return 1
 
-    with ThreadPoolExecutor() as threads:
+    with ApplicationThreads(2, "bench") as threads:
         parts = DeliveryParts(
             Handlers(), Settling(None), threads, ConsumerStats(), ManualClock(), concurrency=2
         )
