@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
-from pyromq.aio import Message, Producer, PushConsumer, typed
+from pyromq.aio import Message, Producer, PushConsumer, readiness, typed
 
 
 class Order(BaseModel):
@@ -36,6 +36,7 @@ def service(namesrv: str) -> FastAPI:
                 yield
 
     app = FastAPI(lifespan=lifespan)
+    app.mount("/ready", readiness(producer, consumer))
 
     @app.post("/orders", status_code=202)
     async def order(order: Order) -> dict[str, str]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyromq.client.consumer.handling.typed import typed
     from pyromq.client.consumer.reading.popping import PoppedMessage
     from pyromq.client.consumer.reading.subscriptions import Sql
+    from pyromq.client.health import ConsumerHealth, Health
+    from pyromq.client.readiness import readiness
     from pyromq.client.settings import Credentials, TlsOptions
     from pyromq.client.transactions import TransactionResult, TransactionState
     from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
@@ -50,8 +52,10 @@ _HOMES = {
     "BadMessage": "errors",
     "Compression": "protocol.compression",
     "ConfigError": "errors",
+    "ConsumerHealth": "client.health",
     "Credentials": "client.settings",
     "GiveUp": "client.consumer.handling.outcomes",
+    "Health": "client.health",
     "Message": "client.values",
     "MessageQueue": "client.values",
     "NoReply": "errors",
@@ -76,6 +80,7 @@ _HOMES = {
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",
     "TransportError": "errors",
+    "readiness": "client.readiness",
     "typed": "client.consumer.handling.typed",
 }
 
@@ -86,8 +91,10 @@ __all__ = [
     "BadMessage",
     "Compression",
     "ConfigError",
+    "ConsumerHealth",
     "Credentials",
     "GiveUp",
+    "Health",
     "Message",
     "MessageQueue",
     "NoReply",
@@ -112,6 +119,7 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "TransportError",
+    "readiness",
     "typed",
 ]
 

@@ -7,7 +7,9 @@ from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.consumer.simple import SimpleConsumer
+from pyromq.client.health import ConsumerHealth, Health
 from pyromq.client.producer import Producer
+from pyromq.client.readiness import aio_readiness as readiness
 from pyromq.client.settings import Credentials, TlsOptions
 from pyromq.client.transactions import TransactionProducer, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
@@ -35,8 +37,10 @@ __all__ = [
     "BadMessage",
     "Compression",
     "ConfigError",
+    "ConsumerHealth",
     "Credentials",
     "GiveUp",
+    "Health",
     "Message",
     "MessageQueue",
     "NoReply",
@@ -61,5 +65,6 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "TransportError",
+    "readiness",
     "typed",
 ]

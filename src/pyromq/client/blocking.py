@@ -411,6 +411,7 @@ class Producer(Blocking):
     queues = awaited(aio.Producer.queues)
     request = awaited(aio.Producer.request)
     reply = awaited(aio.Producer.reply)
+    health = awaited(aio.Producer.health)
     reply_error = awaited(aio.Producer.reply_error)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, cast, o
 
 from pyromq.chance import uuid
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
+from pyromq.client.health import DEFAULT_TIMEOUT_S, Health, health_of
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
@@ -150,6 +151,11 @@ class Producer:
             batched_messages=accumulator.messages if accumulator is not None else 0,
             dropped_traces=tracing.dropped if tracing is not None else 0,
         )
+
+    async def health(self, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Health:
+        """Ask the known brokers, or a name server while there are none, whether they answer."""
+        parts = self._parts
+        return await health_of(None if parts is None else parts.session, self.group, timeout_s)
 
     # Beginning and end
 

@@ -477,6 +477,24 @@ class Session:
 
         self._start_task(heartbeat_all())
 
+    async def silent_brokers(self, timeout_s: float) -> dict[str, str]:
+        """Ask every known broker now; returns the names of those that do not answer, with the reasons."""
+
+        async def ask(name: str) -> str | None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    address = self.broker_address(name) or ""
+                    await self._dialer.call(address, self._heartbeat(), timeout_s)
+            except TimeoutError:
+                return f"no answer in {timeout_s:g} s"
+            except PyroError as problem:
+                return str(problem)
+            return None
+
+        names = list(self.routes.brokers)
+        answers = zip(names, await asyncio.gather(*map(ask, names)), strict=True)
+        return {name: problem for name, problem in answers if problem is not None}
+
     # Name servers by URL
 
     async def _ask_for_name_servers(self) -> None:

@@ -101,6 +101,7 @@ class BlockingConsumer(Blocking):
         if self._thread.is_of_this_process:
             self._thread.run(self._aio.close, is_failed=is_failed)
 
+    health = awaited(Consumer.health)
     unsubscribe = awaited(Consumer.unsubscribe)
     pause = on_the_loop(Consumer.pause)
     resume = on_the_loop(Consumer.resume)
@@ -248,6 +249,7 @@ class SimpleConsumer(Blocking):
 
     subscribe = on_the_loop(simple.SimpleConsumer.subscribe)
     unsubscribe = on_the_loop(simple.SimpleConsumer.unsubscribe)
+    health = awaited(simple.SimpleConsumer.health)
     receive = awaited(simple.SimpleConsumer.receive)
     ack = awaited(simple.SimpleConsumer.ack)
     change_invisible_time = awaited(simple.SimpleConsumer.change_invisible_time)

@@ -20,6 +20,7 @@ from pyromq.client.consumer.reading.offsets import on_the_wire
 from pyromq.client.consumer.reading.stats import SAMPLE_S, ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Expression
 from pyromq.client.consumer.settings import PullSettings, PushSettings, check_group
+from pyromq.client.health import DEFAULT_TIMEOUT_S, NOT_RUNNING, ConsumerHealth, asked
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
@@ -218,6 +219,42 @@ class Consumer(ABC, Generic[P]):
         if parts is None:
             raise StateError("the consumer is not running and has no client id yet: start it")
         return parts.membership.session.client_id
+
+    async def health(self, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> ConsumerHealth:
+        """Whether the brokers answer, the topics have routes, and handlers are in time."""
+        parts = self._parts
+        if parts is None:
+            return ConsumerHealth(group=self.group, problems=(NOT_RUNNING,))
+        membership = parts.membership
+        session = membership.session
+        lost, problems = await asked(session, timeout_s)
+        readers = list(membership.assigned)
+        failing = {reader.queue.broker_name for reader in readers if reader.is_failing} - lost.keys()
+        problems += [f"the broker {name} refuses pulls" for name in sorted(failing)]
+        for topic in self._expressions:
+            if session.routes.cached(session.wrap(topic)) is None:
+                problems.append(f"the topic {topic} has no route")
+        if handlers := self._lost_handlers(parts):
+            problems.append(f"{handlers} handlers run although their time is up")
+        answered = [reader.pulled_at for reader in readers if reader.pulled_at is not None]
+        return ConsumerHealth(
+            group=self.group,
+            problems=tuple(problems),
+            brokers=len(session.routes.brokers),
+            lost_brokers=tuple(sorted(lost.keys() | failing)),
+            queues=len(readers),
+            last_pull_s=session.clock.monotonic() - max(answered) if answered else None,
+            lag=None if self._are_messages_divided else sum(reader.lag for reader in readers),
+            lost_handlers=handlers,
+        )
+
+    def _lost_handlers(self, parts: P) -> int:
+        return 0
+
+    @property
+    def _are_messages_divided(self) -> bool:
+        """Whether brokers divide the messages, and have the offsets."""
+        return False
 
     def _running(self) -> P:
         if self._parts is None:

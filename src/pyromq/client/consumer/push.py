@@ -375,6 +375,13 @@ class PushConsumer(Consumer[_Parts]):
         """Store the offsets of all handled messages now."""
         await self._running().membership.assigned.commit(confirmed=True)
 
+    def _lost_handlers(self, parts: _Parts) -> int:
+        return parts.handling.delivery.lost
+
+    @property
+    def _are_messages_divided(self) -> bool:
+        return self.settings.mode == "pop"
+
     def statistics(self) -> PushStatistics:
         # Read once: another thread may close the consumer.
         parts = self._parts

@@ -20,6 +20,7 @@ from pyromq.client.consumer.settings import (
     SimpleSettings,
     check_group,
 )
+from pyromq.client.health import DEFAULT_TIMEOUT_S, Health, health_of
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
@@ -86,6 +87,10 @@ class SimpleConsumer:
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
         return f"<SimpleConsumer {self.group} of {topics} waiting={len(self._pops)}>"
+
+    async def health(self, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Health:
+        """Ask the known brokers, or a name server while there are none, whether they answer."""
+        return await health_of(self._session, self.group, timeout_s)
 
     # Beginning and end
 

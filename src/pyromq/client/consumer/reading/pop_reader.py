@@ -113,7 +113,8 @@ class PopReader(QueueReader):
             self._attempt_id,
         )
         self._attempt_id = None  # the answer has arrived
-        self._pull_s = self._clock.monotonic() - started
+        self.pulled_at = self._clock.monotonic()
+        self._pull_s = self.pulled_at - started
         total = self._reading.stats.of(self.subscription.topic).total
         total.pulls += 1
         total.pull_ms += self._pull_s * 1000

@@ -94,11 +94,23 @@ class QueueReader:
         self._failures = 0
         self._circles = 0
         self._pull_s = 0.0
+        self.pulled_at: float | None = None
+        """When a broker last answered."""
         self._broker_id = MASTER_ID
 
     def __repr__(self) -> str:
         state = "paused " if self.is_paused else ""
         return f"<QueueReader {state}{self.held!r} failures={self._failures}>"
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last pull failed."""
+        return self._failures > 0
+
+    @property
+    def lag(self) -> int:
+        """The number of messages that are not done."""
+        return max(0, self.max_offset - self.held.committable)
 
     def pause(self) -> None:
         self.is_paused = True
@@ -188,7 +200,8 @@ class QueueReader:
         self.min_offset, self.max_offset = pulled.min_offset, pulled.max_offset
         total = reading.stats.of(self.subscription.topic).total
         total.pulls += 1
-        self._pull_s = self._clock.monotonic() - started
+        self.pulled_at = self._clock.monotonic()
+        self._pull_s = self.pulled_at - started
         total.pull_ms += self._pull_s * 1000
         total.pulled += len(pulled.messages)
         return pulled
