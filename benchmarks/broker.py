@@ -556,7 +556,7 @@ def available(names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
         try:
-            if name != "pyromq":
+            if name.startswith("apache-"):
                 fetch(name.removeprefix("apache-"), "servers")
             found.append(name)
         except PeerUnavailable as reason:

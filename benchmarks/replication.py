@@ -10,7 +10,8 @@
   a bare program copies the same file over a socket, into the mapping of a fresh file or with plain writes. It
   checks nothing and builds no queues.
 
-CPU time of a stream is the master's.
+CPU time of a stream is the master's. A server may also be the directory of another checkout with its `.venv`:
+`--servers pyromq,../before` shows what a change costs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ from tests.support.apache import ApacheBroker, free_ports
 from tests.support.apache_releases import APACHE_4, APACHE_5
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
+from tests.support.server_programs import BROKER
 
 from pyromq.protocol.replication import encode_report
 from pyromq.protocol.requests.replication import GetHaStatus
@@ -82,10 +84,11 @@ def broker(kind: str, names: str, store: Path, **settings: str) -> Iterator[tupl
     """A running broker: its address, its HA port and its process id."""
     values = {**SETTINGS, **settings}
     broker_id = int(values.get("brokerId", "0"))
-    if kind == OWN:
+    if kind not in RELEASES:
+        program = BROKER if kind == OWN else replace(BROKER, python=f"{kind}/.venv/bin/python")
         port = free_ports(4) + 2
         values |= {"storePathRootDir": str(store), "listenPort": str(port)}
-        with OwnBroker(names, NAME, settings=values) as own:
+        with OwnBroker(names, NAME, settings=values, program=program) as own:
             yield own.address, port + 1, own.pid
     else:
         with ApacheBroker(
@@ -267,7 +270,7 @@ def pairs(kinds: Sequence[str], work: Path) -> Iterator[list[Pair]]:
         found = []
         for kind in kinds:
             names = stack.enter_context(OwnNameServer()).address
-            store = work / f"pair-{kind}"
+            store = work / f"pair-{Path(kind).name}"
             address, _, pid = stack.enter_context(
                 broker(kind, names, store / "master", **PAIR, brokerRole="SYNC_MASTER")
             )
