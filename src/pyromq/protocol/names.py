@@ -48,6 +48,8 @@ UNSENDABLE_TOPICS = frozenset(
     )
 )
 """Topics that only the broker itself may write to."""
+KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC, CHECK_MAX_TIME_TOPIC))
+"""Topics in which brokers keep messages of other topics until their time comes."""
 
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
@@ -96,6 +98,11 @@ def popped_topic(topic: str, group: str) -> str:
 def revive_topic(cluster: str) -> str:
     """The topic in which the brokers of a cluster keep what is popped and not acknowledged yet."""
     return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+
+
+def is_kept_by_brokers(topic: str) -> bool:
+    """Whether brokers keep messages of all topics there, or what became of them."""
+    return topic in KEPT_TOPICS or topic.startswith(revive_topic(""))
 
 
 def dlq_topic(group: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pyromq.protocol.names import RETRY_PREFIX
+from pyromq.protocol.names import RETRY_PREFIX, is_kept_by_brokers, popped_topic
 
 
 class Action(StrEnum):
@@ -43,7 +43,7 @@ class Rule(NamedTuple):
 
     `path` leads to the names, also through lists (`body.acks.topic`); an empty path names no single resource.
     A missing name becomes the empty name, which requires a right to all resources, unless it
-    `may_be_missing`: then it needs no right.
+    `may_be_missing`: then it needs no right. With `is_popped` the topic may be that of the group's retries.
     """
 
     actions: tuple[Action, ...]
@@ -51,6 +51,7 @@ class Rule(NamedTuple):
     path: tuple[str, ...] = ()
     separator: str = ""
     may_be_missing: bool = False
+    is_popped: bool = False
 
     def __str__(self) -> str:
         where = f" `{'.'.join(self.path)}`" if self.path else ""
@@ -66,6 +67,8 @@ class Rule(NamedTuple):
                     yield Need(self.actions, self.resource_type)
                 continue
             for name in found.split(self.separator) if self.separator else (found,):
+                if self.is_popped:
+                    name = popped_topic(name, request.consumer_group)
                 yield need_of(self.actions, self.resource_type, name)
 
 
@@ -74,6 +77,11 @@ def need_of(actions: tuple[Action, ...], resource_type: ResourceType, name: str)
         # The retry topic of a group belongs to the group: its members send messages back there.
         actions = (SUB,) if actions == (PUB,) else actions
         return Need(actions, ResourceType.GROUP, name.removeprefix(RETRY_PREFIX))
+    if resource_type is ResourceType.TOPIC and is_kept_by_brokers(name):
+        # Messages of all topics pass through: a right to `*` must not undo what is denied for one of them.
+        is_about_messages = (PUB in actions) != (SUB in actions)  # a route, for both, leads to none
+        if is_about_messages:
+            return Need((UPDATE,), ResourceType.CLUSTER)
     return Need(actions, resource_type, name)
 
 
@@ -97,6 +105,11 @@ def every_group(*actions: Action) -> Rule:
 
 def topic(*actions: Action, at: str = "topic", separator: str = "", may_be_missing: bool = False) -> Rule:
     return Rule(actions, ResourceType.TOPIC, tuple(at.split(".")), separator, may_be_missing)
+
+
+def topic_of_receipt(*actions: Action) -> Rule:
+    """The topic of a popped message. Retries of the group are acknowledged by who acknowledges the rest."""
+    return Rule(actions, ResourceType.TOPIC, ("topic",), is_popped=True)
 
 
 def group(

@@ -10,9 +10,11 @@ from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import shown_message_id
-from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.names import pop_retry_topics, retry_topic
+from pyromq.protocol.record import StoredMessage, decode_record
 from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
 from pyromq.protocol.requests.popping import AckMessage
+from pyromq.protocol.requests.pulling import ViewMessage
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
 from pyromq.proxy.clients import CLIENT_ID, Clients, client_id_of
@@ -183,8 +185,22 @@ class Acknowledging:
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         self._cluster.admit_consumer(topic, group, call)
         handle = await self._newest(topic, group, request.receipt_handle, call)
+        await self._check_place(topic, group, handle)
         await self._bury(topic, group, handle, request.message_id, call)
         return _ForwardResponse(status=OK)
+
+    async def _check_place(self, topic: str, group: str, handle: Handle) -> None:
+        """Raises Rejected if the log has another message there: a client can write any offset into a handle,
+        and the broker would bury what the front may read."""
+        found = await self._cluster.call(
+            handle.receipt.broker_name, ViewMessage(topic=topic, offset=handle.log_offset), None
+        )
+        own = {topic, retry_topic(group), *pop_retry_topics(topic, group)}
+        if decode_record(found.body).topic not in own:
+            raise Rejected(
+                Code.INVALID_RECEIPT_HANDLE,
+                f"the message at log offset {handle.log_offset} is not one of the topic {topic}",
+            )
 
     async def _newest(self, topic: str, group: str, text: str, call: Call) -> Handle:
         """The handle that the broker knows; raises Rejected if its time is over."""

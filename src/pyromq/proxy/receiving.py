@@ -143,6 +143,8 @@ class Receiving:
     async def _pop(
         self, request: Any, client: FrontClient, topic: str, group: str, call: Call
     ) -> tuple[Any, _Found | Framed]:
+        # Before anything is looked up: an error would say whether a topic of others exists.
+        self._cluster.admit_consumer(topic, group, call)
         poll_ms = self._polling_ms(request, client, call)
         if request.auto_renew:
             invisible_ms = self._settings.default_invisible_ms
@@ -176,7 +178,6 @@ class Receiving:
             attempt_id=request.attempt_id or None,
             target_broker_name=broker_name,
         )
-        self._cluster.admit(pop, call)
         answer = await self._pops.call(client, broker_name, pop)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             if answer is not None and code_of_broker(answer.code) is Code.TOO_MANY_REQUESTS:

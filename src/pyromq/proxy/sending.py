@@ -133,6 +133,8 @@ class Sending:
             raise Rejected(Code.MESSAGE_CORRUPTED, f"{len(messages)} messages; expected some of one topic")
         now_ms = self._clock.now_ms()
         prepared = [prepare(each, self._settings, now_ms, call.peer_address) for each in messages]
+        # Before anything is looked up: an error would say whether a topic of others exists.
+        self._cluster.admit_producer([prepared[0].message.topic], call)
         at_once = self._begin(prepared[0], call) if len(prepared) == 1 else None
         return at_once if at_once is not None else self._send_all(prepared, call)
 
@@ -219,6 +221,7 @@ class Sending:
 
     async def recall(self, request: Any, call: Call) -> Any:
         topic = check_topic(request.topic.name)
+        self._cluster.admit_producer([topic], call)
         await self._topics.check_type(topic, DELAY)
         try:
             handle = decode_recall_handle(request.recall_handle)

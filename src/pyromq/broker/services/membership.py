@@ -92,6 +92,7 @@ class Membership:
             caller.version,
             elapsed_ms(self._clock),
             caller.check if beat.producer_data_set else None,
+            caller.user,
         )
         # java: a client without fingerprint always sends all subscriptions again
         is_changed = beat.heartbeat_fingerprint == 0

@@ -88,7 +88,7 @@ class Retries:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic {config.topic_name} is not writable")
         self._queues.require_written(config.topic_name)
         message = self._look_up(request.offset)
-        caller.require(SUB, topic=message.topic)
+        caller.require(SUB, topic=names.popped_topic(message.topic, request.group))
         policy = RetryPolicy.of(group, caller.version, request.max_reconsume_times)
         return self._put(request, message, policy, group)
 

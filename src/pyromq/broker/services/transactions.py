@@ -26,7 +26,7 @@ from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG
 from pyromq.protocol.message_id import decode_offset_message_id
-from pyromq.protocol.needs import PUB
+from pyromq.protocol.needs import PUB, UPDATE
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_record
 from pyromq.protocol.requests.transactions import EndTransaction, ResumeTransactionCheck
 from pyromq.remoting.routing import Caller, handles
@@ -227,6 +227,7 @@ class Transactions:
                 ResponseCode.SYSTEM_ERROR,
                 f"the topic {names.CHECK_MAX_TIME_TOPIC} has no message with the id {request.msg_id}",
             )
+        caller.require(UPDATE, topic=real_topic(message))
         if self._open.halves.find_copy(key_of(message)) is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction is open: it is checked already")
         if self._is_committed(message):

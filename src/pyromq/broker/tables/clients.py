@@ -31,6 +31,8 @@ class Client:
     """On the monotonic clock."""
     check: Callable[[Need], object] | None = None
     """Of the heartbeat in which it was a producer: raises Refused; None without access control."""
+    user: str = ""
+    """Who it is, under access control."""
 
     def may_send(self, topic: str) -> bool:
         if self.check is not None:
@@ -227,7 +229,10 @@ class ProducerTable:
     def register(self, group: str, client: Client) -> None:
         self._groups.setdefault(group, {})[client.channel] = client
         self._groups_of.setdefault(client.channel, set()).add(group)
-        self._by_id[client.client_id] = client
+        known = self._by_id.get(client.client_id)
+        # Replies go to the client of an id: while it is connected, no other user takes its place.
+        if known is None or known.user == client.user or not known.channel.is_open:
+            self._by_id[client.client_id] = client
 
     def unregister(self, group: str, channel: Channel) -> bool:
         members = self._groups.get(group, {})

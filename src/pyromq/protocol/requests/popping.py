@@ -12,7 +12,7 @@ from pyromq.protocol.bodies.assignments import (
 from pyromq.protocol.bodies.popping import BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Int32, Int64, Request, TopicRequest, request
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.needs import GET, SUB, UPDATE, cluster, group, topic
+from pyromq.protocol.needs import GET, SUB, UPDATE, cluster, group, topic, topic_of_receipt
 
 
 class PopMessageAnswer(Answer):
@@ -55,7 +55,7 @@ class PopMessage(TopicRequest[PopMessageAnswer]):
     attempt_id: str | None = None
 
 
-@request(200051, to=BROKER, needs=(topic(SUB), group(SUB)))
+@request(200051, to=BROKER, needs=(topic_of_receipt(SUB), group(SUB)))
 class AckMessage(TopicRequest[Answer]):
     """Acknowledge a popped message."""
 
@@ -84,7 +84,9 @@ class ChangeInvisibleTimeAnswer(Answer):
     revive_qid: Int32
 
 
-@request(200053, to=BROKER, needs=(topic(SUB), group(SUB)), java_name="change_message_invisibletime")
+@request(
+    200053, to=BROKER, needs=(topic_of_receipt(SUB), group(SUB)), java_name="change_message_invisibletime"
+)
 class ChangeInvisibleTime(TopicRequest[ChangeInvisibleTimeAnswer]):
     """Hide a popped message for longer, or show it sooner."""
 
@@ -100,7 +102,7 @@ class FindReceiptAnswer(Answer):
     extra_info: str
 
 
-@request(30053, to=BROKER, needs=(topic(SUB), group(SUB)), extension=True)
+@request(30053, to=BROKER, needs=(topic_of_receipt(SUB), group(SUB)), extension=True)
 class FindReceipt(TopicRequest[FindReceiptAnswer]):
     """Find the receipt that is good now for a popped message, by one that was replaced."""
 

@@ -16,6 +16,7 @@ from pyromq.clock import Clock
 from pyromq.errors import Refused
 from pyromq.protocol.catalogue import Declaration, Request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import is_retry_topic
 from pyromq.protocol.needs import CREATE, DELETE, UPDATE, Need
 from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
@@ -163,7 +164,10 @@ class AccessControl:
             connection.vouched_version = self.version
         if isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
             grants.allow_send(request.topic)
-        elif isinstance(request, PullMessage | LitePullMessage | AckMessage):
+        elif isinstance(request, PullMessage | LitePullMessage):
+            grants.allow_pull(request.topic, request.consumer_group)
+        elif isinstance(request, AckMessage) and not is_retry_topic(request.topic):
+            # To acknowledge retries takes less than to pull them.
             grants.allow_pull(request.topic, request.consumer_group)
 
     def _denial(self, caller: Caller, need: Need, host: str) -> str:
