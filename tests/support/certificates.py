@@ -1,6 +1,7 @@
 """A certificate authority that lives as long as a test, and the files it writes."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
@@ -27,9 +28,12 @@ class Authority:
         self.trust = directory / "trust.pem"
         self._authority.cert_pem.write_to_path(self.trust)
 
-    def issue(self, name: str, password: str | None = None, host: str = "") -> CertificateFiles:
+    def issue(
+        self, name: str, password: str | None = None, host: str = "", *, is_expired: bool = False
+    ) -> CertificateFiles:
         """Write NAME.pem and NAME.key; issuing the same name again replaces both."""
-        issued = self._authority.issue_cert(host or f"{name}.example.org", common_name=name)
+        until = {"not_after": datetime.now(UTC) - timedelta(days=1)} if is_expired else {}
+        issued = self._authority.issue_cert(host or f"{name}.example.org", common_name=name, **until)
         files = CertificateFiles(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         key = issued.private_key_pem.bytes()

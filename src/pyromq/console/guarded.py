@@ -31,14 +31,21 @@ class GuardedCluster(Cluster):
         return other
 
     async def ask(self, address: str, request: Request[A], timeout_s: float | None = None) -> A:
-        host = plain_address(parse_address(address)[0])
-        if (
-            host is not None
-            and host.is_link_local
-            and address not in self.name_servers
-            and host not in self.dialled
-        ):
+        if address not in self.name_servers:
+            self._check(address, parse_address(address)[0])
+            assert self._dialer is not None, "the cluster is used outside of its `async with`"
+            # A name may lead there, and so may a number: 2852039166 is 169.254.169.254.
+            connection = await self._dialer.connection(address)
+            try:
+                self._check(address, connection.socket_host)
+            except ConnectFailed:
+                connection.close()
+                raise
+        return await super().ask(address, request, timeout_s)
+
+    def _check(self, address: str, host: str) -> None:
+        found = plain_address(host)
+        if found is not None and found.is_link_local and found not in self.dialled:
             raise ConnectFailed(
                 f"{address}: link-local addresses are not dialled; dialledNetworks lists exceptions"
             )
-        return await super().ask(address, request, timeout_s)

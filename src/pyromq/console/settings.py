@@ -68,8 +68,8 @@ class ConsoleSettings(Settings):
 
     # Limits
     max_request_bytes: SizeBytes = setting(_MIB, "Maximum size of a request.", check=POSITIVE)
-    max_scans: int = setting(8, "Maximum number of message queries that a session may run at once.", check=POSITIVE)
-    max_tails: int = setting(2, "Maximum number of live tails that a session may have open.", check=POSITIVE)
+    max_scans: int = setting(8, "Maximum number of message queries that a person may run at once.", check=POSITIVE)
+    max_tails: int = setting(2, "Maximum number of live tails that a person may have open.", check=POSITIVE)
     scan_seconds: Seconds = setting(10, "Time after which a message query stops. The page shows how far it got.", check=POSITIVE)
     max_body_bytes: SizeBytes = setting(64 * 1024, "Size at which the pages cut message bodies. A download always has every byte.", check=POSITIVE)
     audit_max_bytes: SizeBytes = setting(16 * _MIB, "Size at which the audit log is rotated.", check=POSITIVE)

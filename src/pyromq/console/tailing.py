@@ -176,6 +176,10 @@ class Readers:
         finally:
             reader.leave()
 
+    def has_room(self, wanted: Wanted) -> bool:
+        """Whether this can be read: it is read already, or the limit is not reached."""
+        return wanted in self._readers or len(self._readers) < MAX_READERS
+
     async def make_room(self) -> None:
         """Drop readers that have ended and, at the limit, those that nobody has watched for longest."""
         idle = [each for each in self._readers.values() if each.unwatched_since is not None]

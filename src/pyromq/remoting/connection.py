@@ -148,6 +148,12 @@ class Connection(asyncio.Protocol):
         )
 
     @property
+    def socket_host(self) -> str:
+        """The IP address at the other end of the socket, whatever name or proxy led there."""
+        name = self._outbox.transport.get_extra_info("peername")
+        return str(name[0]) if name else ""
+
+    @property
     def unsent_bytes(self) -> int:
         waiting = self._outbox.transport.get_write_buffer_size() if self.is_open else 0
         return self._outbox.size_bytes + waiting

@@ -23,6 +23,9 @@ ClientAuth: TypeAlias = Literal["none", "optional", "require"]
 HTTP2_IN_TLS = "h2"
 """The name of HTTP/2 where the two sides of a TLS connection agree on a protocol."""
 
+OLDEST_VERSION = ssl.TLSVersion.TLSv1_2
+"""Whatever the system's OpenSSL would still accept."""
+
 _CHECK_INTERVAL_S = 0.5
 
 _VERIFICATION = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -112,6 +115,7 @@ class TlsServer:
 
         def build() -> ssl.SSLContext:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = OLDEST_VERSION
             context.options |= ssl.OP_NO_RENEGOTIATION
             if offers_http2:
                 context.set_alpn_protocols([HTTP2_IN_TLS])
@@ -177,6 +181,7 @@ class TlsClient:
 
         def build() -> ssl.SSLContext:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.minimum_version = OLDEST_VERSION
             # java: addresses come from routes; certificates do not name them
             context.check_hostname = False
             if not options.verify:

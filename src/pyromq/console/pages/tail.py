@@ -11,6 +11,7 @@ from starlette.responses import Response
 from pyromq.admin.matching import BodyFilter
 from pyromq.console.page import Data
 from pyromq.console.pages.messages import audit_look
+from pyromq.console.security.sessions import TooMany
 from pyromq.console.streams import event, streamed
 from pyromq.console.tailing import Wanted, batches
 from pyromq.console.visit import Visit
@@ -55,13 +56,15 @@ async def stream(visit: Visit) -> Response:
     assert shown is not None
     sent = visit.request.headers.get("last-event-id", visit.text("last"))
     last = int(sent) if sent.isdecimal() and len(sent) < 16 else 0
-    # Counted before the first byte: the third tail of a session is refused, not cut off.
+    await state.readers.make_room()
+    if not state.readers.has_room(wanted):
+        raise TooMany("readers")
+    # Counted before the first byte: the third tail of a person is refused, not cut off.
     counting = session.one_more("tails", state.settings.max_tails)
     counting.__enter__()
 
     async def events() -> AsyncIterator[bytes]:
         try:
-            await state.readers.make_room()
             with state.readers.watching(shown.cluster, wanted) as reader:
                 yield b"retry: 2000\n\n"
                 async for batch in batches(reader, last):

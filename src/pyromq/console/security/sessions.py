@@ -14,7 +14,7 @@ _MAX_SESSIONS = 10_000
 
 
 class TooMany(Exception):
-    """A session has as many queries or tails running as it may have."""
+    """A person has as many queries or tails running as one may have, or all people together have."""
 
 
 class Session:
@@ -24,6 +24,7 @@ class Session:
         """What forms of this session carry."""
         self.used_at = now
         self.running: dict[str, int] = {}
+        """Queries and tails of all sessions of the person: another log-in gives no more of them."""
 
     def __repr__(self) -> str:
         return f"<Session of {self.person.name}>"
@@ -58,7 +59,12 @@ class Sessions:
         while len(self._by_id) >= _MAX_SESSIONS:
             del self._by_id[min(self._by_id, key=lambda each: self._by_id[each].used_at)]
         session_id = token_urlsafe(_ID_BYTES)
-        session = self._by_id[session_id] = Session(person, self._clock.monotonic())
+        session = Session(person, self._clock.monotonic())
+        for other in self._by_id.values():
+            if other.person.name == person.name:
+                session.running = other.running
+                break
+        self._by_id[session_id] = session
         return session_id, session
 
     def find(self, session_id: str | None) -> Session | None:
