@@ -15,7 +15,6 @@ SECRET = re.compile(
     r"(password|secret|signature|hmac|digest|credential|csrf|(^|_)(token|hash)$)", re.IGNORECASE
 )
 UNRELATED = {
-    "nameserver/registration.py": "the checksum of a body",
     "spark/ddl.py": "the words of a table's definition",
     "store/index/index_file.py": "Java's hash of a key",
 }

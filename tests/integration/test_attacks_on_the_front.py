@@ -5,7 +5,7 @@ The front asks brokers with its own rights, so whatever it passes on must be wha
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from tests.support.golden_frames import golden_frames
 from tests.support.guarded_front import hostile_message
 from tests.support.guarded_servers import BOB, RIGHTS
 from tests.support.http2_peer import HELLO
+from tests.support.replicas import until
 from tests.support.server_programs import PROXY, Running
 from tests.support.small_stores import read_queue
 from tests.support.wire_client import WireClient
@@ -27,6 +28,7 @@ from pyromq.broker.broker import Broker
 from pyromq.cluster.signing import signer
 from pyromq.protocol.names import dlq_topic
 from pyromq.protocol.record import StoredMessage
+from pyromq.proxy.messages import SERVICE
 from pyromq.remoting.dialer import Dialer
 from pyromq.security.signature import Credentials
 from pyromq.testing.clusters import aio_cluster
@@ -121,6 +123,51 @@ async def test_a_handle_with_a_forged_offset_buries_no_message_of_another_topic(
         assert stored(broker, dlq_topic("shop")) == []
         assert await bury(int(words[-1])) == "OK"
         assert [each.body for each in stored(broker, dlq_topic("shop"))] == [b"own"]
+
+
+# Many streams
+
+
+async def end_of(client: FrontUser) -> str:
+    """The status of a stream that the front has refused. It says why before anything is written."""
+    stream = client._channel.stream_stream(f"/{SERVICE}/Telemetry")(metadata=client.metadata)
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await stream.read()
+    return str(ended.value.code().name)
+
+
+async def test_an_address_has_a_limited_number_of_streams_that_prove_nothing() -> None:
+    exporter = {"metrics_exporter": "PROM", "metrics_port": 0}
+    async with (
+        front(settings={"max_streams_per_address": 2, **exporter}) as started,
+        AsyncExitStack() as stack,
+    ):
+        joined = [
+            await stack.enter_async_context(user(started.target, f"id-{number}")) for number in range(4)
+        ]
+        for client in joined[:2]:
+            await client.publish()
+        for _ in range(3):
+            assert await end_of(joined[2]) == "RESOURCE_EXHAUSTED"
+        joined[0].stream.cancel()
+        await until(lambda: started.proxy._grpc.open_calls()["Telemetry"] == 1)
+        await joined[3].publish()
+        reader, writer = await asyncio.open_connection(*started.proxy.metrics_address)
+        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        page = (await reader.read()).decode()
+        writer.close()
+        (line,) = [each for each in page.splitlines() if "Telemetry" in each and "RESOURCE_EXHAUSTED" in each]
+        assert float(line.rpartition(" ")[2]) == 3
+
+
+async def test_clients_that_prove_who_they_are_have_as_many_streams_as_they_want(tmp_path: Path) -> None:
+    settings = {**SECURE, "auth_config_path": tmp_path / "front", "max_streams_per_address": 1}
+    async with front(settings=settings, **SECURE) as started, AsyncExitStack() as stack:
+        for number in range(3):
+            client = await stack.enter_async_context(user(started.target, f"id-{number}"))
+            client.sign(ROOT.access_key, ROOT.secret_key)
+            await client.publish()
+        assert started.proxy._grpc.open_calls()["Telemetry"] == 3
 
 
 # A separate process

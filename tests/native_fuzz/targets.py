@@ -9,9 +9,11 @@ import random
 import shutil
 import struct
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
+from math import inf
 from mmap import mmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -41,11 +43,16 @@ from tests.support.both_paths import (
     plain_pull,
     plain_send,
 )
+from tests.support.broker_cluster import running_broker
+from tests.support.broker_parts import BrokerParts, broker_parts
 from tests.support.http2_peer import CALL, HELLO
 from tests.support.scratch import IN_MEMORY
-from tests.support.small_stores import interpreted, read_queue
+from tests.support.small_stores import STORE_HOST, interpreted, read_queue
+from tests.support.wire_client import WireClient
 
-from pyromq.broker.flow import half_messages, timed_outline
+from pyromq.broker.flow import half_messages, timed_outline, timing
+from pyromq.broker.flow.draft import Draft
+from pyromq.broker.flow.parking import unpark
 from pyromq.client.consumer.reading import fetching
 from pyromq.compiled import twin
 from pyromq.errors import RemoteProtocolError, StoreError
@@ -56,11 +63,12 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.binary_header import decode_binary_header
 from pyromq.protocol.catalogue import declaration_of, decode_answer
-from pyromq.protocol.frame import HeaderForm
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.framing import FrameReader
 from pyromq.protocol.json_header import decode_json_header
-from pyromq.protocol.names import REVIVE_GROUP
-from pyromq.protocol.record import MIN_RECORD_SIZE, Host, StoredMessage, encode_record
+from pyromq.protocol.names import OP_HALF_TOPIC, REVIVE_GROUP
+from pyromq.protocol.record import MIN_RECORD_SIZE, Host, StoredMessage, decode_record, encode_record
 from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.pulling import PullMessageAnswer
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
@@ -73,6 +81,7 @@ from pyromq.proxy.outgoing import prepare
 from pyromq.proxy.receipts import decode_handle, popped
 from pyromq.security.signature import is_signed, signing_key
 from pyromq.spark import encode
+from pyromq.store.index import key_hash
 from pyromq.store.log import record_checks
 
 Fuzz = Callable[[bytes], None]
@@ -202,6 +211,17 @@ def _messages(live: LiveBroker) -> list[tuple[Any, ...]]:
     ]
 
 
+def _ended(live: LiveBroker) -> tuple[Any, ...]:
+    """The messages that became of transactions, and which half messages the log says are over."""
+    store, ops = live.parts.store, live.parts._transactions.ops
+    store.flush()
+    store.settle()
+    ops.write()
+    found = _messages(live)
+    noted = [each.body.rstrip(b",").split(b",") for each in read_queue(store, OP_HALF_TOPIC, 0)]
+    return found, sorted(int(offset) for offsets in noted for offset in offsets), len(ops._waiting)
+
+
 def _tables(live: LiveBroker) -> tuple[Any, ...]:
     """How far the broker's own reader of acknowledgements has come depends on the hour."""
     offsets, *others = live.tables()
@@ -279,7 +299,7 @@ def _ends() -> Iterator[bytes]:
 def ends(data: bytes, _kept: list[_Broker] = []) -> None:  # noqa: B006  (kept for the next input)
     """Ends of transactions, of twenty half messages."""
     if not _kept:
-        _kept.append(_Broker(_HALVES, {declaration_of(EndTransaction).code}, _messages))
+        _kept.append(_Broker(_HALVES, {declaration_of(EndTransaction).code}, _ended))
     _kept[0](data)
 
 
@@ -645,6 +665,81 @@ def outlines(data: bytes) -> None:
             assert half_messages.read_half(memoryview(data)) == half
 
 
+_AGAIN: Final = _HALF[:-1] + b"\x02TIMER_OUT_MS\x0117\x02TIMER_DELIVER_MS\x0118\x02"
+
+
+class _Deliveries:
+    """Two brokers that deliver the same timed messages: straight from the record, and the usual way."""
+
+    fresh_every = 500
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._inputs = 0
+        self._open = ExitStack()
+        self._pair: list[BrokerParts] = []
+
+    def __call__(self, record: bytes) -> None:
+        self._loop.run_until_complete(self._both(record))
+
+    async def _both(self, record: bytes) -> None:
+        if self._inputs % self.fresh_every == 0:
+            self._open.close()
+            root = Path(self._open.enter_context(tempfile.TemporaryDirectory(dir=IN_MEMORY)))
+            self._pair = [
+                self._open.enter_context(broker_parts(root / way, store={"log_segment_bytes": 1 << 22}))
+                for way in ("straight", "usual")
+            ]
+            for parts in self._pair:  # the first message of a queue goes the usual way
+                for queue_id in range(8):
+                    parts.appending.append(Draft("Orders", queue_id, b"first", b"", 1, STORE_HOST))
+        self._inputs += 1
+        outline = timed_outline.read_timed(memoryview(record))
+        if outline is None or not outline.is_usual or outline.topic is None or outline.queue_id is None:
+            return
+        straight, usual = self._pair
+        stamps = timing.stamps(7, 9)
+        found = straight.appending.append_again(memoryview(record), outline.topic, outline.queue_id, stamps)
+        if found is None:
+            return
+        draft = unpark(decode_record(record))
+        draft.properties = timing.stamped(draft.properties, 7, 9)
+        with interpreted():
+            expected = usual.appending.append(draft)
+        assert found == expected
+        records = [parts.store.record_at(found.log_offset) for parts in self._pair]
+        assert records[0] is not None
+        assert records[0] == records[1]
+
+
+def _timed_logs() -> Iterator[bytes]:
+    for properties in (_TIMED, _AGAIN, _TIMED + b"TIMER_ENQUEUE_MS\x013\x02"):
+        yield _as_log(_record("rmq_sys_wheel_timer", properties))
+        yield _as_log(_record("rmq_sys_wheel_timer", properties, born_host=Host.of("::1", 1), flag=3))
+
+
+@target("appending requests records", _timed_logs)
+def delivered_again(data: bytes, _kept: list[_Deliveries] = []) -> None:  # noqa: B006
+    """A timed message that is stored in its own queue, straight from its record."""
+    if not _kept:
+        _kept.append(_Deliveries())
+    _kept[0](_log_of(data, 0))
+
+
+def _keys() -> Iterator[bytes]:
+    yield b"Orders#k1 Orders#k2"
+    yield b"polygenelubricants " + b"x" * 300
+    yield "grün a".encode()
+
+
+@target("hashing", _keys)
+def key_hashes(data: bytes) -> None:
+    keys = data.split(b" ")
+    compiled = key_hash.index_key_hashes(keys)
+    with patch.object(key_hash, "_native", None):
+        assert key_hash.index_key_hashes(keys) == compiled
+
+
 @target("rows", _records)
 def columns(data: bytes) -> None:
     rows.assert_same([data], ["value", "key", "properties", "offset", "msgId", "tags"], 0, 2**62)
@@ -855,6 +950,71 @@ def front_received(data: bytes) -> None:
     pieces = MessageReader(1 << 22).feed(found.data)
     assert [message("ReceiveMessageResponse").FromString(each) for each in pieces] == expected
     assert found.handles == handles
+
+
+# A whole broker
+
+
+class AtASocket:
+    """A broker with access control off. It answers what it is sent or hangs up, and serves the next caller;
+    nothing that a frame says keeps its loop for long."""
+
+    fresh_every = 500
+    max_hold_s = inf
+    """`one_target` limits it: no test asserts a duration."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._inputs = 0
+        self._open = AsyncExitStack()
+        self._address = ("", 0)
+
+    def __call__(self, stream: bytes) -> None:
+        self._loop.run_until_complete(self._attack(stream))
+
+    async def _attack(self, stream: bytes) -> None:
+        if self._inputs % self.fresh_every == 0:
+            await self._open.aclose()
+            root = Path(self._open.enter_context(tempfile.TemporaryDirectory(dir=IN_MEMORY)))
+            broker = await self._open.enter_async_context(running_broker(root, auto_create_topics=True))
+            self._address = broker.address
+        self._inputs += 1
+        watching = asyncio.create_task(self._longest_hold())
+        async with asyncio.timeout(_PATIENCE_S):
+            async with await WireClient.connect(self._address) as wire:
+                wire.write(stream)
+                wire.end()
+                await wire.wait_closed()
+            async with await WireClient.connect(self._address) as wire:
+                answer = await wire.call(Frame(_UNKNOWN_CODE, opaque=7))
+        assert (answer.opaque, answer.code) == (7, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        watching.cancel()
+        held_s = await watching
+        assert held_s <= self.max_hold_s, f"the loop was held for {held_s * 1000:.0f} ms"
+
+    @staticmethod
+    async def _longest_hold() -> float:
+        """The most CPU time of one turn of the loop, until it is cancelled."""
+        longest_s = 0.0
+        try:
+            while True:
+                before_s = time.thread_time()
+                await asyncio.sleep(0)
+                longest_s = max(longest_s, time.thread_time() - before_s)
+        except asyncio.CancelledError:
+            return longest_s
+
+
+_UNKNOWN_CODE: Final = 29_999
+_PATIENCE_S: Final = 50
+
+
+@target("fast_path fast_sends fast_pulls fast_ends fast_acks requests headers appending", _broker_seeds)
+def live_broker_at_a_socket(data: bytes, _kept: list[AtASocket] = []) -> None:  # noqa: B006
+    """Recorded requests of every kind, mutated, at a running broker."""
+    if not _kept:
+        _kept.append(AtASocket())
+    _kept[0](stream_of(data))
 
 
 DICTIONARY: Final = sorted(

@@ -4,14 +4,18 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
 
+from pyromq.compiled import WHY, twin
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.codes import Language
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.framing import FrameReader, encode_frame
+
+_native = twin("headers")
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -69,6 +73,21 @@ def _read(pieces: Sequence[bytes]) -> tuple[list[Frame], str | None]:
 @given(FRAMES)
 def test_a_frame_comes_back_as_it_was_written(frame: Frame) -> None:
     assert _read([encode_frame(frame)]) == ([frame], None)
+
+
+@pytest.mark.skipif(_native is None, reason=f"no compiled reader: {WHY}")
+@example(Frame(-1, form=HeaderForm.BINARY))
+@example(Frame(-(2**15), form=HeaderForm.BINARY))
+@example(Frame(-1))
+@given(FRAMES)
+def test_a_compiled_reader_finds_the_same_numbers_and_fields_negative_ones_too(frame: Frame) -> None:
+    assert _native is not None
+    stream = encode_frame(frame)
+    header = stream[8 : 8 + int.from_bytes(stream[5:8], "big")]
+    found = _native.fields_of(header, frame.form is HeaderForm.BINARY)
+    assert found in (None, (frame.code, frame.flag, frame.opaque, frame.ext))
+    if not frame.ext and frame.form is HeaderForm.BINARY and frame.remark is None:
+        assert found is not None, "such a header is usual"
 
 
 @given(st.lists(FRAMES, max_size=4), st.lists(st.integers(0, 10_000), max_size=8))

@@ -34,6 +34,7 @@ class ProxySettings(ServerSettings):
     namesrv_addr: str = setting("", "Addresses of the name servers, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
     broker_config_path: Path | None = setting(None, "Properties file of the broker that runs in LOCAL mode.")
     uses_port_of_request: bool = setting(False, "Return the port that the client used in routes, instead of grpcServerPort. Useful behind a mapped port.", key="useEndpointPortFromRequest")
+    max_streams_per_address: int = setting(2000, "Maximum number of open telemetry streams of clients at one address that have not proved who they are. Further streams are refused with RESOURCE_EXHAUSTED. 0 means no limit.", check=NOT_NEGATIVE)
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping proxy waits for requests in flight.", key="grpcShutdownTimeSeconds", check=NOT_NEGATIVE)
 
     # TLS

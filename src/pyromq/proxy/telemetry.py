@@ -1,6 +1,13 @@
-"""The stream on which a client gets its settings and commands, its heartbeats and its goodbye."""
+"""The stream on which a client gets its settings and commands, its heartbeats and its goodbye.
+
+A stream costs a task for as long as it is open. Clients that prove who they are may have any number of them;
+of others each address has a limited number.
+"""
 
 import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyromq.errors import PyroError
@@ -32,8 +39,34 @@ class Telemetry:
         self._membership = membership
         self._topics = topics
         self._settings = settings
+        self._unproved = Counter[bytes]()
+        """Open streams of clients that have not proved who they are, by address."""
 
     async def stream(self, call: Call) -> None:
+        with self._counted(call):
+            await self._serve(call)
+
+    @contextmanager
+    def _counted(self, call: Call) -> Iterator[None]:
+        """Raises GrpcError if the address has too many streams."""
+        host, limit = call.peer_host, self._settings.max_streams_per_address
+        if call.user or not limit:
+            yield
+            return
+        if self._unproved[host] >= limit:
+            raise GrpcError(
+                GrpcCode.RESOURCE_EXHAUSTED,
+                f"{limit} telemetry streams of {host.decode()} are open already (maxStreamsPerAddress)",
+            )
+        self._unproved[host] += 1
+        try:
+            yield
+        finally:
+            self._unproved[host] -= 1
+            if not self._unproved[host]:
+                del self._unproved[host]
+
+    async def _serve(self, call: Call) -> None:
         """Settings are always answered; a client whose settings are wrong gets an error as the end."""
         client: FrontClient | None = None
         try:
