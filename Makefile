@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native model simulate mutants chaos kills interop lakehouse registry browser pictures bench docs site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos kills interop lakehouse registry browser pictures bench docs site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -95,6 +95,11 @@ fuzz-native: MINUTES ?= 10
 fuzz-native: setup ## the compiled readers of strangers' bytes under sanitizers (needs clang, which apt installs where it may)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python -m tests.native_fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
+audit: setup ## known weaknesses of the pinned dependencies (needs a package index that lists them); status 3 if they cannot be looked up
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/python -m tests.support.dependency_audit build/audit/bin/pip-audit
 
 # FAULTS='--crashes 2 --losses 1 --sends 1' are the bounds of one exploration, STATES the most states of one.
 model: STATES ?= 1000000

@@ -39,7 +39,9 @@ async def test_pages_show_no_secret_and_change_nothing(tmp_path: Path) -> None:
         broker = await stack.enter_async_context(running_broker(tmp_path / "broker", **SECURE, **EXPORTED))
         names = await stack.enter_async_context(name_server(tmp_path / "names", **SECURE, **LOOPBACK))
         chooser = await stack.enter_async_context(controller(tmp_path / "controller", **SECURE, **EXPORTED))
-        for server in (broker, names, chooser):
+        settings = {**SECURE, **EXPORTED, "auth_config_path": tmp_path / "front"}
+        fronting = await stack.enter_async_context(front(settings=settings, **SECURE))
+        for server in (broker, names, chooser, fronting.proxy):
             async with client(server.address, ROOT) as root:
                 await root.call(user_creation(ALICE))
             for path in PATHS:

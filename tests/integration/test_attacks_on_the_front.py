@@ -128,6 +128,11 @@ async def test_a_handle_with_a_forged_offset_buries_no_message_of_another_topic(
 # Many streams
 
 
+def open_streams(started: Front) -> int:
+    assert started.proxy._grpc is not None
+    return started.proxy._grpc.open_calls()["Telemetry"]
+
+
 async def end_of(client: FrontUser) -> str:
     """The status of a stream that the front has refused. It says why before anything is written."""
     stream = client._channel.stream_stream(f"/{SERVICE}/Telemetry")(metadata=client.metadata)
@@ -150,7 +155,7 @@ async def test_an_address_has_a_limited_number_of_streams_that_prove_nothing() -
         for _ in range(3):
             assert await end_of(joined[2]) == "RESOURCE_EXHAUSTED"
         joined[0].stream.cancel()
-        await until(lambda: started.proxy._grpc.open_calls()["Telemetry"] == 1)
+        await until(lambda: open_streams(started) == 1)
         await joined[3].publish()
         reader, writer = await asyncio.open_connection(*started.proxy.metrics_address)
         writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -167,7 +172,7 @@ async def test_clients_that_prove_who_they_are_have_as_many_streams_as_they_want
             client = await stack.enter_async_context(user(started.target, f"id-{number}"))
             client.sign(ROOT.access_key, ROOT.secret_key)
             await client.publish()
-        assert started.proxy._grpc.open_calls()["Telemetry"] == 3
+        assert open_streams(started) == 3
 
 
 # A separate process

@@ -54,8 +54,8 @@ async def tls_broker(authority: Authority, root: Path, **settings: Any) -> Async
 
 def options(authority: Authority, files: CertificateFiles | None = None) -> TlsOptions:
     return TlsOptions(
-        certificate_path=files and files.certificate,
-        key_path=files and files.key,
+        certificate_path=None if files is None else files.certificate,
+        key_path=None if files is None else files.key,
         trust_path=authority.trust,
         verify=True,
     )

@@ -32,8 +32,8 @@ class Authority:
         self, name: str, password: str | None = None, host: str = "", *, is_expired: bool = False
     ) -> CertificateFiles:
         """Write NAME.pem and NAME.key; issuing the same name again replaces both."""
-        until = {"not_after": datetime.now(UTC) - timedelta(days=1)} if is_expired else {}
-        issued = self._authority.issue_cert(host or f"{name}.example.org", common_name=name, **until)
+        until = datetime.now(UTC) - timedelta(days=1) if is_expired else None
+        issued = self._authority.issue_cert(host or f"{name}.example.org", common_name=name, not_after=until)
         files = CertificateFiles(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         key = issued.private_key_pem.bytes()
