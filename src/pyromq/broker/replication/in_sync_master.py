@@ -112,6 +112,10 @@ class InSyncMaster(Master):
         return self._is_master and self.in_sync is not None and broker_id in self.in_sync.awaited
 
     @property
+    def expected(self) -> frozenset[int]:
+        return self.in_sync.expected if self._is_master and self.in_sync is not None else frozenset()
+
+    @property
     def reign(self) -> object | None:
         return self.in_sync
 

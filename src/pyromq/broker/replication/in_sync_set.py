@@ -76,6 +76,11 @@ class InSyncSet:
         return self.members.intersection(*self._possible)
 
     @property
+    def expected(self) -> frozenset[int]:
+        """The other members that have not come to this master yet."""
+        return (self.members & self._expected) - self._reports.keys() - {self._own_id}
+
+    @property
     def reports(self) -> Mapping[int, Report]:
         return self._reports
 

@@ -74,6 +74,11 @@ class Master:
         return self._is_master and is_watching
 
     @property
+    def expected(self) -> frozenset[int]:
+        """Brokers that are in sync and have not come to this master yet."""
+        return frozenset()
+
+    @property
     def reign(self) -> object | None:
         """Another one whenever this broker becomes master; None if it is not. A fixed role has only one."""
         return self

@@ -1,12 +1,13 @@
 """How far the replicas in sync have the tables of their master.
 
 Whoever may become master has what an operator was promised: a topic, a group or a user is acknowledged when
-the replicas in sync have it on disk. A replica says so by asking for the changes after it. Replicas of Apache
-never ask for changes, so nobody waits for them.
+the replicas in sync have it on disk. A replica says so by asking for the changes after it. Replicas of ours
+ask for tables before they come for the log. Those of Apache never ask, so a master waits for them only until
+they have come.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -51,8 +52,8 @@ class TableCopies:
 
     def has(self, table: int, change: int) -> bool:
         """Whether all replicas in sync have a change of a table, or none needs it."""
-        return self._master.acknowledges_alone or all(
-            self._copied[each][0][table] >= change for each in self._awaited()
+        return self._master.acknowledges_alone or (
+            not self._unheard() and all(copied[table] >= change for copied in self._awaited())
         )
 
     def begin(self) -> Callable[[], Awaitable[None]]:
@@ -86,14 +87,18 @@ class TableCopies:
 
     def _late(self, wanted: Counts) -> int:
         """How many replicas do not have all changes up to `wanted`."""
-        return sum(
-            any(copied < change for copied, change in zip(self._copied[each][0], wanted, strict=True))
-            for each in self._awaited()
+        return len(self._unheard()) + sum(
+            any(has < change for has, change in zip(copied, wanted, strict=True))
+            for copied in self._awaited()
         )
 
-    def _awaited(self) -> list[int]:
+    def _unheard(self) -> Set[int]:
+        """Replicas in sync that may be about to ask."""
+        return self._master.expected - self._copied.keys()
+
+    def _awaited(self) -> list[Counts]:
         return [
-            broker_id
+            counts
             for broker_id, (counts, channel) in self._copied.items()
             if self._master.wants_tables_at(broker_id, is_watching=channel.is_open and counts[0] >= 0)
         ]

@@ -28,12 +28,12 @@ class Group:
     """A master of epoch 1 with one replica, which has all tables; then something changes."""
 
     def __init__(self, store: MessageStore) -> None:
-        clock, self.role = ManualClock(), RoleTable(NOT_ELECTED)
+        self.clock, self.role = ManualClock(), RoleTable(NOT_ELECTED)
         settings = BrokerSettings(
             controller_mode=True, controller_addr="127.0.0.1:9878", all_in_sync=True, min_in_sync_replicas=2
         )
         live = LiveSettings(settings)
-        self.master = InSyncMaster(live, store, Durability(store, clock), self.role, clock)
+        self.master = InSyncMaster(live, store, Durability(store, self.clock), self.role, self.clock)
         self.master.lead(OWN, frozenset({OWN, REPLICA}), 1)
         self.role.change(Role(MASTER_ID, 1))
         self.changes = 0
@@ -75,3 +75,22 @@ async def test_a_master_that_was_replaced_promises_no_change(group: Group, is_el
     group.copies.heard(REPLICA, (1,), OPEN)
     with pytest.raises(Refused, match="no longer the master"):
         await waiting
+
+
+@pytest.mark.parametrize("is_of_apache", [False, True])
+async def test_a_new_master_waits_for_a_replica_in_sync_that_has_not_asked_yet(
+    group: Group, is_of_apache: bool
+) -> None:
+    other = 3
+    group.master.lead(OWN, frozenset({OWN, REPLICA, other}), 2)
+    group.copies.heard(REPLICA, (1,), OPEN)
+    waiting = asyncio.ensure_future(group.copies.begin()())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    if is_of_apache:  # it has come for the log, and one of ours would have asked for tables before
+        assert group.master.in_sync is not None
+        group.master.in_sync.reported(other, 0, 0, group.clock.monotonic())
+        group.copies.heard(REPLICA, (1,), OPEN)
+    else:
+        group.copies.heard(other, (1,), OPEN)
+    await waiting
