@@ -13,6 +13,7 @@ import shutil
 import stat
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -351,6 +352,11 @@ class Files:
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
 
+    def place(self, directory: Path) -> str:
+        """The same for processes that use the same directory, and for no others."""
+        status = directory.stat()
+        return f"{_machine()} {status.st_dev} {status.st_ino}"
+
     def copy_times(self, source: Path, target: Path) -> None:
         status = source.stat()
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -493,3 +499,10 @@ def _write_fully(descriptor: int, content: bytes, position: int) -> None:
         written = os.pwrite(descriptor, view, position)
         view = view[written:]
         position += written
+
+
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux
+        return f"{uuid.getnode():x}"

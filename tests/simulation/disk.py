@@ -195,6 +195,9 @@ class SimulatedFiles(FaultyFiles):
         path.stat()
         return self._own.modified_ms.get(path, 0)
 
+    def place(self, directory: Path) -> str:
+        return str(directory)
+
     def copy_times(self, source: Path, target: Path) -> None:
         self._own.modified_ms[target] = self.modified_ms(source)
 

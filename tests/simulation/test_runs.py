@@ -7,7 +7,7 @@ from tests.simulation.runs import run_forked
 
 PLAN = Plan(
     seed=7,
-    loads=(Load("plain", 0.2),),
+    loads=(Load("plain", 0.2), Load("tables", 0.3)),
     faults=(
         Fault("kill", after_s=1.0, for_s=2.0),
         Fault("power", after_s=1.0, for_s=2.0),

@@ -87,6 +87,7 @@ class Cluster:
     async def __aenter__(self) -> Self:
         self._dialer = Dialer(
             tls=self._tls,
+            clock=self.clock,
             before_send=signer(self._credentials),
             connect_timeout_s=min(3.0, self.timeout_s),
         )

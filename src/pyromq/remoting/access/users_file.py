@@ -3,7 +3,6 @@
 The file may be shared by several servers on one machine: each reads it again when another has changed it.
 """
 
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -62,8 +61,7 @@ class UsersFile:
     @property
     def place(self) -> str:
         """The same for servers that use the same directory, and for no others."""
-        status = self._file.path.parent.stat()
-        return f"{_machine()} {status.st_dev} {status.st_ino}"
+        return self._files.place(self._file.path.parent)
 
     def load(self, empty: UserRules) -> UserRules:
         """Raises ConfigError if there is a file but it cannot be read: better no server than an open one."""
@@ -111,10 +109,3 @@ class UsersFile:
             self._files.remove(fresh)
         self._files.sync_all_directories()
         return key
-
-
-def _machine() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # not Linux
-        return f"{uuid.getnode():x}"
