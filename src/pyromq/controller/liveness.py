@@ -2,7 +2,8 @@
 
 A broker is alive, gone, or not yet heard of. Nobody counts as gone before the controller has listened for a
 full timeout: a restarted controller must not depose masters that it has not heard yet. Time in which the
-controller itself stood still is no time in which it listened.
+controller itself stood still is no time in which it listened. Of the connections of a broker the newest one
+counts: a heartbeat that was held up on an earlier one says nothing.
 """
 
 from collections.abc import Hashable, Mapping
@@ -37,9 +38,19 @@ class Heard(NamedTuple):
 
 
 class _Pulse(Generic[C]):
-    __slots__ = ("channel", "cluster", "heard_at", "timeout_s", "vitals")
+    __slots__ = ("channel", "cluster", "former", "heard_at", "timeout_s", "vitals")
 
-    def __init__(self, cluster: str, vitals: Vitals, timeout_s: float, channel: C, heard_at: float) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        vitals: Vitals,
+        timeout_s: float,
+        channel: C,
+        heard_at: float,
+        former: frozenset[C] = frozenset(),
+    ) -> None:
+        """`former` are earlier connections, as far as they are open."""
+        self.former = former
         self.cluster = cluster
         self.vitals = vitals
         self.timeout_s = timeout_s
@@ -72,10 +83,16 @@ class Liveness(Generic[C]):
         self, cluster: str, member: Member, vitals: Vitals, timeout_s: float, channel: C, now: float
     ) -> bool:
         """Take a heartbeat; True if the broker was not alive before."""
-        is_news = member not in self._pulses
+        last = self._pulses.get(member)
+        is_news, former = last is None, frozenset[C]()
+        if last is not None:
+            if channel in last.former:
+                return False
+            former = last.former if channel is last.channel else last.former | {last.channel}
         if is_news and member not in self._lost and len(self._pulses) + len(self._lost) >= MAX_MEMBERS:
             return False
-        self._pulses[member] = _Pulse(cluster, vitals, timeout_s, channel, self._listened_until(now))
+        heard_at = self._listened_until(now)
+        self._pulses[member] = _Pulse(cluster, vitals, timeout_s, channel, heard_at, former)
         self._lost.discard(member)
         return is_news
 
@@ -88,6 +105,9 @@ class Liveness(Generic[C]):
         """The brokers whose last heartbeat came over this connection; they count as gone from now on."""
         found = [member for member, pulse in self._pulses.items() if pulse.channel is channel]
         self._lose(found)
+        for pulse in self._pulses.values():
+            if channel in pulse.former:
+                pulse.former -= {channel}
         return found
 
     def expire(self, now: float) -> list[Member]:

@@ -56,6 +56,15 @@ def test_an_old_connection_says_nothing_about_a_broker_that_has_a_new_one() -> N
     assert liveness.counts() == {("cluster", "g"): 1}
 
 
+def test_a_heartbeat_that_was_held_up_on_an_old_connection_does_not_bring_it_back() -> None:
+    liveness = listening(1)
+    beat(liveness, 1, 1.0, "old", timeout_s=3)
+    beat(liveness, 1, 2.0, "new", timeout_s=3)
+    assert not beat(liveness, 1, 3.0, "old", timeout_s=3)
+    assert liveness.connection_lost("old") == []
+    assert liveness.expire(5.5) == [("g", 1)]
+
+
 def test_strangers_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyromq.controller.liveness.MAX_MEMBERS", 2)
     liveness = listening(1)
