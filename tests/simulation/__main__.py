@@ -8,6 +8,7 @@ again with a fixed one.
 import argparse
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +26,16 @@ from tests.simulation.shrink import shrink
 KEPT = Path("build/simulation")
 _MAX_SHRUNK = 5
 """Failures of the same invariants as an earlier one are only counted."""
-_REPORT_S = 300.0
+_REPORT_S = 60.0
+
+
+_ENDS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _is_ended_by_parent() -> None:
+    """A process that runs plans does not hear the keys that end all of them."""
+    for number in _ENDS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def say(text: str) -> None:
@@ -103,8 +113,10 @@ class Search:
         return time.monotonic() < self._ends_s and self._totals.failovers < self._failovers
 
     def run(self) -> int:
+        for number in _ENDS:
+            signal.signal(number, self._end)
         # Forked at once, before there is a thread here; each of them forks again for every run.
-        with ProcessPoolExecutor(self._jobs, mp_context=get_context("fork")) as workers:
+        with ProcessPoolExecutor(self._jobs, get_context("fork"), _is_ended_by_parent) as workers:
             running: dict[Future[Outcome], Plan] = {}
             shrinking: list[tuple[list[str], Future[Plan]]] = []
             while running or self._goes_on:
@@ -124,6 +136,10 @@ class Search:
                 self._tell_shrunk(found.result(), invariants)
         self._tell_totals()
         return int(self._failed > 0)
+
+    def _end(self, *_: object) -> None:
+        """Tell the totals when the runs that have begun are over."""
+        self._ends_s = 0.0
 
     def _tell_totals(self) -> None:
         seeds = f"seeds {self._first_seed} to {self._next_seed - 1}"

@@ -27,6 +27,7 @@ from pyromq.controller.controller import Controller
 from pyromq.controller.file_store import FileStore
 from pyromq.controller.groups import BrokerGroup, decode_group
 from pyromq.controller.settings import ControllerSettings
+from pyromq.controller.store import Stored
 from pyromq.errors import PyroError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
@@ -163,6 +164,8 @@ class SimulatedCluster:
         uses_etcd = plan.has_controller and plan.controllers == "etcd"
         self.etcd_data = EtcdData()
         self._decoded: tuple[tuple[int, bytes] | None, BrokerGroup | None] = None, None
+        self._journaled: tuple[Lifetime | None, dict[str, Stored]] = None, {}
+        """The controller that runs, and what its journal has."""
         self.etcd = Server(self._host("etcd", "10.0.0.9"), self._etcd) if uses_etcd else None
         self.controllers = [
             Server(self._host(name, address), self._controller)
@@ -375,11 +378,12 @@ class SimulatedCluster:
             if found != self._decoded[0]:
                 self._decoded = found, decode_group(found[1]) if found is not None else None
             return self._decoded[1]
-        for server in self.controllers:
-            store = server.program._store if isinstance(server.program, Controller) else None
-            if isinstance(store, FileStore) and BROKER_NAME in store._stored:
-                return store._stored[BROKER_NAME].group
-        return None
+        program = self.controllers[0].program if self.controllers else None
+        if program is not self._journaled[0]:
+            store = program._store if isinstance(program, Controller) else None
+            self._journaled = program, store._stored if isinstance(store, FileStore) else {}
+        stored = self._journaled[1].get(BROKER_NAME)
+        return stored.group if stored is not None else None
 
     def target(self, which: str) -> Server | None:
         """The master, or one of the replicas; if there is no master, any broker that is alive."""

@@ -29,7 +29,13 @@ class DiskRules:
         self._flushed = 0
         self._checkpoint: Checkpoint | None = None
         self._epochs: tuple[Epoch, ...] = ()
+        self._used = (-1, -1)
+        """Where the log ended, and how often the disk was synced, when new epochs were looked at last."""
         self._offsets = b""
+        self._offsets_path = self._store.paths.config / "consumerOffset.json"
+        self._syncs = -1
+        """Of the disk, when its offsets were looked at last."""
+        self._ends: tuple[object, ...] = ()
 
     def look(self) -> Iterator[Problem]:
         yield from self._check_log()
@@ -59,11 +65,12 @@ class DiskRules:
         if checkpoint is self._checkpoint:
             return
         self._checkpoint = checkpoint
+        queues = f"{self._store.paths.consume_queues}/"
         for path in self._disk.content.live:
-            if self._store.paths.consume_queues not in path.parents or not path.is_file():
+            if not str(path).startswith(queues) or not path.is_file():
                 continue
-            safe = self._disk.content.safe(path) or b""
-            for place, unit in _units(path.read_bytes()):
+            safe, content = self._disk.content.safe(path) or b"", path.read_bytes()
+            for place, unit in _units(content) if content != safe else ():
                 if unit[0] >= checkpoint.safe_offset or not unit[1]:
                     continue
                 if safe[place : place + _UNIT.size] != _UNIT.pack(*unit):
@@ -74,9 +81,10 @@ class DiskRules:
 
     def _check_epochs(self) -> Iterator[Problem]:
         """Bytes go to the log only when the epoch that they are of is on disk."""
-        epochs = self._store.epochs
-        if epochs.epochs == self._epochs:
+        epochs, now = self._store.epochs, (self._store.log_end, self._disk.content.syncs)
+        if epochs.epochs == self._epochs or now == self._used:
             return
+        self._used = now
         used = [each for each in epochs.epochs if each.start < self._store.log_end]
         safe = self._disk.content.safe(epochs._path)
         try:
@@ -91,7 +99,10 @@ class DiskRules:
     def _check_offsets(self) -> Iterator[Problem]:
         """Offsets go to the disk when the log that they depend on is there."""
         store = self._store
-        safe = self._disk.content.safe(store.paths.config / "consumerOffset.json")
+        if self._disk.content.syncs == self._syncs:
+            return
+        self._syncs = self._disk.content.syncs
+        safe = self._disk.content.safe(self._offsets_path)
         if not safe or safe == self._offsets:
             return
         self._offsets = safe
@@ -106,17 +117,23 @@ class DiskRules:
                         yield "offsets on disk ahead of the log", text
 
     def _check_ends(self) -> Iterator[Problem]:
+        """A log that is being cut is ahead of its deletions for a moment."""
         store = self._store
-        end = store.log_end
-        if store.flushed_offset > end or store._flusher.checkpoint.safe_offset > end:
-            checkpoint = store._flusher.checkpoint.safe_offset
-            text = f"flushed {store.flushed_offset}, checkpoint {checkpoint}, end {end}"
+        end, checkpoint = store.log_end, store._flusher.checkpoint.safe_offset
+        is_cut = not store._cutting.is_unfinished
+        flushed, syncs = store.flushed_offset, self._disk.content.syncs
+        ends = end, checkpoint, flushed, store.dispatched_offset, syncs, is_cut
+        if ends == self._ends:
+            return
+        self._ends = ends
+        if flushed > end or checkpoint > end:
+            text = f"flushed {flushed}, checkpoint {checkpoint}, end {end}"
             yield "safe behind the end of the log", text
         for queue in store._queues:
             if queue.last_place >= end:
                 text = f"{queue.topic} {queue.queue_id}: {queue.last_place}, the log ends at {end}"
                 yield "a queue leads behind the end of the log", text
-        for each in store.deletions():
+        for each in store.deletions() if is_cut else ():
             if each.log_offset > end:
                 text = f"{each.topic}: {each.log_offset}, the log ends at {end}"
                 yield "a topic is deleted behind the end of the log", text

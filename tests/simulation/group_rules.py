@@ -10,11 +10,33 @@ from pyromq.broker.broker import Broker
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.controller.controller import Controller
 from pyromq.controller.groups import BrokerGroup
-from pyromq.controller.journal import replay
+from pyromq.controller.journal import MAGIC, replay
 from pyromq.controller.settings import ControllerSettings
 
 _ETCD_LEASE_S = ControllerSettings().etcd_lease_seconds
 _PROPOSAL_S = 25.0
+
+
+class _Side:
+    """A broker as a master, in the process that it runs in now."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.broker: object | None = None
+        self.side: InSyncMaster | None = None
+        self.confirmed = -1
+
+    def renew(self) -> None:
+        self.broker = program = self.server.program
+        side = program.replication.master if isinstance(program, Broker) else None
+        self.side, self.confirmed = side if isinstance(side, InSyncMaster) else None, -1
+
+    def master(self) -> Broker | None:
+        """The broker if it is a master now."""
+        broker = self.server.program
+        if broker is not self.broker or not isinstance(broker, Broker):
+            return None
+        return broker if broker.role.now.is_master else None
 
 
 class GroupRules:
@@ -25,7 +47,9 @@ class GroupRules:
         """What the controller has decided last; it holds also while the controller is down."""
         self._confirmed: dict[int, int] = {}
         """By epoch: up to where the log is confirmed."""
-        self._sides: dict[Server, tuple[Broker, InSyncMaster, int]] = {}
+        self._sides = [_Side(server) for server in cluster.brokers]
+        self._journal = b""
+        """As it was at the last decision."""
         self._elected: int | None = None
         """The last master that the controller chose."""
         self._doubtful_since: dict[Server, float] = {}
@@ -34,30 +58,22 @@ class GroupRules:
         group = self._cluster.recorded_group()
         if group is not self.group and group is not None:
             self._decided(group)
-        for server in self._cluster.brokers:
-            program = server.program
-            if program is None:
-                continue
-            known = self._sides.get(server)
-            if known is None or known[0] is not program:
-                if not isinstance(program, Broker) or not isinstance(
-                    side := program.replication.master, InSyncMaster
-                ):
-                    continue
-                known = program, side, -1
-            broker, side, confirmed = known
-            if side.confirmed != confirmed:
-                self._sides[server] = broker, side, side.confirmed
-                if broker.role.now.is_master:
-                    self._has_confirmed(server, broker, side.confirmed)
+        for each in self._sides:
+            if each.server.program is not each.broker:
+                each.renew()
+            side = each.side
+            if side is not None and side.confirmed != each.confirmed:
+                each.confirmed = side.confirmed
+                if (broker := each.master()) is not None:
+                    self._has_confirmed(each.server, broker, side.confirmed)
 
     def look(self) -> None:
         """Every now and then, also if nothing seems to have changed."""
-        for server, (broker, side, _) in self._sides.items():
-            if server.program is broker and broker.role.now.is_master:
-                self._has_confirmed(server, broker, side.confirmed)
-                self._check_lease(server, broker, side)
-                self._check_proposals(server, side)
+        for each in self._sides:
+            if (broker := each.master()) is not None and (side := each.side) is not None:
+                self._has_confirmed(each.server, broker, side.confirmed)
+                self._check_lease(each.server, broker, side)
+                self._check_proposals(each.server, side)
         self._check_leaders()
 
     def _check_leaders(self) -> None:
@@ -93,9 +109,9 @@ class GroupRules:
             if has_started and group.sync_set_epoch == before.sync_set_epoch:
                 text = f"broker {number} has started, the version is still {group.sync_set_epoch}"
                 self._violation("a start does not end proposals", text)
-        for server, (broker, side, _) in self._sides.items():
-            if server.program is broker and broker.role.now.is_master:
-                self._check_lease(server, broker, side)
+        for each in self._sides:
+            if (broker := each.master()) is not None and each.side is not None:
+                self._check_lease(each.server, broker, each.side)
 
     def _check_journal(self, group: BrokerGroup) -> None:
         """What counts as decided survives a loss of power."""
@@ -106,8 +122,13 @@ class GroupRules:
         if not isinstance(program, Controller):
             return
         path = program._settings.now.store_path / "groups.journal"
-        safe = controller.disk.content.safe(path)
-        found = replay(safe, path)[0].get(BROKER_NAME) if safe else None
+        safe = controller.disk.content.safe(path) or b""
+        # It grows by one decision at a time: only that is read, unless it is another journal now.
+        new = safe.removeprefix(self._journal)
+        self._journal = safe
+        found = replay(new if new.startswith(MAGIC) else MAGIC + new, path)[0].get(BROKER_NAME)
+        if found != group:
+            found = replay(safe, path)[0].get(BROKER_NAME)
         if found != group:
             self._violation("decided, but not on disk", f"the journal has {found}, decided is {group}")
 

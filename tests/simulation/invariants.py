@@ -39,6 +39,8 @@ class Always:
         self._group_rules = GroupRules(cluster, recorder)
         self._disk_rules: dict[Server, tuple[Broker, DiskRules]] = {}
         self._ahead: dict[Server, set[str]] = {}
+        self._positions: dict[Server, tuple[object, ...]] = {}
+        """What the positions of a broker depend on, when none was ahead."""
 
     async def run(self) -> None:
         loop = self._cluster.loop
@@ -83,12 +85,25 @@ class Always:
     def _check_offsets(self, server: Server, broker: Broker) -> None:
         """No position is behind the end of its queue on the same broker. On a replica it may be for a moment:
         its log is cut first, and then its tables are fitted."""
+        store, tables = broker.store, broker._started.tables
+        now = (
+            broker,
+            store.log_end,
+            store.dispatched_offset,
+            tables.offsets.changes,
+            tables.delay_offsets.changes,
+            tables.topics.data_version,
+        )
+        if now == self._positions.get(server):
+            return
         before, self._ahead[server] = self._ahead.get(server, set()), set()
         for what, offset, end in positions_ahead(broker):
             self._ahead[server].add(what)
             if broker.role.now.is_master or what in before:
                 text = f"{server.host.name}: {what} is {offset}, the end {end}"
                 self._recorder.violation("a position ahead of its queue", text)
+        if not self._ahead[server]:
+            self._positions[server] = now
 
 
 def positions_ahead(broker: Broker) -> Iterator[tuple[str, int, int]]:

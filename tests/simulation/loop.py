@@ -128,6 +128,9 @@ class SimulatedLoop(BaseEventLoop):
     def next_process_id(self) -> int:
         return next(self._process_ids)
 
+    get_debug = bool
+    """Never; futures ask for it."""
+
     # Time
 
     def time(self) -> float:
@@ -147,41 +150,43 @@ class SimulatedLoop(BaseEventLoop):
     def _run_once(self) -> None:
         """Turn after turn, until the loop is stopped."""
         ready, timers = self._ready, self._timers
+        next_step = ready.popleft
         while not self._stopping:
-            self._now += TURN_S
+            now = self._now + TURN_S
             if not ready:
                 while timers and timers[0][2]._cancelled:
                     heappop(timers)
                 if not timers:
-                    raise NothingLeft(f"at {self._now:.3f} s")
-                self._now = max(self._now, timers[0][0])
-            while timers and timers[0][0] <= self._now:
+                    raise NothingLeft(f"at {now:.3f} s")
+                if timers[0][0] > now:
+                    now = timers[0][0]
+            self._now = now
+            while timers and timers[0][0] <= now:
                 ready.append(heappop(timers)[2])
             self.steps += len(ready)
             if self.steps > self._max_steps:
-                raise Livelock(f"{self.steps} steps until {self._now:.3f} s")
+                raise Livelock(f"{self.steps} steps until {now:.3f} s")
             for _ in range(len(ready)):
-                step = ready.popleft()
-                if not step._cancelled:
-                    self._run_step(step)
+                step = next_step()
+                if step._cancelled:
+                    continue
+                context = step._context
+                self.process = process = context.get(current_process)
+                if process is not None and not process.is_running:
+                    process.keep(step)
+                    continue
+                try:
+                    context.run(step._callback, *step._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as problem:
+                    self.call_exception_handler({"message": f"Exception in {step!r}", "exception": problem})
+                if self._spent_s:
+                    seconds, self._spent_s = self._spent_s, 0.0
+                    if process is not None:
+                        process.stand_still(seconds)
+            self.process = None
             self.after_turn()
-
-    def _run_step(self, step: Step) -> None:
-        context = step._context
-        self.process = process = context.get(current_process)
-        if process is not None and not process.is_running:
-            process.keep(step)
-            return
-        try:
-            context.run(step._callback, *step._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as problem:
-            self.call_exception_handler({"message": f"Exception in {step!r}", "exception": problem})
-        if self._spent_s:
-            seconds, self._spent_s = self._spent_s, 0.0
-            if process is not None:
-                process.stand_still(seconds)
 
     def give_back(self, steps: list[Step]) -> None:
         """The callbacks of a process that goes on."""
@@ -205,7 +210,10 @@ class SimulatedLoop(BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Step:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        when = self._now + delay
+        step = Step(when, callback, args, context)
+        heappush(self._timers, (when, next(self._numbers), step))
+        return step
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None

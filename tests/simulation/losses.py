@@ -30,23 +30,27 @@ _LOADS: tuple[LoadKind, ...] = (
     "tables",
     "streamed",
 )
-_LOSSES = (30, 60)
-_SHORT_S = (0.1, 2.0)
-_LEASE_S = 3.0
+_LOSSES = (40, 80)
+_SHORT_S = (0.05, 0.8)
+_LEASE_S = 1.2
 _UNHEARD_S = (_LEASE_S + 0.2, 2 * _LEASE_S)
-_SHORT_LEASE: dict[str, Any] = {"controller_timeout_ms": int(_LEASE_S * 1000)}
+_SHORT_LEASE: dict[str, Any] = {
+    "controller_timeout_ms": int(_LEASE_S * 1000),
+    "heartbeat_interval_ms": int(_LEASE_S * 1000 / 3),
+}
 
 
 def draw_losses(seed: int) -> Plan:
     """Three brokers with a controller, one to three loads, and many faults of the master in a row."""
     chance = Random(f"{seed}/losses")
     flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
-    loads = chance.sample(_LOADS, chance.randint(1, 3))
+    loads = chance.sample(_LOADS, chance.choice((1, 1, 2, 3)))
     return Plan(
         seed=seed,
         flush=flush,
-        loads=tuple(Load(kind, chance.choice((0.3, 1.0))) for kind in loads),
+        loads=tuple(Load(kind, chance.choice((0.3, 0.6))) for kind in loads),
         faults=tuple(_draw_loss(chance) for _ in range(chance.randint(*_LOSSES))),
+        calm_s=1.0,
         restarts_at_end=chance.random() < 0.1,
         broker_settings=_SHORT_LEASE,
     )
@@ -63,8 +67,8 @@ def _draw_loss(chance: Random) -> Fault:
     elif kind == "pause":
         for_s = chance.uniform(*_UNHEARD_S)
     elif kind == "stall":
-        detail, strength, for_s = chance.choice(("ha", "any")), 1.0, chance.uniform(0.1, 8.0)
+        detail, strength, for_s = chance.choice(("ha", "any")), 1.0, chance.uniform(0.1, 2.5 * _LEASE_S)
     elif kind == "controller":
         detail = chance.choice(("kill", "power"))
-    after_s = chance.choice((0.0, chance.uniform(0.0, 1.0)))
+    after_s = chance.choice((0.0, chance.uniform(0.0, 0.5)))
     return Fault(kind, round(after_s, 3), round(for_s, 3), "master", detail, strength)

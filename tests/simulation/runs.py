@@ -240,7 +240,8 @@ def run_forked(plan: Plan, first: Callable[[], None] | None = None) -> Outcome:
         text = f"after {_MAX_CPU_S} CPU seconds: perhaps one of its steps never ends"
         return Outcome([Violation("no end", text, 0.0)], 0, Totals(cpu_s=_MAX_CPU_S))
     if not answer:
-        raise RuntimeError(f"the run of seed {plan.seed} ended with status {status}")
+        text = f"it ended with status {status}, and has printed why"
+        return Outcome([Violation("no outcome", text, 0.0)], 0, Totals())
     return msgspec.msgpack.decode(answer, type=Outcome)
 
 

@@ -29,6 +29,7 @@ class Loop:
     """As much of a loop as a disk needs; `steps` are what it was asked to run."""
 
     clock = None
+    process = object()
     trace = NoTrace()
 
     def __init__(self) -> None:

@@ -92,6 +92,8 @@ class Disk:
         self.root = root
         self.live: dict[Path, _File] = {}
         self.locked: set[tuple[int, int]] = set()
+        self.syncs = 0
+        """So often something became safe."""
         self._names: dict[Path, _File] = {}
         self._directories: dict[Path, None] = {}
         self._pending: dict[Path, list[_Change]] = {}
@@ -150,6 +152,7 @@ class Disk:
         """The content is safe. Raises FileNotFoundError."""
         if path not in self.live:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.syncs += 1
         self.live[path].save(path)
 
     def safe(self, path: Path) -> bytes | None:
@@ -162,6 +165,7 @@ class Disk:
 
     def sync_directory(self, directory: Path) -> None:
         """Its names are safe."""
+        self.syncs += 1
         self._apply(self._pending.pop(directory, []))
 
     def _change(self, change: _Change) -> None:
@@ -189,6 +193,7 @@ class Disk:
 
     def crash(self, chance: Random) -> None:
         """Leave in the directory what a disk could hold after the power went."""
+        self.syncs += 1
         for changes in self._pending.values():
             self._apply(changes[: chance.randint(0, len(changes))])
         # Of trees whose removal is not safe, some files are gone and others are not.

@@ -41,8 +41,10 @@ class TablesLoad(RunningLoad):
         self._allowed: dict[tuple[str, str], list[Value | None]] = {}
         """By kind and name: what was answered last, and what was not answered; None means deleted."""
         self._changing: tuple[str, str] | None = None
-        self._files: dict[tuple[Server, str], tuple[bytes, Any]] = {}
-        self._names = 0
+        self._files: dict[tuple[Server, str], tuple[int, Any]] = {}
+        self._names = self._changes = 0
+        self._seen: dict[Server, tuple[object, ...]] = {}
+        """What a broker depends on, when it was looked at last."""
         self.sender("producer", self._operate())
 
     async def _operate(self) -> None:
@@ -83,9 +85,11 @@ class TablesLoad(RunningLoad):
         except (PyroError, TimeoutError):
             self.recorder.totals.unacknowledged += 1
             self._allowed[kind, name] = [*allowed, value]
+            self._changes += 1
             self._changing = None
             return False
         self._allowed[kind, name] = [value]
+        self._changes += 1
         self._changing = None
         self.acknowledged("operator")
         self.look()
@@ -108,8 +112,16 @@ class TablesLoad(RunningLoad):
         group = self.cluster.recorded_group()
         for server in self.cluster.candidates(group) if group is not None else ():
             broker = self.cluster.broker(server)
+            if broker is None:
+                continue
+            tables, syncs = broker._started.tables, server.disk.content.syncs
+            versions = tables.topics.data_version, tables.groups.data_version, broker.access.users
+            now = broker, *versions, syncs, self._changing, self._changes
+            if now == self._seen.get(server):
+                continue
+            self._seen[server] = now
             for (kind, name), allowed in self._allowed.items():
-                if broker is None or (kind, name) == self._changing:
+                if (kind, name) == self._changing:
                     continue
                 found = _found(broker, kind, name)
                 if found not in allowed:
@@ -121,11 +133,11 @@ class TablesLoad(RunningLoad):
 
     def _is_on_disk(self, server: Server, kind: str, name: str, found: Value | None) -> bool:
         """Whether a loss of power leaves as much of it."""
-        file, table = _FILES[kind]
-        safe = server.disk.content.safe(server.disk.root / "store" / "config" / file) or b"{}"
-        known = self._files.get((server, kind))
-        if known is None or known[0] != safe:
-            known = self._files[server, kind] = safe, msgspec.json.decode(safe).get(table, {})
+        known, syncs = self._files.get((server, kind)), server.disk.content.syncs
+        if known is None or known[0] != syncs:
+            file, table = _FILES[kind]
+            safe = server.disk.content.safe(server.disk.root / "store" / "config" / file) or b"{}"
+            known = self._files[server, kind] = syncs, msgspec.json.decode(safe).get(table, {})
         kept = known[1].get(name)
         if kept is None or found is None:
             return kept is found

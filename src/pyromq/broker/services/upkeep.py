@@ -14,7 +14,7 @@ from pyromq.store.retention import CleaningReport
 
 _log = logging.getLogger(__name__)
 
-_STORE_INTERVAL_S = 0.05
+_STORE_INTERVAL_S = 0.1
 _SAMPLE_INTERVAL_S = 1.0
 _LOCK_INTERVAL_S = 60.0
 
