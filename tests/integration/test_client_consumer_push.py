@@ -420,6 +420,36 @@ async def test_two_members_share_the_queues_and_nothing_is_lost(cluster: Consume
         await received.wait_for_all(sent)
 
 
+async def test_members_that_subscribe_differently_are_warned(
+    cluster: ConsumerCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.create_topic("Orders")
+    first = PushConsumer("billing", cluster.namesrv)
+    first.subscribe("Orders", "Created", print)
+    second = PushConsumer("billing", cluster.namesrv)
+    second.subscribe("Orders", "Paid", print)
+    async with first, second:
+        warning = (
+            "members of the group billing subscribe differently, and lose messages:"
+            f" {second.client_id} to Orders (Paid), {first.client_id} to Orders (Created)"
+        )
+        logged = [record.name for record in caplog.records if record.getMessage() == warning]
+    assert sorted(logged) == ["pyromq.application", "pyromq.broker.services.membership"]
+
+
+async def test_a_member_that_subscribes_differently_can_be_refused(tmp_path: Path) -> None:
+    async with consumer_cluster(tmp_path, reject_different_subscriptions=True) as cluster:
+        await cluster.create_topic("Orders")
+        first = PushConsumer("billing", cluster.namesrv)
+        first.subscribe("Orders", "Created", print)
+        second = PushConsumer("billing", cluster.namesrv)
+        second.subscribe("Orders", "Paid", print)
+        async with first:
+            with pytest.raises(Refused, match="subscribe differently"):
+                await second.start()
+            assert len(first.assigned) == 5
+
+
 async def test_broadcasting_members_each_get_everything_and_remember_where_they_were(
     cluster: ConsumerCluster, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ class BrokerSettings(ServerSettings):
     short_polling_ms: Millis = setting(1000, "How long a pull that finds no messages is held when longPollingEnable is false.", key="shortPollingTimeMills", mutable=True, check=POSITIVE)
     lite_pull: bool = setting(True, "Serve lite pulls.", key="litePullMessageEnable", mutable=True)
     reject_pull_consumers: bool = setting(False, "Refuse pull consumers.", key="rejectPullConsumerEnable", mutable=True)
+    reject_different_subscriptions: bool = setting(False, "Refuse a member whose subscriptions differ from those of the other members of its group. If false, broker and clients warn: such a group loses messages.", key="rejectDifferentSubscriptions", mutable=True)
     slave_read: bool = setting(False, "Refer consumers that are far behind to a replica.", key="slaveReadEnable", mutable=True)
     sql_filters: bool = setting(False, "Let consumers filter with SQL92 expressions.", key="enablePropertyFilter", mutable=True)
     filter_retries: bool = setting(False, "Match retried messages against the group's filter for the original topic.", key="filterSupportRetry", mutable=True)

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from pyromq.chance import getrandbits, process_id
+from pyromq.client.application_log import application_log
 from pyromq.client.callbacks import Callbacks
 from pyromq.client.members import ConsumerMember, ProducerMember
 from pyromq.client.namespaces import unwrap, wrap
@@ -26,9 +27,10 @@ from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import NameServers, name_server_addresses
 from pyromq.cluster.route_table import Routes
 from pyromq.cluster.signing import signer
-from pyromq.errors import PyroError, StateError, TransportError
+from pyromq.errors import PyroError, Refused, StateError, TransportError
 from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.names import MASTER_ID
@@ -105,6 +107,9 @@ class Session:
         self._heartbeats = 0
         self._failed_heartbeats = 0
         self._troubles = Troubles(_log, logging.INFO)
+        self._conflicts: set[str] = set()
+        self.refusal: Refused | None = None
+        """Why a broker refused the last heartbeats: a group that must subscribe alike does not."""
         self.name_servers = NameServers(settings.namesrv)
         self.routes = Routes(
             self.name_servers, self._call_name_server, settings.call_timeout_s, self._brokers_changed
@@ -385,6 +390,7 @@ class Session:
 
     async def heartbeat_now(self) -> None:
         """Send a heartbeat to every broker; one that cannot be reached gets the next one."""
+        self.refusal = None
         if self._producers or self._consumers:
             await asyncio.gather(*map(self._send_heartbeat, self._broker_addresses()))
 
@@ -427,16 +433,26 @@ class Session:
             # Connect first: the heartbeat must tell what is true when it is sent.
             await self._dialer.connection(address)
             self._told.add(address)
-            await self._dialer.call(address, self._heartbeat(), self.settings.call_timeout_s)
+            answer = await self._dialer.call(address, self._heartbeat(), self.settings.call_timeout_s)
         except PyroError as problem:
             self._failed_heartbeats += 1
+            if isinstance(problem, Refused) and problem.code == ResponseCode.ILLEGAL_OPERATION:
+                self._note_conflict(problem.remark)
+                self.refusal = problem
             if isinstance(problem, TransportError):
                 self._introduced.discard(address)
             self._troubles.happened(address, problem, "heartbeat failed broker=%s", address)
             return False
         self._troubles.ended(address, "heartbeat succeeded broker=%s", address)
+        self._note_conflict(answer.conflict)
         self._acknowledged.add(address)
         return True
+
+    def _note_conflict(self, text: str | None) -> None:
+        """Members of a group subscribe differently; every broker says so, again and again."""
+        if text is not None and text not in self._conflicts:
+            self._conflicts.add(text)
+            application_log.warning("%s", text)
 
     def _heartbeat_soon(self, address: str) -> None:
         if not (self._producers or self._consumers) or address not in self._broker_addresses():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.broker.tables.clients import Client, ConsumerGroup, size_of
+from pyromq.broker.tables.clients import Client, ConsumerGroup, described, size_of
 from pyromq.broker.tables.filters import SQL92, is_tag_type
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.live import LiveSettings
@@ -98,11 +98,41 @@ class Membership:
         is_changed = beat.heartbeat_fingerprint == 0
         consumers = list(filter(self._is_welcome, beat.consumer_data_set))
         self._create_missing(consumers)
+        conflict: str | None = None
         for data in consumers:
-            is_changed |= self._take_consumer(client, data, beat)
+            found = self._conflict(client, data, beat)
+            conflict = conflict or found
+            if found is None or not self._live.now.reject_different_subscriptions:
+                is_changed |= self._take_consumer(client, data, beat)
         for producer in beat.producer_data_set:
             self._take_producer(client, producer.group_name)
-        return SendHeartbeatAnswer(supports_heartbeat_v2=True, is_subscription_changed=is_changed)
+        if conflict is not None and self._live.now.reject_different_subscriptions:
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, conflict)
+        return SendHeartbeatAnswer(
+            supports_heartbeat_v2=True, is_subscription_changed=is_changed, conflict=conflict
+        )
+
+    def _conflict(self, client: Client, data: ConsumerData, beat: HeartbeatData) -> str | None:
+        """How the subscriptions of a member differ from those of another; logged once."""
+        group = self._consumers.group(data.group_name)
+        if group is None or (beat.heartbeat_fingerprint != 0 and beat.without_sub):
+            return None
+        wanted = data.subscription_data_set
+        other = group.differing(client.channel, wanted)
+        if other is None:
+            return None
+
+        def say() -> str:
+            former = list(group.subscriptions.values())
+            text = (
+                f"members of the group {data.group_name} subscribe differently, and lose messages:"
+                f" {client.client_id} to {described(wanted, former)},"
+                f" {other.client_id} to {described(former, wanted)}"
+            )
+            _log.warning("%.2000s", text)
+            return text
+
+        return group.difference(other, wanted, say)
 
     def _check_size(self, beat: HeartbeatData, caller: Caller) -> None:
         """Refuse a heartbeat that is too large, before any of it is kept."""

@@ -19,6 +19,8 @@ from pyromq.remoting.channel import Channel
 
 _BYTES_PER_SUBSCRIPTION = 512
 _BYTES_PER_TAG = 96
+_MAX_DIFFERENCES = 64
+_MAX_SHOWN = 5
 
 
 @dataclass(slots=True)
@@ -60,6 +62,10 @@ class ConsumerGroup:
     fingerprint: int = 0
     size_bytes: int = 0
     """Approximate memory of the subscriptions."""
+    wishes: dict[Channel, int] = field(default_factory=dict)
+    """What each member last subscribed to, as a hash."""
+    _last_wish: int = 0
+    _differences: dict[frozenset[int], str] = field(default_factory=dict)
 
     @property
     def is_broadcasting(self) -> bool:
@@ -72,6 +78,24 @@ class ConsumerGroup:
     def find(self, client_id: str) -> Client | None:
         return next((client for client in self.members.values() if client.client_id == client_id), None)
 
+    def differing(self, channel: Channel, wanted: list[SubscriptionData]) -> Client | None:
+        """A member that subscribes to something else: RocketMQ's groups then lose messages."""
+        wish = wish_of(wanted)
+        if wish == self._last_wish:
+            return None
+        others = (other for other, theirs in self.wishes.items() if other is not channel and theirs != wish)
+        return next((self.members[other] for other in others if other in self.members), None)
+
+    def difference(self, other: Client, wanted: list[SubscriptionData], say: Callable[[], str]) -> str:
+        """What `say` says when these two ways to subscribe first meet: later the subscriptions of the other
+        one may not be at hand."""
+        pair = frozenset((wish_of(wanted), self.wishes[other.channel]))
+        if pair not in self._differences:
+            if len(self._differences) >= _MAX_DIFFERENCES:
+                self._differences.clear()
+            self._differences[pair] = say()
+        return self._differences[pair]
+
     def _join(self, client: Client) -> bool:
         known = self.members.get(client.channel)
         self.members[client.channel] = client
@@ -81,6 +105,7 @@ class ConsumerGroup:
         """Apply the subscriptions of one member's heartbeat; returns whether the topics changed, and whether
         anything changed."""
         # java: the members of a group must agree; the last heartbeat wins
+        self._last_wish = wish_of(wanted)
         topics = {subscription.topic for subscription in wanted}
         changed = renewed = bool(topics ^ self.subscriptions.keys())
         for topic in self.subscriptions.keys() - topics:
@@ -93,6 +118,24 @@ class ConsumerGroup:
         if renewed:
             self.size_bytes = size_of(self.subscriptions.values())
         return changed, renewed
+
+
+def wish_of(subscriptions: Iterable[SubscriptionData]) -> int:
+    """A hash of topics and expressions; tags in any order."""
+    return hash(frozenset((each.topic, *_expression(each)) for each in subscriptions))
+
+
+def _expression(subscription: SubscriptionData) -> tuple[object, object]:
+    tags = frozenset(subscription.tags_set)
+    return subscription.expression_type or "TAG", tags or subscription.sub_string or "*"
+
+
+def described(subscriptions: Iterable[SubscriptionData], others: Iterable[SubscriptionData]) -> str:
+    """Those that the others do not have, for a person."""
+    known = {(each.topic, *_expression(each)) for each in others}
+    found = [each for each in subscriptions if (each.topic, *_expression(each)) not in known]
+    shown = [f"{each.topic} ({each.sub_string or '*'})" for each in found[:_MAX_SHOWN]]
+    return ", ".join(shown) + (" …" if len(found) > _MAX_SHOWN else "") if shown else "nothing else"
 
 
 def size_of(subscriptions: Iterable[SubscriptionData]) -> int:
@@ -157,6 +200,7 @@ class ConsumerTable:
         if not keep_subscriptions:
             before_bytes = group.size_bytes
             subscribed, renewed = group._subscribe(data.subscription_data_set)
+            group.wishes[client.channel] = group._last_wish
             self.size_bytes += group.size_bytes - before_bytes
         if joined or renewed or consumed_before != (group.consume_type, group.message_model):
             self._tell()
@@ -167,6 +211,7 @@ class ConsumerTable:
         group = self._groups.get(group_name)
         if group is None or group.members.pop(channel, None) is None:
             return None
+        group.wishes.pop(channel, None)
         if (names := self._groups_of.get(channel)) is not None:
             names.discard(group_name)
             if not names:

@@ -10,6 +10,7 @@ from pyromq.protocol.needs import GET, SUB, cluster, group, topic
 class SendHeartbeatAnswer(Answer):
     supports_heartbeat_v2: bool | None = wire(name="IS_SUPPORT_HEART_BEAT_V2", default=None)
     is_subscription_changed: bool | None = wire(name="IS_SUB_CHANGE", default=None)
+    conflict: str | None = wire(name="subscriptionConflict", default=None)
 
 
 @request(

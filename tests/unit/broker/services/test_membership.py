@@ -512,3 +512,47 @@ async def test_the_subscriptions_of_all_groups_have_a_bounded_size(
     world.leave(first, consumer_group="g")
     assert world.parts.consumers.size_bytes == 0
     world.beat(second, "b", consumer("h", "T", "U"))
+
+
+def tagged(*tags: str, topic: str = "T") -> ConsumerData:
+    data = consumer()
+    subscription = SubscriptionData(
+        topic=topic, sub_string=" || ".join(tags), tags_set=set(tags), sub_version=1, expression_type="TAG"
+    )
+    data.subscription_data_set = [subscription]
+    return data
+
+
+async def test_members_that_subscribe_differently_are_named_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = FakeChannel(), FakeChannel()
+    assert world.beat(a, "a", tagged("Created", "Paid")).conflict is None
+    assert world.beat(b, "b", tagged("Paid", "Created")).conflict is None
+    conflict = world.beat(b, "b", tagged("Paid")).conflict
+    assert conflict == (
+        "members of the group g subscribe differently, and lose messages:"
+        " b to T (Paid), a to T (Created || Paid)"
+    )
+    for _ in range(3):
+        assert world.beat(a, "a", tagged("Created", "Paid")).conflict == conflict
+        assert world.beat(b, "b", tagged("Paid")).conflict == conflict
+    assert caplog.text.count("subscribe differently") == 1
+    assert world.beat(a, "a", tagged("Paid")).conflict is None
+    world.leave(a, consumer_group="g")
+    assert world.beat(b, "b", tagged("Sent")).conflict is None
+
+
+async def test_members_with_different_topics_can_be_refused(world: World) -> None:
+    world.parts.change(rejectDifferentSubscriptions="true")
+    a, b = FakeChannel(), FakeChannel()
+    world.beat(a, "a", consumer("g", "T"))
+    both = consumer("g", "T", "U"), consumer("other", "V")
+    problem = refusal(lambda: world.beat(b, "b", *both, produces=("p",)))
+    assert problem.code == ResponseCode.ILLEGAL_OPERATION
+    assert "b to U (*), a to nothing else" in str(problem)
+    group, other = world.parts.consumers.group("g"), world.parts.consumers.group("other")
+    assert group is not None
+    assert other is not None
+    assert (group.client_ids, list(group.subscriptions), other.client_ids) == (["a"], ["T"], ["b"])
+    assert world.parts.tables.producers.find("b") is not None

@@ -157,6 +157,8 @@ class Membership:
 
     async def introduce(self) -> None:
         await self.session.heartbeat_now()
+        if self.session.refusal is not None:
+            raise self.session.refusal
         self._is_known = bool(self._topics.subscriptions)
 
     async def take_up(self, topic: str, refused: Callable[[PyroError], None]) -> None:
