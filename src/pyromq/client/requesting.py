@@ -12,6 +12,8 @@ from pyromq.protocol import properties as props
 _log = logging.getLogger(__name__)
 
 _REPLY = "reply"
+_ERROR = "PYROMQ_ERROR"
+"""The property of a reply that is an error: its type; the body is its text."""
 
 
 class PendingReplies:
@@ -78,14 +80,14 @@ def expired(messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessag
 
 def error_in(reply: ReceivedMessage) -> RequestFailed | None:
     """The error that a consumer replied with, if it did."""
-    kind = reply.get(props.REPLY_ERROR)
+    kind = reply.get(_ERROR)
     return None if kind is None else RequestFailed(kind, reply.body.decode(errors="replace"))
 
 
 def error_reply(error: BaseException | str) -> tuple[bytes, dict[str, str]]:
     """The body and the properties of a reply that says why there is no other."""
     kind = "error" if isinstance(error, str) else type(error).__name__
-    return str(error).encode(), {props.REPLY_ERROR: kind}
+    return str(error).encode(), {_ERROR: kind}
 
 
 def reply_to(
