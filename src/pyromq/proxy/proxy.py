@@ -148,6 +148,7 @@ class Proxy(Lifetime):
             methods(handlers, admission, observe, quick),
             limits=limits,
             max_message_bytes=settings.max_request_bytes,
+            clock=self._clock,
         )
         for each in listening:
             server = Server(

@@ -1,11 +1,13 @@
 """One client's connection: HTTP/2 streams become calls, calls become tasks.
 
-Everything that one read brings is handled together; answers that are ready in the same turn of the event loop
-go out in one write. A call that its client cancels, or whose deadline passes, is cancelled here.
+Everything that one read brings is handled together, unless it is much: then in slices, with turns for other
+connections in between. Answers that are ready in the same turn of the event loop go out in one write. A call
+that its client cancels, or whose deadline passes, is cancelled here.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from math import inf
@@ -35,6 +37,7 @@ from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.remoting.addresses import format_socket_address
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.outbox import NOT_CONNECTED
+from pyromq.remoting.slices import Slices
 from pyromq.remoting.soon import soon_of
 
 _log = logging.getLogger(__name__)
@@ -44,6 +47,8 @@ _BEGIN = hpack.encode([(b":status", b"200"), (b"content-type", _GRPC)])
 _OK = hpack.encode([(b"grpc-status", b"0")])
 _MAX_TIMER_S = 86_400.0
 _MAX_MESSAGE_CHARS = 4096
+_FEW_EVENTS = 64
+"""So many are handled at once: a busy client that sends its calls together."""
 
 
 def _trailers(error: GrpcError) -> list[hpack.Header]:
@@ -64,6 +69,8 @@ class Owner(Protocol):
     http2_limits: Http2Limits
     max_message_bytes: int
     is_draining: bool
+    slices: Slices
+    """For reads that bring much."""
 
     def opened(self, connection: "GrpcConnection") -> None: ...
 
@@ -87,6 +94,8 @@ class GrpcConnection(asyncio.Protocol):
         self._soon = soon_of(self._loop)
         self._is_flush_planned = False
         self._is_write_paused = False
+        self._unhandled: deque[Event] = deque()
+        """What a large read brought, and has to wait for another turn."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self.peer_address = source or ""
@@ -122,27 +131,58 @@ class GrpcConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._unhandled.clear()
         self._server.closed(self)
         for call in self.calls:
             self._drop(call)
 
     def data_received(self, data: bytes) -> None:
         self._heard_at, self._asked_at = self._loop.time(), inf
-        for event in self._http2.receive(data, self._heard_at):
+        events = self._http2.receive(data, self._heard_at)
+        if len(events) > _FEW_EVENTS or self._unhandled:
+            self._unhandled += events
+            self._server.slices.run(self._handle_some)
+            self._choose_reading()
+            return
+        for event in events:
             self._handle(event)
+        self._flush_behind_handlers()
+
+    def _handle_some(self) -> bool:
+        """Handle what waits until the slice is over; whether that is all."""
+        while self._unhandled:
+            self._handle(self._unhandled.popleft())
+            if self._server.slices.is_over():
+                break
+        self._flush_behind_handlers()
+        if self._unhandled:
+            return False
+        self._choose_reading()
+        return True
+
+    def _choose_reading(self) -> None:
+        """A peer that does not read gets nothing more to answer for; one that sent much waits until it is
+        handled."""
+        if self._transport.is_closing():
+            return
+        if self._is_write_paused or self._unhandled:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _flush_behind_handlers(self) -> None:
         if self._http2.has_output and not self._is_flush_planned:
             # Behind the handlers of streams that have just begun: their first answers go along.
             self._is_flush_planned = True
             self._loop.call_soon(self._flush)
 
     def pause_writing(self) -> None:
-        # A peer that does not read gets nothing more to answer for.
         self._is_write_paused = True
-        self._transport.pause_reading()
+        self._choose_reading()
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        self._transport.resume_reading()
+        self._choose_reading()
 
     def _handle(self, event: Event) -> None:
         kind = type(event)

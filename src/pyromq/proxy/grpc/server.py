@@ -4,11 +4,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
+from pyromq.clock import Clock, SystemClock
 from pyromq.http2.limits import Http2Limits
 from pyromq.proxy.grpc.call import Method, Shape
 from pyromq.proxy.grpc.connection import GrpcConnection
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.remoting.limits import ServerLimits
+from pyromq.remoting.slices import Slices
 from pyromq.remoting.sweep import Sweep
 
 _PATIENCE = 6
@@ -26,8 +28,10 @@ class GrpcServer:
         limits: ServerLimits | None = None,
         http2_limits: Http2Limits | None = None,
         max_message_bytes: int = 130 * 1024 * 1024,
+        clock: Clock | None = None,
     ) -> None:
         self.methods = methods
+        self.slices = Slices(clock if clock is not None else SystemClock())
         self.limits = limits if limits is not None else ServerLimits()
         self.http2_limits = http2_limits if http2_limits is not None else Http2Limits()
         self.max_message_bytes = max_message_bytes

@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+from tests.support.loop import turn_until
+
+from pyromq.clock import ManualClock
 from pyromq.http2 import frames, hpack
 from pyromq.proxy.grpc.call import Call, Method, Shape
 from pyromq.proxy.grpc.connection import GrpcConnection
@@ -28,6 +31,7 @@ class Written(asyncio.Transport):
         self.writes: list[bytes] = []
         self.has_written = asyncio.Event()
         self.aborts = 0
+        self.reads = True
 
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))
@@ -40,6 +44,12 @@ class Written(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return False
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
 
     def abort(self) -> None:
         self.aborts += 1
@@ -98,3 +108,53 @@ async def test_a_peer_that_answers_is_asked_again_later_and_one_that_does_not_is
     await asyncio.sleep(0)
     assert kinds(b"".join(transport.writes)).count(frames.PING) == 3
     connection.connection_lost(None)
+
+
+class Hurried(ManualClock):
+    """A millisecond passes whenever somebody looks."""
+
+    def monotonic(self) -> float:
+        self.advance(0.001)
+        return super().monotonic()
+
+
+async def test_a_flood_of_streams_in_one_read_leaves_turns_for_other_connections() -> None:
+    served: list[str] = []
+
+    async def note(call: Call) -> None:
+        served.append(call.metadata.get(b"who"))
+        await asyncio.Event().wait()
+
+    server = GrpcServer({"/Stream": Method(Shape.BOTH_STREAMS, Command, note)}, clock=Hurried())
+    flooding, decent = (Written(server.new_connection(None)) for _ in range(2))
+
+    def streams(who: bytes, count: int) -> bytes:
+        block = hpack.encode([*HEADERS, (b"who", who)])
+        opened = [frames.frame(frames.HEADERS, frames.END_HEADERS, 2 * n + 1, block) for n in range(count)]
+        return frames.PREFACE + frames.settings({}) + b"".join(opened)
+
+    for each in (flooding, decent):
+        each.protocol.connection_made(each)
+    flooding.protocol.data_received(streams(b"flood", 1000))
+    assert not flooding.reads, "what it has sent comes first"
+    decent.protocol.data_received(streams(b"decent", 1))
+    await turn_until(lambda: "decent" in served)
+    assert served.count("flood") < 100
+    await turn_until(lambda: len(served) == 1001)
+    assert flooding.reads
+    for each in (flooding, decent):
+        each.close()
+    await asyncio.sleep(0)
+
+
+async def test_what_waits_for_its_turn_ends_with_its_connection() -> None:
+    server = GrpcServer({}, clock=Hurried())
+    gone = Written(server.new_connection(None))
+    gone.protocol.connection_made(gone)
+    block = hpack.encode(HEADERS)
+    opened = [frames.frame(frames.HEADERS, frames.END_HEADERS, 2 * n + 1, block) for n in range(1000)]
+    gone.protocol.data_received(frames.PREFACE + frames.settings({}) + b"".join(opened))
+    assert server.slices.waiting
+    gone.protocol.connection_lost(None)
+    await turn_until(lambda: not server.slices.waiting)
+    assert len(server) == 0
