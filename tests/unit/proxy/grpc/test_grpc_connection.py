@@ -31,7 +31,7 @@ class Written(asyncio.Transport):
         self.writes: list[bytes] = []
         self.has_written = asyncio.Event()
         self.aborts = 0
-        self.reads = True
+        self.reads: list[bool] = []
 
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))
@@ -46,10 +46,10 @@ class Written(asyncio.Transport):
         return False
 
     def pause_reading(self) -> None:
-        self.reads = False
+        self.reads.append(False)
 
     def resume_reading(self) -> None:
-        self.reads = True
+        self.reads.append(True)
 
     def abort(self) -> None:
         self.aborts += 1
@@ -136,12 +136,12 @@ async def test_a_flood_of_streams_in_one_read_leaves_turns_for_other_connections
     for each in (flooding, decent):
         each.protocol.connection_made(each)
     flooding.protocol.data_received(streams(b"flood", 1000))
-    assert not flooding.reads, "what it has sent comes first"
+    assert flooding.reads == [False], "what it has sent comes first"
     decent.protocol.data_received(streams(b"decent", 1))
     await turn_until(lambda: "decent" in served)
     assert served.count("flood") < 100
     await turn_until(lambda: len(served) == 1001)
-    assert flooding.reads
+    assert flooding.reads == [False, True]
     for each in (flooding, decent):
         each.close()
     await asyncio.sleep(0)
