@@ -15,7 +15,7 @@ with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
 TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer than all of this
 
 if TYPE_CHECKING:
-    from pyromq.client.blocking import Producer, TransactionProducer
+    from pyromq.client.blocking import Producer, Transaction, TransactionProducer
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
     from pyromq.client.consumer.handling.typed import typed
@@ -76,6 +76,7 @@ _HOMES = {
     "Sql": "client.consumer.reading.subscriptions",
     "StateError": "errors",
     "TlsOptions": "client.settings",
+    "Transaction": "client.blocking",
     "TransactionProducer": "client.blocking",
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",
@@ -115,6 +116,7 @@ __all__ = [
     "Sql",
     "StateError",
     "TlsOptions",
+    "Transaction",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",

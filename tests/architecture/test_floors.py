@@ -17,7 +17,7 @@ FLOORS = [
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
     {"proxy"},
-    {"admin", "aio", "otel", "standalone"},
+    {"admin", "aio", "django", "otel", "standalone"},
     {"cli", "console", "spark", "testing"},
     {"apps"},
 ]

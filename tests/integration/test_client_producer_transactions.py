@@ -15,7 +15,7 @@ from tests.support.scripted_broker import ScriptedBroker
 from pyromq import TransactionProducer, aio
 from pyromq.client.transactions import TransactionState
 from pyromq.client.values import Message, ReceivedMessage
-from pyromq.errors import BadMessage, Refused, StateError, TransportError
+from pyromq.errors import BadMessage, Refused, SendFailed, StateError, TransportError
 from pyromq.protocol.properties import encode_properties, get_property
 from pyromq.protocol.record import Host, StoredMessage, encode_record
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
@@ -402,3 +402,60 @@ async def test_the_blocking_face_runs_the_local_transaction_on_the_callers_threa
     caller = await asyncio.to_thread(script)
     assert threads == [caller]
     assert [(await broker.ended.get()).commit_or_rollback for _ in range(4)] == [8, 0, 12, 0]
+
+
+async def ended(broker: ScriptedBroker, how: str, *, raises: bool = False) -> None:
+    """A block of the asyncio form, in which something happens."""
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        with suppress(KeyError):
+            async with producer.transaction(Message("Orders", b"paid")) as transaction:
+                assert transaction.message_id
+                if how == "rollback":
+                    transaction.rollback()
+                if raises:
+                    raise KeyError("no such account")
+
+
+def ended_blocking(broker: ScriptedBroker, how: str, *, raises: bool = False) -> None:
+    with (
+        TransactionProducer("orders", broker.address, check=never) as producer,
+        suppress(KeyError),
+        producer.transaction(Message("Orders", b"paid")) as transaction,
+    ):
+        assert transaction.message_id
+        with pytest.raises(StateError, match="cannot be closed by one of its local transactions"):
+            producer.close()
+        if how == "rollback":
+            transaction.rollback()
+        if raises:
+            raise KeyError("no such account")
+
+
+@pytest.mark.parametrize(
+    ("how", "raises", "bits"),
+    [("ends", False, 8), ("rollback", False, 12), ("rollback", True, 12), ("raises", True, 0)],
+)
+async def test_a_block_ends_its_transaction(
+    broker: ScriptedBroker, how: str, raises: bool, bits: int
+) -> None:
+    await ended(broker, how, raises=raises)
+    await asyncio.to_thread(ended_blocking, broker, how, raises=raises)
+    assert [(await broker.ended.get()).commit_or_rollback for _ in range(2)] == [bits, bits]
+
+
+async def test_a_block_does_not_begin_if_its_message_may_be_lost(broker: ScriptedBroker) -> None:
+    broker.answers.append(10)
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        with pytest.raises(SendFailed, match="FLUSH_DISK_TIMEOUT"):
+            async with producer.transaction(Message("Orders", b"paid")):
+                raise AssertionError("it must not begin")
+        assert (await broker.ended.get()).commit_or_rollback == 12
+
+
+async def test_closing_does_not_wait_for_a_transaction_that_is_left_open(broker: ScriptedBroker) -> None:
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        transaction = producer.transaction(Message("Orders", b"paid"))
+        await transaction.begin()
+        transaction.leave_open()
+    with pytest.raises(StateError, match="begin only once"):
+        await transaction.begin()

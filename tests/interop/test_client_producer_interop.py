@@ -207,8 +207,8 @@ async def test_transactions_end_as_they_should(servers: ApacheServers) -> None:
     async with aio.TransactionProducer("payers", servers.names, check=check) as producer:
         await producer.send(Message(topic, b"plain"))
         for state in TransactionState:
-            half = await producer.prepare(Message(topic, state.name.encode()))
-            await producer.end(half, state)
+            half = await producer._prepare(Message(topic, state.name.encode()))
+            await producer._end(half, state)
         await was_asked.wait()
         # Whatever a broker asks about once more is there twice; what was rolled back never is.
         expected = {b"COMMIT", b"UNKNOWN", b"plain"}

@@ -11,7 +11,7 @@ from pyromq.client.health import ConsumerHealth, Health
 from pyromq.client.producer import Producer
 from pyromq.client.readiness import aio_readiness as readiness
 from pyromq.client.settings import Credentials, TlsOptions
-from pyromq.client.transactions import TransactionProducer, TransactionResult, TransactionState
+from pyromq.client.transactions import Transaction, TransactionProducer, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from pyromq.errors import (
     AskerGone,
@@ -61,6 +61,7 @@ __all__ = [
     "Sql",
     "StateError",
     "TlsOptions",
+    "Transaction",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",

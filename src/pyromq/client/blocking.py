@@ -446,16 +446,70 @@ class TransactionProducer(Producer):
         than `check_after` (whole seconds; by default the broker's settings decide), the broker asks.
         """
         run, transactions = self._thread.run, self._transactions
-        half = run(transactions.prepare, message, check_after)
+        half = run(transactions._prepare, message, check_after)
         if not half.result.is_ok:
-            return run(transactions.end, half, TransactionState.ROLLBACK)
+            return run(transactions._end, half, TransactionState.ROLLBACK)
         try:
-            with transactions.running():
+            with transactions._in_transaction():
                 state = aio_transactions.checked(
                     run(work, message) if iscoroutinefunction(work) else work(message)
                 )
         except BaseException as problem:
             remark = f"{type(problem).__name__}: {problem}"
-            run(transactions.end, half, TransactionState.UNKNOWN, remark=remark)
+            run(transactions._end, half, TransactionState.UNKNOWN, remark=remark)
             raise
-        return run(transactions.end, half, state)
+        return run(transactions._end, half, state)
+
+    def transaction(self, message: Message, *, check_after: timedelta | None = None) -> "Transaction":
+        """`with producer.transaction(message): …`: the message is delivered if the block succeeds.
+
+        The half message is sent when the block begins. If the block raises, the broker is told UNKNOWN and
+        asks `check`: nobody else knows whether the database has committed. `check_after`: see
+        `send_in_transaction`.
+        """
+        return Transaction(self._transactions.transaction(message, check_after=check_after), self._thread)
+
+
+class Transaction:
+    """A message that is delivered if the block succeeds; made by `TransactionProducer.transaction`."""
+
+    def __init__(self, transaction: aio_transactions.Transaction, thread: LoopThread) -> None:
+        self._aio = transaction
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._aio!r}>"
+
+    @property
+    def message_id(self) -> str:
+        """The id by which `check` is asked: write it into the database, in the same transaction."""
+        return self._aio.message_id
+
+    def rollback(self) -> None:
+        """Have the message thrown away when the block ends."""
+        self._aio.rollback()
+
+    def begin(self) -> None:
+        """Done by `with`. Raises SendFailed if the half message is not stored safely."""
+        self._thread.run(self._aio.begin)
+
+    def end(self, problem: BaseException | None = None) -> None:
+        """Done by `with`; with the error of the block the broker is told UNKNOWN."""
+        self._thread.run(self._aio.end, problem)
+
+    def leave_open(self) -> None:
+        """The producer may close without waiting for the end: the broker asks `check` then."""
+
+        async def leave_open() -> None:
+            self._aio.leave_open()
+
+        self._thread.run(leave_open)
+
+    def __enter__(self) -> Self:
+        self.begin()
+        self._aio.enter_block()
+        return self
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        self._aio.leave_block()
+        self.end(problem)

@@ -9,13 +9,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token, copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from inspect import isawaitable, iscoroutinefunction
-from typing import TypeAlias, Unpack
+from typing import Self, TypeAlias, Unpack
 
 import msgspec
 
@@ -28,7 +28,7 @@ from pyromq.client.timing import given_times
 from pyromq.client.trace_records import ended_record
 from pyromq.client.values import Message, ReceivedMessage, SendResult
 from pyromq.cluster.sending.request import PreparedMessage
-from pyromq.errors import BadMessage, PyroError, StateError, TransportError
+from pyromq.errors import BadMessage, PyroError, SendFailed, StateError, TransportError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.message_id import decode_offset_message_id
@@ -74,7 +74,7 @@ class TransactionResult(msgspec.Struct, frozen=True):
         return f"TransactionResult({self.state.name}, {self.send_result!r})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Half:
     """A half message: stored, not visible to consumers yet."""
 
@@ -83,6 +83,87 @@ class Half:
     outcome: SendOutcome
     result: SendResult
     log_offset: int
+    is_left_open: bool = False
+    """Whether the producer may close before the transaction ends: the broker asks another one then."""
+
+
+class Transaction:
+    """A message that is delivered if the block succeeds; made by `TransactionProducer.transaction`."""
+
+    def __init__(
+        self, producer: "TransactionProducer", message: Message, check_after: timedelta | None
+    ) -> None:
+        self._producer = producer
+        self._message = message
+        self._check_after = check_after
+        self._half: Half | None = None
+        self._state: TransactionState | None = None
+        self._token: Token[TransactionProducer | None] | None = None
+
+    def __repr__(self) -> str:
+        half, state = self._half, self._state
+        how = "not begun" if half is None else "open" if state is None else state.name
+        return f"<Transaction {how} {self._message!r}>"
+
+    @property
+    def message_id(self) -> str:
+        """The id by which `check` is asked: write it into the database, in the same transaction."""
+        return self._begun().result.message_id
+
+    def rollback(self) -> None:
+        """Have the message thrown away when the block ends."""
+        self._begun()
+        self._state = TransactionState.ROLLBACK
+
+    async def begin(self) -> None:
+        """Done by `async with`. Raises SendFailed if the half message is not stored safely."""
+        if self._half is not None:
+            raise StateError("a transaction can begin only once: create another one")
+        half = await self._producer._prepare(self._message, self._check_after)
+        if not half.result.is_ok:
+            # java: the transaction does not run if the half message may be lost
+            await self._producer._end(half, TransactionState.ROLLBACK)
+            raise SendFailed(f"the half message {half.result.message_id}", [half.result.status.name])
+        self._half = half
+
+    async def end(self, problem: BaseException | None = None) -> None:
+        """Done by `async with`; with the error of the block the broker is told UNKNOWN."""
+        half, remark = self._begun(), None
+        if self._state is None:
+            self._state = TransactionState.COMMIT
+            if problem is not None:
+                self._state, remark = TransactionState.UNKNOWN, f"{type(problem).__name__}: {problem}"
+        await self._producer._end(half, self._state, remark=remark)
+
+    def leave_open(self) -> None:
+        """The producer may close without waiting for the end: the broker asks `check` then."""
+        half = self._begun()
+        if not half.is_left_open:
+            half.is_left_open = True
+            self._producer._ended()
+
+    def _begun(self) -> Half:
+        if self._half is None:
+            raise StateError("the transaction has not begun: use it in a `with` block")
+        return self._half
+
+    def enter_block(self) -> None:
+        """The producer cannot be closed in the block: it would wait for the transaction for ever."""
+        self._token = _running.set(self._producer)
+
+    def leave_block(self) -> None:
+        assert self._token is not None
+        with suppress(ValueError):  # a framework may end the block in another context
+            _running.reset(self._token)
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        self.enter_block()
+        return self
+
+    async def __aexit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        self.leave_block()
+        await self.end(problem)
 
 
 class TransactionProducer(Producer):
@@ -142,20 +223,20 @@ class TransactionProducer(Producer):
         If `work` raises, the broker is told UNKNOWN, and the error is raised again. If `work` takes longer
         than `check_after` (whole seconds; by default the broker's settings decide), the broker asks.
         """
-        half = await self.prepare(message, check_after)
+        half = await self._prepare(message, check_after)
         if not half.result.is_ok:
             # java: the transaction does not run if the half message may be lost
-            return await self.end(half, TransactionState.ROLLBACK)
+            return await self._end(half, TransactionState.ROLLBACK)
         try:
-            with self.running():
+            with self._in_transaction():
                 state = checked(await _run(work, message, None))
         except BaseException as problem:
-            await self.end(half, TransactionState.UNKNOWN, remark=f"{type(problem).__name__}: {problem}")
+            await self._end(half, TransactionState.UNKNOWN, remark=f"{type(problem).__name__}: {problem}")
             raise
-        return await self.end(half, state)
+        return await self._end(half, state)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def _in_transaction(self) -> Iterator[None]:
         """A local transaction runs in this block."""
         token = _running.set(self)
         try:
@@ -163,14 +244,23 @@ class TransactionProducer(Producer):
         finally:
             _running.reset(token)
 
+    def transaction(self, message: Message, *, check_after: timedelta | None = None) -> "Transaction":
+        """`async with producer.transaction(message): …`: the message is delivered if the block succeeds.
+
+        The half message is sent when the block begins. If the block raises, the broker is told UNKNOWN and
+        asks `check`: nobody else knows whether the database has committed. `check_after`: see
+        `send_in_transaction`.
+        """
+        return Transaction(self, message, check_after)
+
     def _ended(self) -> None:
         self._open = max(0, self._open - 1)
         if not self._open:
             self._none_open.set()
 
     @in_a_span
-    async def prepare(self, message: Message, check_after: timedelta | None = None) -> Half:
-        """Send the half message of a transaction; `close` waits until `end` is called."""
+    async def _prepare(self, message: Message, check_after: timedelta | None = None) -> Half:
+        """Send the half message of a transaction; `close` waits until `_end` or `_leave_open` is called."""
         parts = self._started()
         if message.is_delayed:
             raise BadMessage(
@@ -193,7 +283,7 @@ class TransactionProducer(Producer):
             raise
         return Half(message, prepared, outcome, parts.result(prepared, outcome), log_offset)
 
-    async def end(
+    async def _end(
         self, half: Half, state: TransactionState, *, remark: str | None = None
     ) -> TransactionResult:
         """Tell the broker how the transaction ended. If it cannot be reached, it will ask."""
@@ -215,7 +305,8 @@ class TransactionProducer(Producer):
         try:
             await self._tell(parts, address, request)
         finally:
-            self._ended()
+            if not half.is_left_open:
+                self._ended()
         self._report(
             parts,
             topic=half.message.topic,
