@@ -71,14 +71,17 @@ def differences(one: Contents, other: Contents) -> Iterator[str]:
     """Where two logs differ, from the higher of their starts to the lower of their ends."""
     start = max(one.store.log_start, other.store.log_start)
     end = min(one.store.log_end, other.store.log_end)
+    if (at := first_difference(one.store, other.store, start, end)) is not None:
+        yield f"the logs of {one.broker} and {other.broker} differ at {at}"
+
+
+def first_difference(one: MessageStore, other: MessageStore, start: int, end: int) -> int | None:
     while start < end:
-        size = end - start
-        ours, theirs = one.store.log_bytes(start, size), other.store.log_bytes(start, size)
+        ours, theirs = one.log_bytes(start, end - start), other.log_bytes(start, end - start)
         size = min(len(ours), len(theirs))
         if not size:
-            return
+            return None
         if ours[:size] != theirs[:size]:
-            at = start + next(i for i in range(size) if ours[i] != theirs[i])
-            yield f"the logs of {one.broker} and {other.broker} differ at {at}"
-            return
+            return start + next(i for i in range(size) if ours[i] != theirs[i])
         start += size
+    return None

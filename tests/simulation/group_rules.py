@@ -4,6 +4,7 @@ Whoever may be the next master has what the present one has confirmed, and only 
 """
 
 from tests.simulation.cluster import BROKER_NAME, Server, SimulatedCluster
+from tests.simulation.contents import first_difference
 from tests.simulation.recording import Recorder
 
 from pyromq.broker.broker import Broker
@@ -47,6 +48,8 @@ class GroupRules:
         """What the controller has decided last; it holds also while the controller is down."""
         self._confirmed: dict[int, int] = {}
         """By epoch: up to where the log is confirmed."""
+        self._compared = 0
+        """Up to where the logs in sync had the same bytes when they were confirmed."""
         self._sides = [_Side(server) for server in cluster.brokers]
         self._journal = b""
         """As it was at the last decision."""
@@ -154,6 +157,10 @@ class GroupRules:
                     f"{server.host.name} has confirmed {confirmed}; {other.host.name} is in sync and its log"
                     f" {'is flushed up to' if is_sync else 'ends at'} {end}",
                 )
+            elif (at := first_difference(broker.store, copy.store, self._compared, confirmed)) is not None:
+                text = f"{server.host.name} and {other.host.name} have other bytes at {at}"
+                self._violation("confirmed without a copy", text)
+        self._compared = max(self._compared, confirmed)
 
     def _check_lease(self, server: Server, broker: Broker, side: InSyncMaster) -> None:
         """A master that was replaced knows that it may have been, whatever it hears."""

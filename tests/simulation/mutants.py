@@ -384,7 +384,7 @@ MUTANTS = (
         "for listener in self._listeners:",
         "for listener in self._listeners[:0]:",
         (),
-        changes={"loads": (Load("plain", 4.0),), "calm_s": 40.0},
+        changes={**_PATIENT, "loads": (Load("plain", 4.0),), "calm_s": 40.0},
     ),
     Mutant(
         "bb",
@@ -420,6 +420,10 @@ MUTANTS = (
         "self.failure = None",
         2 * (Fault("eio", 1.5, 4.0, detail="once"),),
         changes={**_ASYNC, "loads": (Load("plain", 0.02),)},
+        also=tuple(
+            (f"pyromq.store.flushing:Flusher.{name}", "self.failure = error", "self.failure = None")
+            for name in ("_flush_queues", "_write_checkpoint")
+        ),
     ),
     Mutant(
         "ff",
@@ -431,8 +435,19 @@ MUTANTS = (
         changes={
             **_SYNC,
             "loads": (Load("plain", 0.02),),
-            "store_settings": {"log_segment_bytes": 8192, "queue_flush_thorough_interval_ms": 60_000},
+            "store_settings": {
+                "log_segment_bytes": 8192,
+                "queue_flush_interval_ms": 10_000,
+                "queue_flush_thorough_interval_ms": 60_000,
+            },
         },
+        also=(
+            (
+                "pyromq.store.log.commit_log:CommitLog.sync",
+                "self._files.sync_directory(self.segments.directory)",
+                "pass",
+            ),
+        ),
     ),
     # Controllers over etcd, and a store of theirs that is lost.
     Mutant(
@@ -506,8 +521,12 @@ MUTANTS = (
         "pyromq.store.recovery:Recovery._walk",
         "if following is None or self._has_group:",
         "if following is None:",
-        (Fault("power", 2.0, 1.0), Fault("power", 2.0, 1.0), Fault("power", 2.0, 1.0, "replica")),
-        changes={**_ASYNC, **_SELDOM},
+        4 * (Fault("power", 2.5, 1.0, "replica"),),
+        changes={
+            **_ASYNC,
+            **_SELDOM,
+            "store_settings": {**_SELDOM["store_settings"], "queue_flush_interval_ms": 10_000},
+        },
     ),
     Mutant(
         "2",
@@ -574,8 +593,7 @@ MUTANTS = (
         "pyromq.store.log.replicated:ReplicatedLog._whole_size",
         "sound_outline(log, here)",
         "pass",
-        ("flip",),
-        changes={"restarts_at_end": False},
+        3 * (Fault("flip", 1.0, 3.0, detail="wire"),),
     ),
     Mutant(
         "9",
@@ -630,8 +648,8 @@ MUTANTS = (
         f"{_REPLICATION}.controller_session:ControllerSession._is_unfit",
         "return bool(self._store.faults)",
         "return not self._store",
-        (Fault("eio", 1.0, 90.0),),
-        changes=_SYNC,
+        (Fault("eio", 1.0, 60.0),),
+        changes={**_SYNC, "loads": (Load("plain", 0.5),)},
     ),
     Mutant(
         "17",

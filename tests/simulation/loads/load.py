@@ -27,6 +27,8 @@ SEND_TIMEOUT_S = 1.5
 _AFTER_FAILURE_S = 0.1
 _WARM_S, _SOON_S = 10.0, 1.0
 """Consumers have found their queues then; so soon a message comes."""
+_SPARSE_S, _AT_ONCE_S = 4.0, 0.02
+"""With such pauses between messages nothing is in the way of one: it comes at once."""
 
 Handle = Callable[[ReceivedMessage], Awaitable[None]]
 
@@ -112,15 +114,16 @@ class RunningLoad(ABC):
         """If nothing is broken, readers get a message as soon as its producer is answered."""
         if self.cluster.plan.faults:
             return
+        soon_s = _AT_ONCE_S if self.load.pause_s >= _SPARSE_S else _SOON_S
         got: dict[str, float] = {}
         for each in self.history.delivered:
             got.setdefault(each.body, each.at)
         for sent in self.history.sent:
             came_s = got.get(sent.body)
             is_judged = sent.offset is not None and sent.began > _WARM_S
-            if is_judged and came_s is not None and came_s - sent.ended > _SOON_S:
+            if is_judged and came_s is not None and came_s - sent.ended > soon_s:
                 late_s = came_s - sent.ended
-                yield "delivered late", f"{self.load.kind}: {sent.body!r} after {late_s:.1f} s"
+                yield "delivered late", f"{self.load.kind}: {sent.body!r} after {late_s:.3f} s"
 
     # For its clients
 
