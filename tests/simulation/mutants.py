@@ -384,7 +384,7 @@ MUTANTS = (
         "for listener in self._listeners:",
         "for listener in self._listeners[:0]:",
         (),
-        changes={**_PATIENT, "loads": (Load("plain", 4.0),), "calm_s": 40.0},
+        changes={"loads": (Load("plain", 4.013),), "calm_s": 40.0},
     ),
     Mutant(
         "bb",

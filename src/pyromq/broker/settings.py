@@ -316,6 +316,11 @@ class BrokerSettings(ServerSettings):
         return min(self.replica_max_behind_bytes, self.replica_max_gap_bytes)
 
     @property
+    def ha_report_s(self) -> float:
+        """A replica reports at least this often: it is not behind because it has nothing to report."""
+        return min(self.ha_heartbeat_ms, self.replica_max_behind_ms / 3) / 1000
+
+    @property
     def registration_period_s(self) -> float:
         """java: the period is limited to 10 s to 60 s."""
         period_ms = max(_MIN_REGISTRATION_MS, min(self.register_period_ms, _MAX_REGISTRATION_MS))

@@ -134,9 +134,10 @@ class InSyncSet:
         if now - self._began_at <= _PATIENCE_S:
             wanted |= self.members & self._expected  # they are about to connect
         for each, report in self._reports.items():
+            if now - report.caught_up_at > max_behind_s:
+                continue  # a member leaves, and comes back when it has reported again
             if each in self.members:
-                if now - report.caught_up_at <= max_behind_s:
-                    wanted.add(each)
+                wanted.add(each)
             elif not has_tables(each):
                 continue
             elif report.offset >= max(self._confirmed, self.epoch_start) and (

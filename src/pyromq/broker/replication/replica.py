@@ -274,7 +274,7 @@ class Replica:
             link.close(
                 TransportError(f"it sent nothing for {settings.ha_silence_ms} ms (haHousekeepingInterval)")
             )
-        elif now - link.last_write >= settings.ha_heartbeat_ms / 1000:
+        elif now - link.last_write >= settings.ha_report_s:
             link.report(even_if_known=True)
 
     def _failed(self, problem: Exception) -> float:

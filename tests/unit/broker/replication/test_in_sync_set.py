@@ -89,6 +89,15 @@ def test_a_slow_member_is_left_out_after_a_while(pair: InSyncSet) -> None:
     assert now == 16
 
 
+def test_a_member_that_fell_silent_joins_again_when_it_has_reported(pair: InSyncSet) -> None:
+    """By its last report it has everything: it would leave and join without end."""
+    assert pair.propose(100, 16.0, MAX_BEHIND_S) == frozenset({1})
+    pair.confirmed_by_controller(frozenset({1}), 8, is_answer=True)
+    assert pair.propose(100, 16.0, MAX_BEHIND_S) is None
+    pair.reported(2, 100, 100, now=17.0)
+    assert pair.propose(100, 17.0, MAX_BEHIND_S) == frozenset({1, 2})
+
+
 def test_a_member_that_follows_a_moment_behind_stays(pair: InSyncSet) -> None:
     for now in range(1, 40):
         pair.reported(2, 100 * now, 100 * (now + 1), now=float(now))
