@@ -543,9 +543,9 @@ MUTANTS = (
         "a replica uses the offsets of pops before it has the log",
         f"{_REPLICATION}.table_sync:TableSync._take",
         "StampedTables(log_end,",
-        'StampedTables(0 if "@poppers" in str(tables.consumer_offsets) else log_end,',
+        'StampedTables(0 if "@receivers" in str(tables.consumer_offsets) else log_end,',
         _AHEAD,
-        ("popped",),
+        ("received",),
         _PATIENT,
     ),
     Mutant(

@@ -20,6 +20,8 @@ _ON_ITS_WAY_S = 6.0
 """An answer to a pop from before the acknowledgement may come so late."""
 _CALLS = 5
 """Of one consumer, before it is closed."""
+_LONGEST_S = 0.2
+"""So long it takes at most to handle a message."""
 
 
 class ReceivedLoad(PoppedLoad):
@@ -51,6 +53,7 @@ class ReceivedLoad(PoppedLoad):
                 self.recorder.violation("acknowledged, but came again", f"{body!r} at {now_s:.1f} s")
             self.delivered(_GROUP, message)
             self.finished(_GROUP, message)  # the call may be cancelled when the broker has it already
+            await asyncio.sleep(self.chance.uniform(0.0, _LONGEST_S))
             await consumer.ack(message)
             self._acknowledged_s.setdefault(body, self.recorder.now_s)
 
