@@ -408,7 +408,7 @@ MUTANTS = (
         f"{_REPLICATION}.table_changes:TableChanges.watch",
         '"seen": token,',
         '"seen": self._token(),',
-        ("kill", "restart"),
+        (),
         changes={"loads": (Load("tables", 0.02), Load("plain", 0.05))},
         also=(("pyromq.remoting.long_answers:written", "if rows < _FEW_ROWS:", "if rows < 0:"),),
     ),
@@ -611,14 +611,14 @@ MUTANTS = (
         f"{_REPLICATION}.controller_session:ControllerSession._lead",
         "self._before_leading()",
         "pass",
-        (Fault("stall", 1.0, 6.0, detail="ha"), Fault("kill", 2.0, 4.0)),
-        changes={
-            "broker_settings": {
-                **_PATIENT["broker_settings"],
-                "all_in_sync": False,
-                "min_in_sync_replicas": 1,
-            }
-        },
+        4
+        * (
+            Fault("stall", 1.5, 1.0, detail="ha"),
+            Fault("client", 0.2, 2.0, detail="paused"),
+            Fault("client", 0.05, 2.0, detail="paused"),
+            Fault("kill", 0.05, 2.0),
+        ),
+        changes={"broker_settings": {"all_in_sync": False, "min_in_sync_replicas": 1}},
     ),
     Mutant(
         "11",
@@ -637,10 +637,15 @@ MUTANTS = (
         "if wanted == self.members:",
         (
             Fault("kill", 0.5, 0.4, "replica"),
-            Fault("controller", 0.07, 2.0, detail="kill", at_once=True),
-            Fault("kill", 0.2, 45.0, "replica", at_once=True),
+            Fault("severed", 0.05, 3.0, detail="out"),
+            Fault("controller", 0.5, 0.3, detail="kill", at_once=True),
+            Fault("kill", 0.2, 60.0, "replica", at_once=True),
         ),
-        changes=_ALONE,
+        changes={
+            **_TWO,
+            "broker_settings": {**_ALONE["broker_settings"], "controller_timeout_ms": 15_000},
+            "loads": (Load("plain", 0.5),),
+        },
     ),
     Mutant(
         "14",
@@ -692,8 +697,15 @@ MUTANTS = (
         f"{_REPLICATION}.in_sync_set:InSyncSet.propose",
         "elif not has_tables(each):",
         "elif each < 0:",
-        ("kill", "restart"),
+        6 * (Fault("kill", 0.5, 0.5, "replica"), Fault("stall", 0.02, 2.0, detail="any", strength=0.5)),
         ("tables", "plain"),
+        also=(
+            (
+                f"{_REPLICATION}.table_sync:TableSync._first_copy",
+                "await self._has_copy.wait()\n    return self._has_copy.is_set()",
+                "pass\n    return True",
+            ),
+        ),
     ),
     # The same for clients.
     Mutant(

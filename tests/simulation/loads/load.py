@@ -106,6 +106,14 @@ class RunningLoad(ABC):
                     place = f"acknowledged at {(sent.queue, sent.offset)}"
                     yield "not finished", f"{sent.body!r}, {place}, was finished by no member of {group}"
 
+    def judge_what_is_left(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
+        """The same if a fail-over may lose what was acknowledged: the groups get what it did not lose."""
+        left = {body for bodies in contents[0].bodies(self.topic).values() for body in bodies.values()}
+        for group, got in self._got.items():
+            for sent in self.history.sent:
+                if sent.offset is not None and sent.body in left - got:
+                    yield "not finished", f"{sent.body!r} is in the log, and no member of {group} got it"
+
     def broker_of_master(self) -> Broker | None:
         master = self.cluster.master()
         return self.cluster.broker(master) if master is not None else None

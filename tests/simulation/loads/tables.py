@@ -1,4 +1,4 @@
-"""An operator at work: topics, groups and users made, changed, deleted and made again.
+"""Two operators at work: topics, groups and users made, changed, deleted and made again.
 
 What was answered holds on every broker in the end. A change without an answer may have been made or not, and
 may even come later: the load then takes another name.
@@ -40,12 +40,13 @@ class TablesLoad(RunningLoad):
     def start(self) -> None:
         self._allowed: dict[tuple[str, str], list[Value | None]] = {}
         """By kind and name: what was answered last, and what was not answered; None means deleted."""
-        self._changing: tuple[str, str] | None = None
+        self._changing: frozenset[tuple[str, str]] = frozenset()
         self._files: dict[tuple[Server, str], tuple[int, Any]] = {}
         self._names = self._changes = 0
         self._seen: dict[Server, tuple[object, ...]] = {}
         """What a broker depends on, when it was looked at last."""
-        self.sender("producer", self._operate())
+        for number in (1, 2):
+            self.sender(f"operator {number}", self._operate())
 
     async def _operate(self) -> None:
         async with Cluster(
@@ -73,7 +74,7 @@ class TablesLoad(RunningLoad):
         allowed = self._allowed.get((kind, name), [None])
         before = allowed[0]
         value = None if before is not None and self.chance.random() < 0.3 else self._any_value(kind)
-        self._changing = kind, name
+        self._changing |= {(kind, name)}
         try:
             async with asyncio.timeout(2 * _TIMEOUT_S):
                 if kind == "topic":
@@ -86,11 +87,11 @@ class TablesLoad(RunningLoad):
             self.recorder.totals.unacknowledged += 1
             self._allowed[kind, name] = [*allowed, value]
             self._changes += 1
-            self._changing = None
+            self._changing -= {(kind, name)}
             return False
         self._allowed[kind, name] = [value]
         self._changes += 1
-        self._changing = None
+        self._changing -= {(kind, name)}
         self.acknowledged("operator")
         self.look()
         return True
@@ -121,7 +122,7 @@ class TablesLoad(RunningLoad):
                 continue
             self._seen[server] = now
             for (kind, name), allowed in self._allowed.items():
-                if (kind, name) == self._changing:
+                if (kind, name) in self._changing:
                     continue
                 found = _found(broker, kind, name)
                 if found not in allowed:
