@@ -614,9 +614,9 @@ MUTANTS = (
         4
         * (
             Fault("stall", 1.5, 1.0, detail="ha"),
-            Fault("client", 0.2, 2.0, detail="paused"),
-            Fault("client", 0.05, 2.0, detail="paused"),
-            Fault("kill", 0.05, 2.0),
+            Fault("client", 0.2, 1.0, detail="paused"),
+            Fault("client", 0.05, 1.0, detail="paused"),
+            Fault("kill", 0.05, 3.0),
         ),
         changes={"broker_settings": {"all_in_sync": False, "min_in_sync_replicas": 1}},
     ),

@@ -207,7 +207,9 @@ class Run:
         ]
         found = list(at_the_end(cluster, contents))
         for load in loads:
-            found += load.judge_what_is_left(contents) if self.plan.acknowledges_alone else load.judge(contents)
+            found += (
+                load.judge_what_is_left(contents) if self.plan.acknowledges_alone else load.judge(contents)
+            )
         for invariant, text in found:
             self.recorder.violation(invariant, text)
 

@@ -131,7 +131,10 @@ class RunningLoad(ABC):
             if sent.began < _WARM_S:
                 continue
             if sent.offset is None:
-                yield "refused, and nothing is broken", f"{self.load.kind}: {sent.body!r} at {sent.began:.3f} s"
+                yield (
+                    "refused, and nothing is broken",
+                    f"{self.load.kind}: {sent.body!r} at {sent.began:.3f} s",
+                )
             elif came_s is not None and came_s - sent.ended > soon_s:
                 late_s = came_s - sent.ended
                 yield "delivered late", f"{self.load.kind}: {sent.body!r} after {late_s:.3f} s"
