@@ -331,8 +331,15 @@ MUTANTS = (
         "pyromq.broker.services.popping:Popping._answer_when_safe",
         "if self._durability.is_immediate or not pop.written:",
         "if pop is not None:",
-        ("kill", "stall", "partition"),
-        ("popped",),
+        (),
+        ("received",),
+        also=(
+            (
+                "pyromq.broker.services.popping:Popping._settle",
+                "if self._durability.is_immediate or not pop.written:",
+                "if pop is not None:",
+            ),
+        ),
     ),
     Mutant(
         "v",

@@ -35,7 +35,7 @@ class DroppedLoad(PoppedLoad):
             consumer.subscribe(self.topic)
             while True:
                 with suppress(PyroError):
-                    for message in await consumer.receive(8, wait_s=2.0):
+                    for message in await self.receive(consumer, _GROUP):
                         self.delivered(_GROUP, message)
                         body = message.body.decode()
                         self._times[body] += 1

@@ -47,7 +47,7 @@ class ReceivedLoad(PoppedLoad):
                         await self.pause(has_failed=True)
 
     async def _receive(self, consumer: aio.SimpleConsumer) -> None:
-        for message in await consumer.receive(8, wait_s=2.0):
+        for message in await self.receive(consumer, _GROUP):
             body, now_s = message.body.decode(), self.recorder.now_s
             if now_s - self._acknowledged_s.get(body, now_s) > _ON_ITS_WAY_S:
                 self.recorder.violation("acknowledged, but came again", f"{body!r} at {now_s:.1f} s")
