@@ -16,16 +16,24 @@ help: ## list the targets
 setup: $(VENV)/.installed ## build .venv from nothing with venv and pip
 
 NATIVE := native/setup.py $(wildcard native/src/pyromq_native/*.p*)
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-$(VENV)/.installed: pyproject.toml constraints.txt $(NATIVE)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "PyroMQ needs Python 3.11 or newer; set PYTHON=python3.x")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,connect]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ./native 2> $(VENV)/native.log \
-	  || echo "pyromq-native was not built (a C compiler is needed; see $(VENV)/native.log): the interpreted code does its work, slower"
+# PyroMQ with Spark, which is all that the demo needs. The compiled core is built while the packages are installed.
+$(VENV)/.pyromq: pyproject.toml constraints.txt $(NATIVE)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "PyroMQ needs Python 3.11 or newer; set PYTHON=python3.x")'
+	@echo "Installing packages and building the compiled core in $(VENV): one to three minutes, the first time only."
+	@$(PYTHON) -m venv $(VENV)
+	@{ $(PIP) -e ./native 2> $(VENV)/native.log \
+	  || echo "pyromq-native was not built (a C compiler is needed; see $(VENV)/native.log): PyroMQ runs without it, but slower"; } & \
+	  $(PIP) -c constraints.txt -e '.[spark]' && wait
 	@touch $@
 
-demo: setup ## the main job end to end: a cluster, a stream of orders, Spark, and totals that agree to the cent
+$(VENV)/.installed: $(VENV)/.pyromq
+	@echo "Installing the tools for development in $(VENV)."
+	@$(PIP) -c constraints.txt -e '.[dev,connect]'
+	@touch $@
+
+demo: $(VENV)/.pyromq ## the main job end to end: a cluster, a stream of orders, Spark, and totals that agree to the cent
 	$(BIN)/python examples/demo.py
 
 fmt: setup ## format the source
