@@ -64,3 +64,10 @@ def test_no_page_capitalises_a_key() -> None:
     capitalised = {key[0].upper() + key[1:] for key in keys if not key.isalpha() or not key.islower()}
     found = {(page.name, word) for page in pages for word in re.findall(r"\b[A-Z][\w.]*\w", page.read_text())}
     assert {each for each in found if each[1] in capitalised} == set()
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/0*.md")), ids=lambda page: page.stem)
+def test_a_decision_has_a_status_with_a_date(page: Path) -> None:
+    assert re.search(
+        r"^\*\*Status\.\*\* (Accepted|Replaced)\b.*\d{4}-\d\d-\d\d\.$", page.read_text(), re.MULTILINE
+    )
