@@ -4,6 +4,7 @@ The front asks brokers with its own rights, so whatever it passes on must be wha
 """
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import grpc.aio
 import pytest
 from tests.support.access import ROOT, SECURE, grant, user_creation
+from tests.support.broker_cluster import message
 from tests.support.front import Front, front, user
 from tests.support.front_user import CODES, RPCS, FrontUser, Resource
 from tests.support.golden_frames import golden_frames
@@ -27,7 +29,7 @@ from tests.support.wire_client import WireClient
 from pyromq.broker.broker import Broker
 from pyromq.cluster.signing import signer
 from pyromq.protocol.names import dlq_topic
-from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.record import StoredMessage, SysFlag
 from pyromq.proxy.messages import SERVICE
 from pyromq.remoting.dialer import Dialer
 from pyromq.security.signature import Credentials
@@ -54,7 +56,7 @@ def stored(broker: Broker, topic: str) -> list[StoredMessage]:
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Front]:
     """The front knows root, and Bob, a customer of the topic Orders."""
-    settings = {**SECURE, "auth_config_path": tmp_path / "front"}
+    settings = {**SECURE, "auth_config_path": tmp_path / "front", "min_polling_ms": 1}
     async with front(settings=settings, **SECURE) as started:
         await ask_as_root(started.target, user_creation(BOB), grant(BOB, *RIGHTS))
         for topic in ("Orders", "Secrets"):
@@ -123,6 +125,23 @@ async def test_a_handle_with_a_forged_offset_buries_no_message_of_another_topic(
         assert stored(broker, dlq_topic("shop")) == []
         assert await bury(int(words[-1])) == "OK"
         assert [each.body for each in stored(broker, dlq_topic("shop"))] == [b"own"]
+
+
+async def test_a_body_that_is_not_what_its_flag_says_keeps_no_other_message_from_its_consumer(
+    running: Front,
+) -> None:
+    """Who may send to a topic could stop all who read it."""
+    bomb = zlib.compress(bytes(65 * 1024 * 1024), 9)
+    bodies = (b"first", b"not compressed", bomb, b"last")
+    async with caller(running.target, ROOT, "shop", "Orders") as reader:
+        assert (await reader.receive("shop", "Orders", wait_s=0.01)).messages == []
+        for body in bodies:
+            is_odd = body in bodies[1:3]
+            await running.ask_broker(message(body, "Orders", sys_flag=SysFlag.COMPRESSED if is_odd else 0))
+        found: list[bytes] = []
+        while len(found) < len(bodies):
+            found += (await reader.receive("shop", "Orders")).bodies
+    assert found == list(bodies)
 
 
 # Many streams

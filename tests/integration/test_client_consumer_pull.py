@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 
 import pytest
+from tests.support.broker_cluster import BrokerClient
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_cluster
 
 from pyromq.client.consumer.pull import PullConsumer
@@ -12,6 +13,7 @@ from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.producer import Producer
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import ConfigError, ConnectFailed, PyroError, StateError
+from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, ResetOffset
 
 
@@ -36,6 +38,21 @@ async def test_a_subscriber_polls_every_message(cluster: ConsumerCluster) -> Non
     consumer.subscribe("Orders")
     async with consumer:
         assert sorted(await polled(consumer, 60)) == sorted(sent)
+
+
+async def test_a_body_that_is_not_what_its_flag_says_stops_nobody(
+    cluster: ConsumerCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everyone who may send can call anything compressed."""
+    await cluster.create_topic("Orders", queues=1)
+    async with BrokerClient(cluster.standalone.broker.address) as sender:
+        await sender.send(b"first", "Orders")
+        await sender.send(b"not compressed", "Orders", sys_flag=SysFlag.COMPRESSED)
+        await sender.send(b"last", "Orders")
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        consumer.subscribe("Orders")
+        assert await polled(consumer, 3) == ["first", "not compressed", "last"]
+    assert "as it is stored" in caplog.text
 
 
 async def test_queues_of_a_namespace_go_by_the_names_of_the_application(cluster: ConsumerCluster) -> None:

@@ -89,11 +89,7 @@ class Callbacks:
             reconsume_times=request.reconsume_times or 0,
         )
         queue = MessageQueue(request.topic, request.target_broker_name or "", request.queue_id)
-        try:
-            opened = open_message(stored)[0]
-        except RemoteProtocolError as problem:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the reply cannot be read: {problem}") from None
-        self._replies.take(ReceivedMessage(opened, queue))
+        self._replies.take(ReceivedMessage(open_message(stored)[0], queue))
 
     @handles(ResetConsumerOffset)
     def reset_offsets(self, request: ResetConsumerOffset, caller: Caller) -> None:

@@ -1,7 +1,10 @@
 """Turns a stored record into the messages that a reader sees: decompressed, and out of inner batches."""
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
+from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.batch import decode_batch
 from pyromq.protocol.compression import DEFAULT_MAX_BYTES, compression_of, decompress
 from pyromq.protocol.message_id import encode_offset_message_id
@@ -11,12 +14,26 @@ from pyromq.protocol.record import StoredMessage, SysFlag
 _WRAPPED = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 
 
-def open_message(message: StoredMessage, max_bytes: int = DEFAULT_MAX_BYTES) -> list[StoredMessage]:
+def open_message(
+    message: StoredMessage,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    on_problem: Callable[[RemoteProtocolError], None] | None = None,
+) -> list[StoredMessage]:
     """The messages inside `message`: itself with its body decompressed, or each message of an inner batch.
 
     `max_bytes` limits a decompressed body. The flags are cleared accordingly, so opening twice is harmless.
+    A body that is not what its flags say stays as it is stored: everyone who sends can set any flag, and one
+    such message must not stop all readers of a queue.
     """
-    message = decompress_body(message, max_bytes)
+    try:
+        return _opened(decompress_body(message, max_bytes))
+    except RemoteProtocolError as problem:
+        if on_problem is not None:
+            on_problem(problem)
+        return [replace(message, sys_flag=message.sys_flag & ~(_WRAPPED | SysFlag.COMPRESSED))]
+
+
+def _opened(message: StoredMessage) -> list[StoredMessage]:
     if message.sys_flag & _WRAPPED != _WRAPPED:
         return [message]
     return [

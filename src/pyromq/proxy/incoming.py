@@ -3,10 +3,12 @@
 `framed` has a compiled twin of `received` make the bytes of a whole answer, if all of its messages are plain.
 """
 
+import logging
 from hashlib import md5
 from typing import Any, NamedTuple
 
 from pyromq.compiled import twin
+from pyromq.errors import RemoteProtocolError
 from pyromq.filtering.tags import TagFilter
 from pyromq.protocol import properties as props
 from pyromq.protocol.compression import compression_of, decompress
@@ -15,6 +17,8 @@ from pyromq.protocol.pop_receipt import ORDER_REVIVE_QUEUE, decode_offsets, deco
 from pyromq.protocol.record import StoredMessage, SysFlag
 from pyromq.protocol.requests.popping import PopMessageAnswer
 from pyromq.proxy.messages import enum_values, message
+
+_log = logging.getLogger(__name__)
 
 _native = twin("front_received")
 
@@ -150,10 +154,17 @@ _UNUSUAL = frozenset(
 
 
 def _body(stored: StoredMessage) -> bytes:
-    """The body as it was stored if clients can unpack it, else unpacked: they know gzip only."""
+    """The body as it was stored if clients can unpack it, else unpacked: they know gzip only.
+
+    Everyone who sends can call anything compressed. That must not keep the messages beside it from a client.
+    """
     if not stored.sys_flag & SysFlag.COMPRESSED or stored.body[:2] == _GZIP_MAGIC or not stored.body:
         return stored.body
-    return decompress(stored.body, compression_of(stored.sys_flag))
+    try:
+        return decompress(stored.body, compression_of(stored.sys_flag))
+    except RemoteProtocolError as problem:
+        _log.warning("a body is delivered as it was stored topic=%s: %s", stored.topic, problem)
+        return stored.body
 
 
 def _type_of(properties: dict[str, str]) -> str:

@@ -4,6 +4,7 @@ An answer has messages, or none that match, or says that the offset is not in th
 Every answer also says which broker to ask next time.
 """
 
+import logging
 from collections.abc import Awaitable
 from itertools import pairwise
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from pyromq.protocol.names import LMQ_PREFIX, MASTER_ID, retry_topic
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records
 from pyromq.protocol.request_forms import RequestForm
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer
+
+_log = logging.getLogger(__name__)
 
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG, LITE_FLAG = 1, 2, 4, 16
 """Bits of a pull's system flag."""
@@ -297,10 +300,16 @@ def _opened(records: list[StoredMessage], offset: int, end: int) -> tuple[list[S
     for record in records:
         if size_bytes > _MAX_OPENED_BYTES:
             return opened, record.queue_offset
-        inside = [each for each in open_message(record) if each.queue_offset >= offset]
+        inside = [
+            each for each in open_message(record, on_problem=_unreadable) if each.queue_offset >= offset
+        ]
         opened += inside
         size_bytes += sum(len(each.body) for each in inside)
     return opened, end
+
+
+def _unreadable(problem: RemoteProtocolError) -> None:
+    _log.warning("a message is delivered as it is stored, because it cannot be unpacked: %s", problem)
 
 
 def _not_asked_for(queue: MessageQueue, offset: int, record: StoredMessage) -> RemoteProtocolError:
