@@ -15,6 +15,7 @@ C = TypeVar("C", bound=Hashable)
 DEFAULT_TIMEOUT_S = 10.0
 MAX_MEMBERS = 10_000
 """Anyone may send heartbeats in any name: those of further brokers are passed over."""
+_MAX_CHANNELS = 8
 
 
 class Vitals(NamedTuple):
@@ -38,19 +39,9 @@ class Heard(NamedTuple):
 
 
 class _Pulse(Generic[C]):
-    __slots__ = ("channel", "cluster", "former", "heard_at", "timeout_s", "vitals")
+    __slots__ = ("channel", "cluster", "heard_at", "timeout_s", "vitals")
 
-    def __init__(
-        self,
-        cluster: str,
-        vitals: Vitals,
-        timeout_s: float,
-        channel: C,
-        heard_at: float,
-        former: frozenset[C] = frozenset(),
-    ) -> None:
-        """`former` are earlier connections, as far as they are open."""
-        self.former = former
+    def __init__(self, cluster: str, vitals: Vitals, timeout_s: float, channel: C, heard_at: float) -> None:
         self.cluster = cluster
         self.vitals = vitals
         self.timeout_s = timeout_s
@@ -75,6 +66,8 @@ class Liveness(Generic[C]):
         self._last_step = now
         self._pulses: dict[Member, _Pulse[C]] = {}
         self._lost: set[Member] = set()
+        self._channels: dict[Member, tuple[C, ...]] = {}
+        """The connections with heartbeats of a broker that are open, the newest last."""
 
     def __repr__(self) -> str:
         return f"<Liveness heard={len(self._pulses)} lost={len(self._lost)}>"
@@ -83,16 +76,15 @@ class Liveness(Generic[C]):
         self, cluster: str, member: Member, vitals: Vitals, timeout_s: float, channel: C, now: float
     ) -> bool:
         """Take a heartbeat; True if the broker was not alive before."""
-        last = self._pulses.get(member)
-        is_news, former = last is None, frozenset[C]()
-        if last is not None:
-            if channel in last.former:
-                return False
-            former = last.former if channel is last.channel else last.former | {last.channel}
+        channels = self._channels.get(member, ())
+        if channel in channels[:-1]:
+            return False  # held up on its way, and the broker has connected again since
+        is_news = member not in self._pulses
         if is_news and member not in self._lost and len(self._pulses) + len(self._lost) >= MAX_MEMBERS:
             return False
-        heard_at = self._listened_until(now)
-        self._pulses[member] = _Pulse(cluster, vitals, timeout_s, channel, heard_at, former)
+        if channel not in channels:
+            self._channels[member] = *channels[-_MAX_CHANNELS:], channel
+        self._pulses[member] = _Pulse(cluster, vitals, timeout_s, channel, self._listened_until(now))
         self._lost.discard(member)
         return is_news
 
@@ -105,9 +97,10 @@ class Liveness(Generic[C]):
         """The brokers whose last heartbeat came over this connection; they count as gone from now on."""
         found = [member for member, pulse in self._pulses.items() if pulse.channel is channel]
         self._lose(found)
-        for pulse in self._pulses.values():
-            if channel in pulse.former:
-                pulse.former -= {channel}
+        for member in [member for member, channels in self._channels.items() if channel in channels]:
+            self._channels[member] = tuple(each for each in self._channels[member] if each is not channel)
+            if not self._channels[member]:
+                del self._channels[member]
         return found
 
     def expire(self, now: float) -> list[Member]:

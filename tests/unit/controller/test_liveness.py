@@ -65,6 +65,24 @@ def test_a_heartbeat_that_was_held_up_on_an_old_connection_does_not_bring_it_bac
     assert liveness.expire(5.5) == [("g", 1)]
 
 
+def test_a_heartbeat_that_was_held_up_until_its_sender_was_replaced_does_not_count() -> None:
+    liveness = listening(1)
+    beat(liveness, 1, 1.0, "old", timeout_s=3)
+    assert liveness.expire(4.5) == [("g", 1)]
+    beat(liveness, 1, 5.0, "new", timeout_s=3)
+    beat(liveness, 1, 5.5, "old", timeout_s=3)
+    assert liveness.connection_lost("old") == []
+    assert liveness.connection_lost("new") == [("g", 1)]
+
+
+def test_a_broker_that_was_silent_for_long_comes_back_on_its_connection() -> None:
+    liveness = listening(1)
+    beat(liveness, 1, 1.0, timeout_s=3)
+    assert liveness.expire(4.5) == [("g", 1)]
+    assert beat(liveness, 1, 5.0, timeout_s=3)
+    assert not liveness.of_group("g", 5.0).is_gone(1)
+
+
 def test_strangers_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyromq.controller.liveness.MAX_MEMBERS", 2)
     liveness = listening(1)
