@@ -132,9 +132,9 @@ class Search:
                 if time.monotonic() > self._reported_s + _REPORT_S:
                     self._reported_s = time.monotonic()
                     self._tell_totals()
+            self._tell_totals()
             for invariants, found in shrinking:
                 self._tell_shrunk(found.result(), invariants)
-        self._tell_totals()
         return int(self._failed > 0)
 
     def _end(self, *_: object) -> None:

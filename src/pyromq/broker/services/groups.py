@@ -83,6 +83,7 @@ class Groups:
         return existing != config
 
     async def _update(self, changed: list[SubscriptionGroupConfig], caller: Caller) -> None:
+        self._role.require_master()  # it may have been replaced since the first look at them
         if changed:
             self._groups.update(*changed)
             _log.info(

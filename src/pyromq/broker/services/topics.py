@@ -114,6 +114,7 @@ class Topics:
         return config != existing
 
     async def _update(self, updated: list[TopicConfig], caller: Caller) -> None:
+        self._role.require_master()  # it may have been replaced while others changed topics
         if updated:
             self._topics.update(*updated)
             _log.info(
@@ -159,13 +160,15 @@ class Topics:
 
     async def _delete(self, topic: str) -> int:
         """The mark and the queues go in one turn of the loop; threads write the rest, in this order."""
+        self._role.require_master()
+        promise = self._topics.promise()
         try:
             queues = self._store.begin_deletion(topic)
             self._forget(topic)
             await self._topics.written()
             await self._offsets.persist_in_thread(self._slices)
             await asyncio.to_thread(self._store.finish_deletion, topic)
-            await self._topics.saved()
+            await promise()
         except StoreError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         except OSError as error:

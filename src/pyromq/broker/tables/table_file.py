@@ -167,10 +167,19 @@ class FiledTable:
     async def saved(self) -> None:
         """Return when replicas that may take over have all changes up to this call, too; raises OSError, or
         Refused if they are late."""
+        await self.promise()()
+
+    def promise(self) -> Callable[[], Awaitable[None]]:
+        """The same for a change that takes several steps: call this first, and what it returns in the end. It
+        also raises Refused if this broker was replaced as master meanwhile."""
         copied = self.copied() if self.copied is not None else None
-        await self.written()
-        if copied is not None:
-            await copied()
+
+        async def keep() -> None:
+            await self.written()
+            if copied is not None:
+                await copied()
+
+        return keep
 
     def write_in_threads(self) -> None:
         self._file.write_in_threads()

@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from tests.support.broker_parts import BrokerParts, broker_parts, caller_on
 from pyromq.broker.services.retries import Retries
 from pyromq.broker.services.sending import Sending
 from pyromq.broker.services.topics import Topics
+from pyromq.broker.tables.role import Role
+from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.requests.sending import SendMessageBack, SendMessageV2
@@ -171,6 +173,49 @@ async def test_a_deletion_is_marked_then_queues_go_then_tables_and_then_it_is_fi
         "finish thread",
     ]
     assert not parts.store.unfinished_deletions()
+
+
+async def test_a_master_that_is_replaced_while_it_deletes_a_topic_does_not_promise_it(
+    parts: BrokerParts,
+) -> None:
+    role = parts.tables.role
+    parts.topics.update(TopicConfig(topic_name=TOPIC))
+    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    parts.tables.write_in_threads()
+
+    def begin() -> Callable[[], Awaitable[None]]:
+        began = role.now
+
+        async def copied() -> None:
+            if role.now is not began:
+                raise Refused(1, "no longer the master")
+
+        return copied
+
+    parts.topics.copied = begin
+    asyncio.get_running_loop().call_soon(role.change, Role(broker_id=2, epoch=2))
+    with pytest.raises(Refused, match="no longer the master"):
+        await topics.delete(DeleteTopicFromBroker(topic=TOPIC), caller_on())
+
+
+async def test_a_master_that_is_replaced_while_others_change_topics_changes_none(parts: BrokerParts) -> None:
+    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    creation = CreateOrUpdateTopic(
+        topic=TOPIC,
+        default_topic="",
+        read_queue_nums=1,
+        write_queue_nums=1,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        order=False,
+    )
+    async with topics._changing:
+        waiting = asyncio.ensure_future(topics.create_or_update(creation, caller_on()))
+        await asyncio.sleep(0)
+        parts.tables.role.change(Role(broker_id=2, epoch=2))
+    with pytest.raises(Refused, match="copies of its master's"):
+        await waiting
+    assert parts.topics.get(TOPIC) is None
 
 
 async def test_a_topic_made_during_its_deletion_waits_for_the_end_of_it(
