@@ -14,10 +14,10 @@ from tests.support.access import ALICE, ROOT, SECURE, SERVER, WRONG, client, gra
 from tests.support.broker_cluster import GROUP, TOPIC, consumer, message, pull, running_broker, topic_creation
 from tests.support.certificates import Authority
 from tests.support.replicas import broker_group, caught_up, until
+from tests.support.signing import signer
 from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
-from pyromq.cluster.signing import signer
 from pyromq.errors import ConfigError, Refused
 from pyromq.protocol.bodies.access import UserInfo
 from pyromq.protocol.catalogue import encode_request
@@ -114,7 +114,6 @@ async def test_a_right_that_is_taken_away_is_gone_at_once_also_on_the_fast_path(
 
 async def test_a_request_that_was_changed_on_the_way_is_refused(broker: Broker) -> None:
     sign = signer(ROOT)
-    assert sign is not None
     async with await WireClient.connect(broker.address) as wire:
         for change in ("body", "ext", "key"):
             frame = encode_request(message(properties=UNIQUE), 7)
@@ -131,7 +130,6 @@ async def test_a_request_that_was_changed_on_the_way_is_refused(broker: Broker) 
 @pytest.mark.parametrize("form", FORMS)
 async def test_another_users_name_on_a_known_connection_is_checked(broker: Broker, form: HeaderForm) -> None:
     sign = signer(ROOT)
-    assert sign is not None
     async with await WireClient.connect(broker.address) as wire:
         for _ in range(3):
             frame = encode_request(message(properties=UNIQUE), 7, form=form)
@@ -449,7 +447,6 @@ async def test_servers_that_do_not_sign_are_refused_by_those_that_ask_for_it(
 
 async def test_every_signature_is_checked_where_others_could_write_to_the_connection(tmp_path: Path) -> None:
     sign = signer(ROOT)
-    assert sign is not None
     settings = {**SECURE, "proxy_protocol_trusted_addresses": "127.0.0.1"}
     async with running_broker(tmp_path, **settings) as broker:
         async with client(broker.address, ROOT) as root:

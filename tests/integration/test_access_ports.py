@@ -11,10 +11,10 @@ from tests.support.controlled_brokers import controller
 from tests.support.example_requests import example_request
 from tests.support.front import front
 from tests.support.name_servers import name_server
+from tests.support.signing import signer
 from tests.support.wire_client import WireClient
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.cluster.signing import signer
 from pyromq.protocol.catalogue import CATALOGUE, encode_request
 from pyromq.protocol.codes import ResponseCode
 
@@ -58,7 +58,6 @@ async def test_the_grpc_port_serves_nothing_of_the_other_protocol_but_the_users_
     tmp_path: Path,
 ) -> None:
     sign = signer(ROOT)
-    assert sign is not None
     settings = {**SECURE, "auth_config_path": tmp_path / "access"}
     others = [declaration for code, declaration in sorted(CATALOGUE.items()) if code not in USER_CODES]
     frames = [

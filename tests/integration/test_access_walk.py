@@ -10,11 +10,11 @@ from tests.support.broker_cluster import message, pull, running_broker
 from tests.support.controlled_brokers import controller
 from tests.support.example_requests import example_request
 from tests.support.name_servers import name_server
+from tests.support.signing import signer
 from tests.support.wire_client import WireClient
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.settings import vip_port
-from pyromq.cluster.signing import signer
 from pyromq.protocol.catalogue import BROKER, CATALOGUE, CONTROLLER, NAMESERVER, Peer, encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm
@@ -63,7 +63,7 @@ async def answers(address: tuple[str, int], frames: list[Frame]) -> dict[int, in
 
 
 def signed_by(credentials: Credentials | None) -> Callable[[Frame], None]:
-    return signer(credentials) or (lambda frame: None)
+    return signer(credentials) if credentials is not None else lambda frame: None
 
 
 @pytest.mark.parametrize("form", FORMS)

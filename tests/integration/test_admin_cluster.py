@@ -111,14 +111,15 @@ async def test_requests_are_signed_with_the_credentials(
     made = Dialer.__init__
 
     def spying(self: Dialer, **options: object) -> None:
-        sign = options["before_send"]
-        assert callable(sign)
+        new_signer = options["new_signer"]
+        assert callable(new_signer)
+        sign = new_signer()
 
-        def before_send(frame: Frame) -> None:
+        def spied(frame: Frame) -> None:
             sign(frame)
             sent.append(frame)
 
-        made(self, **options | {"before_send": before_send})  # type: ignore[arg-type]
+        made(self, **options | {"new_signer": lambda: spied})  # type: ignore[arg-type]
 
     monkeypatch.setattr(Dialer, "__init__", spying)
     async with Cluster(running.namesrv, credentials=Credentials("me", "secret")) as cluster:

@@ -12,7 +12,7 @@ from tests.support.access import ALICE, user_creation
 from tests.support.front import SharedFront, front_in_thread, user
 from tests.support.front_user import CLIENT_TYPES, RPCS, FrontUser, Resource, Settings, TelemetryCommand
 
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.errors import Refused
 from pyromq.proxy.messages import SERVICE
 from pyromq.remoting.dialer import Dialer
@@ -55,7 +55,7 @@ async def test_users_of_the_front_are_created_at_its_port(running: SharedFront, 
     await running.create_topic("Guarded")
     client.sign(ALICE.access_key, ALICE.secret_key)
     assert await client.code("QueryRoute", topic=Resource(name="Guarded")) == "UNAUTHORIZED"
-    administrator = Dialer(before_send=signer(Credentials("root", "rootsecret")))
+    administrator = Dialer(new_signer=signers(Credentials("root", "rootsecret")))
     for dialer in (nobody := Dialer(), administrator):
         with pytest.raises(Refused) if dialer is nobody else contextlib.nullcontext():
             await dialer.call(running.target, user_creation(ALICE), 5)

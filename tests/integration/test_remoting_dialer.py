@@ -271,7 +271,7 @@ async def test_requests_are_prepared() -> None:
     def sign(frame: Frame) -> None:
         frame.ext["text"] += " (signed)"
 
-    async with serving(EchoService()) as server, dialing(before_send=sign) as dialer:
+    async with serving(EchoService()) as server, dialing(new_signer=lambda: sign) as dialer:
         assert (await dialer.call(address_of(server), Echo(text="x"), 60)).text == "x (signed)"
 
 

@@ -21,9 +21,9 @@ from tests.support.both_paths import (
     plain_send,
 )
 from tests.support.chance import examples
+from tests.support.signing import signer
 
 from pyromq.clock import ManualClock
-from pyromq.cluster.signing import signer
 from pyromq.compiled import WHY, twin
 from pyromq.protocol.bodies.access import PolicyEntryInfo
 from pyromq.protocol.catalogue import Request
@@ -59,7 +59,6 @@ def signing(
 ) -> Callable[[Frame], None]:
     """Sign a frame, and change it afterwards."""
     sign = signer(credentials)
-    assert sign is not None
 
     def apply(frame: Frame) -> None:
         sign(frame)

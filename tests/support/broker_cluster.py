@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
 from pyromq.clock import Clock
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.errors import Refused
 from pyromq.filesystem import Files
 from pyromq.filtering.tags import parse_tags
@@ -146,7 +146,7 @@ class BrokerClient:
         self.refuses_with: Refused | None = None
         """How it answers what the broker asks, if not as wished."""
         self._dialer = Dialer(
-            routes=Routes(self, serving=CLIENT), form=form, before_send=signer(credentials), tls=tls
+            routes=Routes(self, serving=CLIENT), form=form, new_signer=signers(credentials), tls=tls
         )
 
     async def __aenter__(self) -> "BrokerClient":

@@ -12,7 +12,7 @@ import grpc.aio
 from tests.support.front_user import FrontUser
 
 from pyromq.client.consumer.pull import PullConsumer
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
@@ -27,7 +27,7 @@ class Front:
     def __init__(self, cluster: Standalone, proxy: Proxy) -> None:
         self.cluster = cluster
         self.proxy = proxy
-        self._dialer = Dialer(before_send=signer(proxy.settings.credentials))
+        self._dialer = Dialer(new_signer=signers(proxy.settings.credentials))
 
     @property
     def target(self) -> str:

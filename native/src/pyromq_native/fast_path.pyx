@@ -7,7 +7,7 @@ per read.
 """
 
 from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from pyromq_native.answers cimport PREFIX_BYTES
@@ -37,7 +37,7 @@ from pyromq_native.requests cimport (
     read_pull,
     read_send,
 )
-from pyromq_native.signatures cimport is_signed
+from pyromq_native.signatures cimport SignatureCheck
 from pyromq_native.slices cimport start_of
 from pyromq_native.spans cimport is_named, text_of
 
@@ -132,18 +132,12 @@ cdef class FastPath:
         cdef set granted_sends = None
         cdef set granted_pulls = None
         cdef bytes granted_topic = None
-        cdef bint is_proven = True
-        cdef int64_t oldest_ms = INT64_MIN
-        cdef int64_t newest_ms = INT64_MAX
+        cdef SignatureCheck check = None
         grants = connection.grants
         if grants is not None:
             access_key, granted_sends, granted_pulls = grants.access_key, grants.sends, grants.pulls
             if grants.proof is not None:
-                is_proven = False
-                (inner, outer), max_age_ms, clock = grants.proof
-                if max_age_ms:
-                    now_ms = clock()
-                    oldest_ms, newest_ms = now_ms - max_age_ms, now_ms + max_age_ms
+                check = SignatureCheck(grants.proof)
         sends.begin(not self._durability.is_immediate)
         try:
             while available - position > PREFIX_BYTES:
@@ -173,10 +167,10 @@ cdef class FastPath:
                         granted_topic = text_of(send.topic)
                         if granted_topic not in granted_sends:
                             break
-                    if not is_proven:
-                        if not oldest_ms <= send.born_timestamp <= newest_ms:
+                    if check is not None:
+                        if not check.oldest_send_ms <= send.born_timestamp <= check.newest_send_ms:
                             break
-                        if not is_signed(&header, start + body_at, end - body_at, inner, outer):
+                        if not check.accepts(&header, start + body_at, end - body_at):
                             break
                     if not sends.take(&header, &send, start + body_at, end - body_at, connection):
                         break
@@ -187,7 +181,7 @@ cdef class FastPath:
                         break
                     if granted_sends is not None and not _names_granted_topic(&header, granted_sends):
                         break
-                    if not is_proven and not is_signed(&header, start + body_at, 0, inner, outer):
+                    if check is not None and not check.accepts(&header, start + body_at, 0):
                         break
                     if not self._ends.take(&end_of_half, granted_sends):
                         break
@@ -197,7 +191,7 @@ cdef class FastPath:
                         break
                     if granted_pulls is not None and (text_of(pull.topic), text_of(pull.group)) not in granted_pulls:
                         break
-                    if not is_proven and not is_signed(&header, start + body_at, end - body_at, inner, outer):
+                    if check is not None and not check.accepts(&header, start + body_at, end - body_at):
                         break
                     if sends.answers.size and not sends.waits:
                         connection.put(take_bytes(sends.answers))
@@ -211,18 +205,22 @@ cdef class FastPath:
                         break
                     if granted_pulls is not None and (text_of(ack.topic), text_of(ack.group)) not in granted_pulls:
                         break
-                    if not is_proven and not is_signed(&header, start + body_at, 0, inner, outer):
+                    if check is not None and not check.accepts(&header, start + body_at, 0):
                         break
                     if not self._acks.take(&header, &ack, connection):
                         break
                     acks += 1
                 else:
                     break
+                if check is not None:
+                    check.took()
                 frames += 1
                 position = end
                 if given_bytes >= self._high_water_bytes:
                     break
         finally:
+            if check is not None:
+                check.save()
             self._touched.settle()
             self.pulls_taken = pulls
             self.ends_taken = ends

@@ -14,6 +14,7 @@ cdef struct Span:
 
 cdef struct Header:
     bint is_binary
+    bint has_remark
     int32_t code
     int32_t flag
     int32_t opaque

@@ -36,6 +36,7 @@ cdef bint scan_header(
 ) noexcept nogil:
     header.is_binary = is_binary
     header.code = header.flag = header.opaque = header.version = 0
+    header.has_remark = False
     header.field_count = 0
     if length > MAX_HEADER_BYTES:
         return False
@@ -156,6 +157,8 @@ cdef bint _scan_json(const uint8_t *data, Py_ssize_t length, Header *header) noe
                 header.version = number
         elif not _take_text(&cursor, &text) or text.has_escapes:
             return False
+        elif which == REMARK:
+            header.has_remark = text.length > 0
         if _take(&cursor, b","):
             continue
         if not _take(&cursor, b"}"):

@@ -12,7 +12,7 @@ from pyromq.admin.failures import NoNameServer, NotFound, PartlyFailed, nearest
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.name_servers import NameServers, as_listed, name_server_addresses
 from pyromq.cluster.routes import first_address
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.errors import PyroError, Refused
 from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.routes import TopicRouteData
@@ -88,7 +88,7 @@ class Cluster:
         self._dialer = Dialer(
             tls=self._tls,
             clock=self.clock,
-            before_send=signer(self._credentials),
+            new_signer=signers(self._credentials, clock=self.clock),
             connect_timeout_s=min(3.0, self.timeout_s),
         )
         return self

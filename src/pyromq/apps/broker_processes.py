@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyromq.apps.replica import READY
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.controller.controller import Controller
 from pyromq.errors import PyroError, StateError
 from pyromq.nameserver.nameserver import NameServer
@@ -49,7 +49,7 @@ class BrokerProcesses:
         self._controller = Controller(settings.controller_settings()) if settings.replicas > 1 else None
         self._proxy: Proxy | None = None
         own = settings.controller_settings()
-        self._dialer = Dialer(tls=own.tls_client, before_send=signer(own.credentials))
+        self._dialer = Dialer(tls=own.tls_client, new_signer=signers(own.credentials))
         self._processes: dict[int, Process] = {}
         self._addresses: dict[int, str] = {}
         self._tasks: list[asyncio.Task[None]] = []

@@ -59,6 +59,7 @@ class SecureFiles:
         secrets = json.loads(self._secrets.read_text())
         return {
             "deny_by_default": True,
+            "require_full_signature": True,
             # One table of users for all servers of the cluster.
             "auth_config_path": self.directory,
             "first_user": json.dumps({"username": ADMINISTRATOR, "password": secrets[ADMINISTRATOR]}),

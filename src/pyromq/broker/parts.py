@@ -62,7 +62,7 @@ from pyromq.clock import Clock
 from pyromq.cluster.aio import ask
 from pyromq.cluster.name_servers import NameServers
 from pyromq.cluster.routes import Route, build_route
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import ConfigError, StoreError
@@ -158,7 +158,7 @@ class Parts:
             files=store.files,
         )
         self.dialer = Dialer(
-            before_send=signer(settings.credentials),
+            new_signer=signers(settings.credentials, clock=clock),
             form=settings.header_form,
             clock=clock,
             tls=settings.tls_client,

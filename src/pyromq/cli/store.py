@@ -14,7 +14,7 @@ from pyromq.cli.progress import progress_bar
 from pyromq.cli.stored_messages import as_json, body_text, message_id
 from pyromq.cli.tables import console, moment, printable, table
 from pyromq.cli.tree import did_you_mean
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.errors import Refused, StoreError
 from pyromq.protocol.record import StoredMessage
 from pyromq.protocol.requests.pulling import ViewMessage
@@ -139,7 +139,7 @@ def repair(
     out = console()
     credentials = Credentials(access_key, secret_key) if access_key and secret_key else None
     chosen = TlsOptions.chosen(tls, tls_trust)
-    options = LinkOptions(tls=None if chosen is None else TlsClient(chosen), before_send=signer(credentials))
+    options = LinkOptions(tls=None if chosen is None else TlsClient(chosen), new_signer=signers(credentials))
     left = count = 0
     with _looking_into(directory) as opened, closing(Link(address, options)) as link:
 

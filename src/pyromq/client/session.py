@@ -26,7 +26,7 @@ from pyromq.cluster.aio import ask
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import NameServers, name_server_addresses
 from pyromq.cluster.route_table import Routes
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.errors import PyroError, Refused, StateError, TransportError
 from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
@@ -117,12 +117,12 @@ class Session:
         callbacks = Callbacks(
             self._producers, self._consumers, self.routes, self.replies, settings.namespace, self.clock
         )
-        self._sign = signer(settings.credentials, settings.namespace_v2)
+        self._new_signer = signers(settings.credentials, settings.namespace_v2, self.clock)
         self._dialer = Dialer(
             routes=routing.Routes(callbacks, serving=CLIENT),
             tls=settings.tls,
             clock=self.clock,
-            before_send=self._sign,
+            new_signer=self._new_signer,
             form=settings.form,
             connect_timeout_s=settings.connect_timeout_s,
             in_process=in_process,
@@ -269,7 +269,7 @@ class Session:
     @property
     def fills_forms(self) -> bool:
         """Whether requests are sent as declared: in JSON, without signature or namespace fields."""
-        return self._sign is None and self.settings.form == HeaderForm.JSON
+        return self._new_signer is None and self.settings.form == HeaderForm.JSON
 
     def call(
         self, address: str, request: Request[A] | FilledForm[A], timeout_s: float

@@ -6,7 +6,7 @@ import logging
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.local_address import local_address
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.controller.elections import Elections
@@ -91,7 +91,7 @@ class Controller(Lifetime):
             clock=self._clock,
             tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
-            before_send=signer(settings.credentials),
+            new_signer=signers(settings.credentials, clock=self._clock),
         )
         self._access = AccessRules(settings, self._clock, directory=settings.store_path, files=files)
         self._notices = RoleNotices(self._dialer)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.config.durable_file import DurableFile
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
@@ -92,7 +92,7 @@ class NameServer(Lifetime):
             clock=self._clock,
             tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
-            before_send=signer(settings.credentials),
+            new_signer=signers(settings.credentials, clock=self._clock),
         )
         self.access = AccessRules(
             settings, self._clock, directory=settings.kv_config_path.parent, files=files

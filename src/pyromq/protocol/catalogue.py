@@ -21,7 +21,7 @@ from pyromq.protocol import json_body
 from pyromq.protocol.bodies.body import Int32, Int64, KeywordOnly
 from pyromq.protocol.codes import CURRENT_VERSION, Language, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
-from pyromq.protocol.needs import Need, Needs
+from pyromq.protocol.needs import Need, Needs, is_administrative
 
 __all__ = [
     "BROKER",
@@ -257,6 +257,7 @@ class Declaration:
         self.answer_type: type[Answer] = _answer_type(request_type)
         self.to = to
         self.needs = needs
+        self.is_administrative = is_administrative(needs)
         self.oneway = oneway
         self.accepts = accepts
         self.extension = extension

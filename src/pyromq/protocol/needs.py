@@ -91,6 +91,12 @@ NOTHING: Needs = ()
 """For requests from servers to clients: the client has chosen its server."""
 
 
+def is_administrative(needs: Needs) -> bool:
+    """Whether a right to send or to receive messages is not enough: the request shows or changes what an
+    operator cares for."""
+    return not all({PUB, SUB} & set(rule.actions) for rule in needs)
+
+
 def cluster(*actions: Action) -> Rule:
     return Rule(actions, ResourceType.CLUSTER)
 

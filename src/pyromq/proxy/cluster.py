@@ -8,10 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 from pyromq.client.session import Session
 from pyromq.cluster.routes import Route
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import Sign, signers
 from pyromq.errors import ConnectFailed
 from pyromq.protocol.catalogue import Answer, Request, declaration_of
-from pyromq.protocol.frame import Frame
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.needs import PUB, SUB, Need, ResourceType, need_of
 from pyromq.protocol.request_forms import FilledForm
@@ -48,9 +47,9 @@ class Cluster:
         return ";".join(self.session.name_servers.addresses)
 
     @property
-    def signer(self) -> Callable[[Frame], None] | None:
+    def new_signer(self) -> Callable[[], Sign] | None:
         """Signs the requests of other connections as the front itself."""
-        return signer(self.session.settings.credentials)
+        return signers(self.session.settings.credentials, clock=self.session.clock)
 
     @property
     def has_admission(self) -> bool:

@@ -158,7 +158,7 @@ class Membership:
                 tls=session.settings.tls,
                 connect_timeout_s=session.settings.connect_timeout_s,
                 clock=self._clock,
-                before_send=self._cluster.signer,
+                new_signer=self._cluster.new_signer,
                 in_process=session.in_process,
                 source=client.peer_address,
             )

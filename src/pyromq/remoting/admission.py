@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pyromq.protocol.catalogue import Declaration, Request
 from pyromq.remoting.routing import Caller
+from pyromq.security.replays import SignedSession
 from pyromq.security.signature import SigningKey
 
 MAX_GRANTS = 10_000
@@ -19,9 +20,15 @@ class Proof(NamedTuple):
     """What the fast path checks of each request on a connection that others could write to."""
 
     key: SigningKey
-    """Of the signature that the request must have."""
-    max_age_ms: int
+    """Of RocketMQ's signature; a full one is checked instead, if the request has it."""
+    full_key: SigningKey
+    session: SignedSession | None
+    """Of the full signatures that it accepts; the general path decides about others."""
+    requires_full: bool
+    max_send_age_ms: int
     """How far the time of a send may be from now; 0 means no limit."""
+    max_age_ms: int
+    """The same for the time of a full signature."""
     now_ms: Callable[[], int]
 
 

@@ -43,8 +43,8 @@ class LinkOptions:
     timeout_ms: int = 30_000
     """For connecting, and for every wait for the server."""
     tls: TlsClient | None = None
-    before_send: Callable[[Frame], None] | None = None
-    """Called with every request before it is sent, for example to sign it."""
+    new_signer: Callable[[], Callable[[Frame], None]] | None = None
+    """Called for each connection: what it returns gets every request before it is sent, to sign it."""
     allocate: Callable[[int], memoryview] = _allocate
     """Returns a buffer of that many bytes to read into."""
 
@@ -58,6 +58,7 @@ class Link:
         """Requests whose answers have not been read."""
         self._options = options
         self._numbers = itertools.count(1)
+        self._sign = options.new_signer() if options.new_signer is not None else None
         context = options.tls.context() if options.tls is not None else None
         try:
             plain = socket.create_connection(parse_address(address), options.timeout_ms / 1000)
@@ -140,9 +141,9 @@ class Link:
     ) -> tuple[Frame, Data]:
         frame = encode_request(request, next(self._numbers), oneway=oneway)
         body = frame.body if body is None else body
-        if self._options.before_send is not None:
+        if self._sign is not None:
             frame.body = bytes(body)
-            self._options.before_send(frame)
+            self._sign(frame)
         return frame, body
 
     def _write(self, data: Data | bytearray) -> None:

@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
         "_pause_reasons",
         "_pending",
         "_reader",
+        "_sign",
         "_soon",
         "certificate_names",
         "fast_path",
@@ -117,6 +118,7 @@ class Connection(asyncio.Protocol):
         self._group = group
         self._loop = asyncio.get_running_loop()
         self._soon = soon_of(self._loop)
+        self._sign = group.new_signer() if group.new_signer is not None else None
         self._outbox = Outbox(group.limits)
         # Bound here: a method in between would cost every answer a call.
         self.put = self._outbox.put
@@ -257,8 +259,8 @@ class Connection(asyncio.Protocol):
         if not self.is_open:
             raise self._lost()
         frame = encode_request(request, opaque, form=self._group.form, oneway=oneway)
-        if self._group.before_send is not None:
-            self._group.before_send(frame)
+        if self._sign is not None:
+            self._sign(frame)
         self._outbox.put_frame(frame)
         self.flush_soon()
 
@@ -452,10 +454,12 @@ class Connection(asyncio.Protocol):
         connected.set_write_buffer_limits(high=self._group.limits.write_high_water_bytes)
         self.peer_address = self.peer_address or format_socket_address(transport.get_extra_info("peername"))
         self.local_address = format_socket_address(transport.get_extra_info("sockname"))
+        is_unix = isinstance(transport.get_extra_info("sockname"), str)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self.certificate_names = certificate_names(tls)
-        self.is_private = tls is not None or (not is_proxied and is_loopback(host_of(self.peer_address)))
+        is_near = is_unix or is_loopback(host_of(self.peer_address))
+        self.is_private = tls is not None or (is_near and not is_proxied)
         self.is_open = True
         self._last_active = self._group.clock.monotonic()
         self._group.opened += 1

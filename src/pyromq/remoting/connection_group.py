@@ -75,7 +75,7 @@ class ConnectionGroup:
         clock: Clock | None = None,
         observer: Observer | None = None,
         admission: Admission | None = None,
-        before_send: Callable[[Frame], None] | None = None,
+        new_signer: Callable[[], Callable[[Frame], None]] | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
         fast_path: FastPath | None = None,
@@ -89,7 +89,7 @@ class ConnectionGroup:
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.observer = observer
         self.admission = admission
-        self.before_send = before_send
+        self.new_signer = new_signer
         self.form = form
         self.pauses_reading = pauses_reading
         self.is_draining = False

@@ -60,8 +60,8 @@ class _Destination:
 class Dialer:
     """Opens connections and makes calls on them.
 
-    `routes` answers the requests that peers send on these connections, within `limits`. `before_send` is
-    called with every request before it is sent, for example to sign it.
+    `routes` answers the requests that peers send on these connections, within `limits`. `new_signer` is
+    called for each connection: what it returns gets every request before it is sent, to sign it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Dialer:
         tls: TlsOptions | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
-        before_send: Callable[[Frame], None] | None = None,
+        new_signer: Callable[[], Callable[[Frame], None]] | None = None,
         form: int = HeaderForm.JSON,
         connect_timeout_s: float = 3.0,
         in_process: Find | None = None,
@@ -85,7 +85,7 @@ class Dialer:
             limits=limits,
             clock=clock,
             observer=observer,
-            before_send=before_send,
+            new_signer=new_signer,
             form=form,
             pauses_reading=False,
         )

@@ -27,6 +27,7 @@ from pyromq.protocol.catalogue import (
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.needs import Action, Need, ResourceType, need_of
 from pyromq.remoting.channel import Channel
+from pyromq.security.replays import SignedSession
 
 Reply: TypeAlias = Answer | RawAnswer | None
 """What a handler returns; None means SUCCESS without anything else."""
@@ -41,6 +42,8 @@ class Caller(msgspec.Struct, gc=False, eq=False):
     """When the frame was read, by the monotonic clock: it may have waited while others had their turn."""
     user: str = ""
     """Who it is, under access control."""
+    session: SignedSession | None = None
+    """Of its full signature, if others could have overheard it: it was not sent before."""
     check: Callable[[Need], object] | None = None
     """Raises Refused; None without access control."""
 

@@ -1,4 +1,5 @@
-"""Signed requests: HMAC-SHA1 over the values of the ext fields, in the order of their names, and the body."""
+"""Requests signed as RocketMQ's are: HMAC-SHA1 over the values of the ext fields, in the order of their names, and the
+body. `full_signature` says what this does not protect."""
 
 import base64
 import hashlib
@@ -53,7 +54,7 @@ def sign(content: bytes, secret_key: str) -> str:
 
 
 class SigningKey(NamedTuple):
-    """A secret as HMAC uses it, prepared for many signatures: the sums over its two pads, from hashlib."""
+    """A secret as HMAC uses it, prepared for many signatures: the hashes of its two pads, from hashlib."""
 
     inner: Any
     outer: Any
@@ -62,20 +63,26 @@ class SigningKey(NamedTuple):
         return "<SigningKey>"
 
 
-def signing_key(secret_key: str) -> SigningKey:
+def signing_key(secret_key: str, hash_name: str = "sha1") -> SigningKey:
     key = secret_key.encode("utf-8", "replace")
     if len(key) > _BLOCK_BYTES:
-        key = hashlib.sha1(key).digest()
+        key = hashlib.new(hash_name, key).digest()
     padded = key.ljust(_BLOCK_BYTES, b"\0")
-    inner, outer = (hashlib.sha1(bytes(byte ^ pad for byte in padded)) for pad in _PADS)
+    inner, outer = (hashlib.new(hash_name, bytes(byte ^ pad for byte in padded)) for pad in _PADS)
     return SigningKey(inner, outer)
+
+
+def user_fields(credentials: Credentials) -> dict[str, str]:
+    """The ext fields that say who signs."""
+    fields = {ACCESS_KEY: credentials.access_key}
+    if credentials.security_token is not None:
+        fields[SECURITY_TOKEN] = credentials.security_token
+    return fields
 
 
 def signing_fields(ext: Mapping[str, str], body: bytes, credentials: Credentials) -> dict[str, str]:
     """The ext fields that make a signed request of one with the fields `ext`; none may be added later."""
-    fields = {ACCESS_KEY: credentials.access_key}
-    if credentials.security_token is not None:
-        fields[SECURITY_TOKEN] = credentials.security_token
+    fields = user_fields(credentials)
     fields[SIGNATURE] = sign(signed_content({**ext, **fields}, body), credentials.secret_key)
     return fields
 

@@ -2,7 +2,7 @@
 
 import os
 
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.errors import ConfigError
 from pyromq.remoting.blocking_link import LinkOptions, Links
 from pyromq.remoting.tls import TlsClient, TlsOptions
@@ -17,7 +17,7 @@ def link_options(access: Access) -> LinkOptions:
     return LinkOptions(
         timeout_ms=access.timeout_ms,
         tls=_tls(access),
-        before_send=signer(access.credentials),
+        new_signer=signers(access.credentials),
         allocate=_allocate,
     )
 

@@ -334,7 +334,7 @@ async def test_requests_can_be_prepared_before_they_leave() -> None:
     def sign(frame: Frame) -> None:
         frame.ext["Signature"] = frame.ext["text"].upper()
 
-    line = Line(ConnectionGroup(before_send=sign, form=HeaderForm.BINARY))
+    line = Line(ConnectionGroup(new_signer=lambda: sign, form=HeaderForm.BINARY))
     line.connection.send_oneway(Note(text="abc"))
     await turns()
     (sent,) = line.heard()

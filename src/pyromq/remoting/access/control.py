@@ -4,7 +4,8 @@ A caller proves its identity with a signature on each request, or with the certi
 The fast path takes sends and pulls like those that this file has authorized before on the same connection,
 with the same access key, and only while the rules are the same. It checks their signatures, too, unless
 nobody else can write to the connection: without TLS, someone who repeats a signed request that they have seen
-could add others to it.
+could add others to it. There, too, a full signature is accepted only once, and administrative requests only
+from other servers.
 """
 
 import logging
@@ -27,6 +28,8 @@ from pyromq.remoting.routing import Caller
 from pyromq.security.address_patterns import host_of
 from pyromq.security.call_signature import is_call_time
 from pyromq.security.decision import Rules, described
+from pyromq.security.full_signature import FULL_SIGNATURE, is_fully_signed, read_stamp
+from pyromq.security.replays import Replayed, Replays
 from pyromq.security.signature import ACCESS_KEY, SIGNATURE, is_signed, signing_key
 
 _audit = logging.getLogger("pyromq.audit")
@@ -49,6 +52,9 @@ class AccessControl:
         certificate_users: Mapping[str, str] | None = None,
         inner_user: str = "",
         trusts_plain_connections: bool = False,
+        requires_full_signatures: bool = False,
+        allows_admin_without_tls: bool = False,
+        max_request_age_ms: int = 900_000,
         max_send_age_ms: int = 0,
         max_call_age_ms: int = 0,
         is_version_1: bool = False,
@@ -61,6 +67,10 @@ class AccessControl:
         self._certificate_users = certificate_users or {}
         self._inner_user = inner_user
         self._trusts_plain_connections = trusts_plain_connections
+        self._requires_full_signatures = requires_full_signatures
+        self._allows_admin_without_tls = allows_admin_without_tls
+        self._replays = Replays(max_request_age_ms)
+        self._began_ms = clock.now_ms()
         self._max_send_age_ms = max_send_age_ms
         self._max_call_age_ms = max_call_age_ms
         self._is_version_1 = is_version_1
@@ -88,12 +98,34 @@ class AccessControl:
         if not access_key:
             caller.user = self._user_of_certificate(caller)
             return
-        secret = rules.secret_of(access_key)
+        secret, frame = rules.secret_of(access_key), caller.frame
         # An unknown user takes as long as a known one, and gets the same answer.
-        is_right = is_signed(caller.frame.ext, caller.frame.body, _NOBODY_KEY if secret is None else secret)
+        key = _NOBODY_KEY if secret is None else secret
+        is_full = FULL_SIGNATURE in frame.ext
+        is_right = is_fully_signed(frame, key) if is_full else is_signed(frame.ext, frame.body, key)
         if secret is None or not is_right:
             raise self._refusal(caller, f"Check signature failed for accessKey={access_key}")
         caller.user = access_key
+        if not _is_private(caller):
+            self._check_once(caller)
+
+    def _check_once(self, caller: Caller) -> None:
+        """Others could have overheard the request: it must not have been sent before."""
+        field = caller.frame.ext.get(FULL_SIGNATURE)
+        problem = "it has none, and requireFullSignature is true: use TLS, or a client of PyroMQ"
+        if field is not None:
+            stamp = read_stamp(field)
+            try:
+                session = self._replays.accept(caller.user, stamp, caller.channel, self._clock.now_ms())
+            except Replayed as replayed:
+                raise self._refusal(caller, f"Check full signature failed: {replayed}") from None
+            if stamp.time_ms >= self._began_ms:
+                caller.session = session
+                return
+            # What was sent to this server before it was started again is not remembered.
+            problem = "it is older than the start of this server, or the caller's clock is slow"
+        if self._requires_full_signatures:
+            raise self._refusal(caller, f"Check full signature failed: {problem}")
 
     def _user_of_certificate(self, caller: Caller) -> str:
         channel = caller.channel
@@ -107,6 +139,8 @@ class AccessControl:
     def authorize(self, declaration: Declaration, request: Request[Any], caller: Caller) -> None:
         if caller.frame.code in self._unchecked_codes:
             return
+        if declaration.is_administrative and not (_is_private(caller) or self._allows_admin_without_tls):
+            self._check_server(declaration, caller)
         caller.check = partial(self._check, caller)
         for need in declaration.needs_of(request):
             rule = self._check(caller, need)
@@ -121,11 +155,20 @@ class AccessControl:
                 )
         channel = caller.channel
         connection = channel if isinstance(channel, Connection) else None
-        is_private = connection is not None and (connection.is_private or self._trusts_plain_connections)
+        is_private = _is_private(caller) or (connection is not None and self._trusts_plain_connections)
         if not is_private and isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
             self._check_age(request.born_timestamp, caller)
         if connection is not None:
             self._remember(request, caller, connection, is_private)
+
+    def _check_server(self, declaration: Declaration, caller: Caller) -> None:
+        """Without TLS only servers send each other administrative requests, which they sign fully."""
+        if caller.session is None or caller.user != self._inner_user:
+            raise self._refusal(
+                caller,
+                f"{declaration.name} is refused without TLS: connect with TLS or from this machine,"
+                " or set allowAdminWithoutTls=true on this server",
+            )
 
     def is_call_time(self, date_time: str) -> bool:
         """Whether a gRPC call that states this time is recent enough."""
@@ -153,13 +196,29 @@ class AccessControl:
         access_key = caller.frame.ext.get(ACCESS_KEY, "")
         key = access_key.encode("utf-8", "replace")
         grants = connection.grants
-        if grants is None or connection.vouched_version != self.version or grants.access_key != key:
+        proof = grants.proof if grants is not None else None
+        session = None if is_private else caller.session
+        is_other = session is not None and (proof is None or proof.session is not session)
+        if (
+            grants is None
+            or is_other
+            or connection.vouched_version != self.version
+            or grants.access_key != key
+        ):
             proof = None
             if not is_private:
                 secret = self.rules.secret_of(access_key)
                 if secret is None:
                     return
-                proof = Proof(signing_key(secret), self._max_send_age_ms, self._clock.now_ms)
+                proof = Proof(
+                    signing_key(secret),
+                    signing_key(secret, "sha256"),
+                    session,
+                    self._requires_full_signatures,
+                    self._max_send_age_ms,
+                    self._replays.max_age_ms,
+                    self._clock.now_ms,
+                )
             grants = connection.grants = Grants(key, proof)
             connection.vouched_version = self.version
         if isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
@@ -195,3 +254,9 @@ class AccessControl:
                 ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {remark}"
             )
         return Refused(ResponseCode.NO_PERMISSION, remark)
+
+
+def _is_private(caller: Caller) -> bool:
+    """Whether nobody else can read what the caller sends, or write in its name."""
+    channel = caller.channel
+    return isinstance(channel, Connection) and channel.is_private

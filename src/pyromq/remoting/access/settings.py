@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from pyromq.config.kinds import NOT_NEGATIVE, Millis
+from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE, Millis
 from pyromq.config.options import setting
 from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError
@@ -40,6 +40,9 @@ class AccessSettings(Settings):
     migrate_accounts: bool = setting(False, "At start-up, turn accounts of access control 1.0 into users. Existing users are kept.", key="migrateAuthFromV1Enabled", local=True)
     certificate_users: str = setting("", "Users identified by client certificates, as name=user;name=user. A single * uses the common name as the user.", local=True)
     trust_plain_connections: bool = setting(False, "Skip further signature checks of sends and pulls on connections without TLS, after one valid signature. Attackers who can change the traffic could exploit this.", key="trustPlainConnections", local=True)
+    require_full_signature: bool = setting(False, "On connections without TLS from other machines, require the full signatures that PyroMQ's clients and servers make: they cover the whole request and cannot be replayed. Refuses Apache's clients there.", key="requireFullSignature", local=True)
+    allow_admin_without_tls: bool = setting(False, "Accept administrative requests on connections without TLS from other machines. Attackers who read the traffic see passwords of new users, and can turn the requests of Apache's tools into others.", key="allowAdminWithoutTls", local=True)
+    max_request_age_ms: Millis = setting(900_000, "Maximum difference between this server's clock and the time of a full signature, on connections without TLS from other machines.", key="maxRequestAgeMillis", check=POSITIVE, local=True)
     max_send_age_ms: Millis = setting(900_000, "Maximum difference between this server's clock and the time of a signed send, on connections without TLS. Prevents replays of recorded sends. 0 means no limit.", key="maxSendAgeMillis", check=NOT_NEGATIVE, local=True)
     max_call_age_ms: Millis = setting(900_000, "Maximum difference between this server's clock and the x-mq-date-time of a signed gRPC call, in any time zone: Apache's clients send their local time. 0 means no limit.", key="maxCallAgeMillis", check=NOT_NEGATIVE, local=True)
 
@@ -53,6 +56,8 @@ class AccessSettings(Settings):
             raise ConfigError("aclEnable", "true", "false, because authenticationEnabled or denyByDefault is true")
         if self.authorization and not self.authenticates:
             raise ConfigError("authorizationEnabled", "true", "authenticationEnabled to be true as well")
+        if self.require_full_signature and self.trust_plain_connections:
+            raise ConfigError("trustPlainConnections", "true", "false, because requireFullSignature is true")
         if self.deny_by_default and (self.free_codes or self.unchecked_codes):
             listed = self.authentication_whitelist or self.authorization_whitelist
             key = "authenticationWhitelist" if self.free_codes else "authorizationWhitelist"
