@@ -130,6 +130,8 @@ class BrokerSettings(ServerSettings):
     ha_tls: bool = setting(False, "Accept only TLS on the HA port. Master and replica verify each other's certificates (tls.server.*, tls.client.*). Apache's brokers do not support this.", local=True)
     ha_tls_names: str = setting("", "Names that broker certificates may have with haTls, separated by commas. If empty, every trusted certificate is accepted, including client certificates of the same authority.", local=True)
 
+    allow_unsigned_replicas: bool = setting(False, "Under access control without haTls, serve replicas that do not prove with innerClientAuthenticationCredentials that they are brokers of this group. Apache's cannot. Needs haAllowedNetworks.", local=True)
+
     # Under a controller
     controller_mode: bool = setting(False, "Let a controller choose the master among the brokers with this brokerName. brokerRole and brokerId are then ignored.", key="enableControllerMode")
     controller_addr: str = setting("", "Addresses of the controllers, as host:port;host:port.", local=True)
@@ -234,6 +236,10 @@ class BrokerSettings(ServerSettings):
         super().verify_together()
         _ = self.name_servers, self.controllers, self.replica_networks  # reading them checks them
         self._verify_role()
+        if self.allow_unsigned_replicas and self.controls_access and not self.ha_allowed_networks.strip():
+            raise ConfigError(
+                "haAllowedNetworks", "", "the replicas' addresses, because allowUnsignedReplicas is true"
+            )
         if self.ha_tls:
             for key, path in (
                 ("tls.server.certPath", self.tls_cert_path),
@@ -278,6 +284,11 @@ class BrokerSettings(ServerSettings):
         if not text.strip() and self.deny_by_default and not self.ha_tls:
             text = _THIS_MACHINE
         return Networks.parse(text, key="haAllowedNetworks") if text.strip() else None
+
+    @property
+    def asks_replicas(self) -> bool:
+        """Whether replicas have to prove by a hello who they are."""
+        return self.controls_access and not self.ha_tls and not self.allow_unsigned_replicas
 
     def ha_tls_server(self, clock: Clock) -> TlsServer | None:
         """TLS on the HA port of a master; None without haTls."""

@@ -1,5 +1,7 @@
-"""Requests signed as RocketMQ's are: HMAC-SHA1 over the values of the ext fields, in the order of their names, and the
-body. `full_signature` says what this does not protect."""
+"""RocketMQ's signature: HMAC-SHA1 over the values of the ext fields, in the order of their names, and the body.
+
+`full_signature` says what it does not protect.
+"""
 
 import base64
 import hashlib

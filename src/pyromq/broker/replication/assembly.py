@@ -23,6 +23,7 @@ from pyromq.config.live import LiveSettings
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.slices import Slices
+from pyromq.security.replica_hello import HelloReader
 from pyromq.store.message_store import MessageStore
 
 
@@ -80,6 +81,10 @@ class Replication:
             registration.broker_address,
         )
         master.begins_at = repair.look_at
+        if live.now.asks_replicas and (control := access.control) is not None:
+            master.new_hello = lambda: HelloReader(
+                live.now.broker_cluster_name, live.now.broker_name, control.secret_of_server
+            )
         return cls(
             master,
             replica,

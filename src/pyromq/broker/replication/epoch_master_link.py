@@ -33,13 +33,14 @@ class EpochMasterLink(MasterLink):
         store: MessageStore,
         clock: Clock,
         appended: Callable[[], None],
+        hello: Callable[[bytes], bytes] | None = None,
         *,
         greeting: ReplicaGreeting,
         confirmed: Callable[[int], None],
         was_cut: Callable[[], None],
     ) -> None:
         """`confirmed` is told up to where readers may see the log, `was_cut` when its end was taken back."""
-        super().__init__(store, clock, appended)
+        super().__init__(store, clock, appended, hello)
         self._greeting = greeting
         self._confirmed = confirmed
         self._was_cut = was_cut

@@ -10,6 +10,7 @@ from pyromq.broker.replication.replica_link import Links, ReplicaLink
 from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.epoch_replication import Frame, MasterGreeting, ReplicaGreeting, ReplicaReader
+from pyromq.security.replica_hello import HelloReader
 from pyromq.store.log.epochs import Epoch, end_of, epoch_at
 from pyromq.store.message_store import MessageStore
 
@@ -25,8 +26,10 @@ class EpochLinks(Links, Protocol):
 
 
 class EpochReplicaLink(ReplicaLink):
-    def __init__(self, master: EpochLinks, store: MessageStore, clock: Clock) -> None:
-        super().__init__(master, store, clock)
+    def __init__(
+        self, master: EpochLinks, store: MessageStore, clock: Clock, hello: HelloReader | None = None
+    ) -> None:
+        super().__init__(master, store, clock, hello)
         self._epoch_master = master
         self._reader = ReplicaReader()
         self.greeting: ReplicaGreeting | None = None

@@ -207,7 +207,7 @@ class InSyncMaster(Master):
     # The links
 
     def _make_link(self) -> ReplicaLink:
-        return EpochReplicaLink(self, self._store, self._clock)
+        return EpochReplicaLink(self, self._store, self._clock, self.new_hello())
 
     _serves_early = True
     """A replica may hear of its new master before that hears of it: it gets its answer then."""

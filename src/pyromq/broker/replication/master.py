@@ -18,6 +18,7 @@ from pyromq.config.live import LiveSettings
 from pyromq.remoting.acceptor import Acceptor
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.networks import is_loopback, plain_address
+from pyromq.security.replica_hello import HelloReader
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 _TICK_S = 0.5
 _MAX_LINKS = 64
 _BACKLOG = 32
+_HELLO_S = 5.0
 
 
 class Master:
@@ -51,6 +53,8 @@ class Master:
         """Whether a replica has all changes of the tables that were promised."""
         self.address: tuple[str, int] = ("", 0)
         self.begins_at: Callable[[int], None] = lambda _: None
+        self.new_hello: Callable[[], HelloReader | None] = lambda: None
+        """How the next replica has to prove who it is; None if it need not."""
         live.on_change(self._apply_settings)
         role.on_change(self._role_changed)
 
@@ -154,7 +158,7 @@ class Master:
     """Whether replicas may connect before this broker is the master."""
 
     def _make_link(self) -> ReplicaLink:
-        return ReplicaLink(self, self._store, self._clock)
+        return ReplicaLink(self, self._store, self._clock, self.new_hello())
 
     def opened(self, link: ReplicaLink) -> str:
         networks = self._live.now.replica_networks
@@ -165,6 +169,11 @@ class Master:
             return f"its certificate is of {', '.join(link.certificate_names)}, not one of haTlsNames"
         if not self._is_master and not self._serves_early:
             return "this broker is a replica itself"
+        if len(self._links) >= _MAX_LINKS:
+            for other in self._links:
+                if not other.is_proven:  # a replica says hello at once
+                    other.close("it does not say who it is, and others want to")
+                    break
         if len(self._links) >= _MAX_LINKS:
             return f"there are {_MAX_LINKS} others already"
         self._links.append(link)
@@ -196,7 +205,9 @@ class Master:
         settings, now = self._live.now, self._clock.monotonic()
         for link in list(self._links):
             link.speed.sample(now)
-            if now - link.last_read > settings.ha_silence_ms / 1000:
+            if not link.is_proven and now - link.opened_at > _HELLO_S:
+                link.close("it did not say who it is (Apache's replicas cannot: allowUnsignedReplicas)")
+            elif now - link.last_read > settings.ha_silence_ms / 1000:
                 link.close(f"it sent nothing for {settings.ha_silence_ms} ms (haHousekeepingInterval)")
             elif now - link.last_write >= settings.ha_heartbeat_ms / 1000:
                 link.beat()

@@ -11,6 +11,7 @@ from pyromq.broker.replication.speed import Speed
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, TransportError
 from pyromq.protocol.replication import FrameCutter, encode_report
+from pyromq.security.replica_hello import MasterOpening
 from pyromq.store.message_store import MessageStore
 
 _BUFFER_BYTES: Final = 512 * 1024
@@ -19,8 +20,15 @@ _FULL_READS: Final = 8
 
 
 class MasterLink(asyncio.BufferedProtocol):
-    def __init__(self, store: MessageStore, clock: Clock, appended: Callable[[], None]) -> None:
-        """`appended` is called when the log has grown."""
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        appended: Callable[[], None],
+        hello: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        """`appended` is called when the log has grown; `hello` answers a master that asks who this is."""
+        self._opening = MasterOpening(hello) if hello is not None else None
         self._store = store
         self._clock = clock
         self._appended = appended
@@ -65,7 +73,8 @@ class MasterLink(asyncio.BufferedProtocol):
         self.speed.total_bytes += size_bytes
         end = self._store.log_end
         try:
-            self._take(self._buffer[:size_bytes])
+            data = self._buffer[:size_bytes]
+            self._take(data if self._opening is None else self._open(self._opening, bytes(data)))
         except PyroError as problem:
             self.close(problem)
         if self._store.log_end != end:
@@ -88,6 +97,15 @@ class MasterLink(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             self._full_reads = 0
             self.report()
+
+    def _open(self, opening: MasterOpening, data: bytes) -> memoryview:
+        """Say hello if the master asks for it; returns what is of the stream."""
+        answer, rest = opening.feed(data)
+        if answer and self._transport is not None:
+            self._transport.write(answer)
+        if opening.is_over:
+            self._opening = None
+        return memoryview(rest)
 
     def _greet(self) -> None:
         self.report(even_if_known=True)

@@ -17,12 +17,13 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.errors import PyroError, Refused, StoreError, TransportError
+from pyromq.errors import ConfigError, PyroError, Refused, StoreError, TransportError
 from pyromq.protocol.epoch_replication import ReplicaGreeting
 from pyromq.protocol.requests.replication import ExchangeHaInfo, ExchangeHaInfoAnswer
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.tls import certificate_names
+from pyromq.security.replica_hello import Member, encode_hello
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -253,7 +254,7 @@ class Replica:
     def _make_link(self) -> MasterLink:
         appended = self._appending.dispatch_soon
         if not self._is_controlled:
-            return MasterLink(self._store, self._clock, appended)
+            return MasterLink(self._store, self._clock, appended, self._hello)
         settings = self._live.now
         is_whole = self._has_tables and not self._is_partial and not self.is_damaged()
         is_learner = settings.learner or not is_whole
@@ -262,10 +263,22 @@ class Replica:
             self._store,
             self._clock,
             appended,
+            self._hello,
             greeting=greeting,
             confirmed=self._confirmed,
             was_cut=self._was_cut,
         )
+
+    def _hello(self, challenge: bytes) -> bytes:
+        settings = self._live.now
+        if (own := settings.credentials) is None:
+            raise ConfigError(
+                "innerClientAuthenticationCredentials",
+                "",
+                "an account of brokers: the master asks who this is",
+            )
+        member = Member(settings.broker_cluster_name, settings.broker_name, self._role.broker_id)
+        return encode_hello(challenge, member, own)
 
     def _look_after(self, link: MasterLink) -> None:
         settings, now = self._live.now, self._clock.monotonic()

@@ -17,6 +17,7 @@ from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.replication import ReportReader, encode_header
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.tls import certificate_names
+from pyromq.security.replica_hello import HelloReader, encode_refusal
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -56,8 +57,12 @@ class Links(Protocol):
 
 
 class ReplicaLink(asyncio.Protocol):
-    def __init__(self, master: Links, store: MessageStore, clock: Clock) -> None:
+    def __init__(
+        self, master: Links, store: MessageStore, clock: Clock, hello: HelloReader | None = None
+    ) -> None:
+        """`hello`: how the replica has to prove who it is."""
         self._master = master
+        self._hello = hello
         self._store = store
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -75,7 +80,7 @@ class ReplicaLink(asyncio.Protocol):
         self.next_offset = -1
         """Where the next frame begins; -1 before the first report."""
         self.acknowledged = -1
-        self.last_read = self.last_write = clock.monotonic()
+        self.opened_at = self.last_read = self.last_write = clock.monotonic()
         self.speed = Speed()
         self._flow_since = clock.monotonic()
         self._flow_timer: asyncio.TimerHandle | None = None
@@ -86,6 +91,11 @@ class ReplicaLink(asyncio.Protocol):
     @property
     def is_started(self) -> bool:
         return self.next_offset >= 0
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is known to be a replica, or need not be."""
+        return self._hello is None
 
     # The connection
 
@@ -98,8 +108,11 @@ class ReplicaLink(asyncio.Protocol):
         else:
             self._files = file_sender(transport, self._were_sent)
         self._transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
+        self.opened_at = self._clock.monotonic()
         if refusal := self._master.opened(self):
             self.close(refusal)
+        elif self._hello is not None:
+            self._transport.write(self._hello.challenge)
 
     def connection_lost(self, problem: Exception | None) -> None:
         if self._files is not None:
@@ -108,10 +121,14 @@ class ReplicaLink(asyncio.Protocol):
             self._transport = None
             self._master.lost(self)
 
-    def close(self, reason: str, level: int = logging.WARNING) -> None:
+    def close(self, reason: str, level: int = logging.WARNING, farewell: bytes = b"") -> None:
         if self._transport is not None:
             _log.log(level, "replica disconnected address=%s: %s", self.address, reason)
-            self._transport.abort()
+            if farewell:
+                self._transport.write(farewell)
+                self._transport.close()
+            else:
+                self._transport.abort()
             self.connection_lost(None)
 
     def pause_writing(self) -> None:
@@ -125,6 +142,8 @@ class ReplicaLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_read = self._clock.monotonic()
+        if self._hello is not None and not (data := self._proven(self._hello, data)):
+            return
         try:
             for offset in self._heard(data):
                 if self.is_started:
@@ -137,6 +156,18 @@ class ReplicaLink(asyncio.Protocol):
         if self._transport is not None:
             self._master.acknowledged(self)
             self.send_more()
+
+    def _proven(self, hello: HelloReader, data: bytes) -> bytes:
+        """What the replica has sent, once it has proved who it is."""
+        try:
+            heard = hello.feed(data)
+        except RemoteProtocolError as problem:
+            self.close(str(problem), farewell=encode_refusal(str(problem)))
+            return b""
+        if heard is None:
+            return b""
+        self._hello = None
+        return heard
 
     def _heard(self, data: bytes) -> Iterable[int]:
         """The reports in what the replica has sent."""
