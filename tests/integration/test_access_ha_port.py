@@ -130,7 +130,7 @@ async def test_a_replica_without_keys_says_which_setting_is_missing(tmp_path: Pa
         link = replica.replication.replica._make_link()
         host, port = master.replication.master.address
         await asyncio.get_running_loop().create_connection(lambda: link, host, port)
-        with pytest.raises(ConfigError, match="innerClientAuthenticationCredentials.*the master asks who"):
+        with pytest.raises(ConfigError, match=r"innerClientAuthenticationCredentials.*the master asks who"):
             await link.ended
 
 

@@ -79,6 +79,7 @@ from pyromq.proxy.incoming import framed, received
 from pyromq.proxy.messages import message
 from pyromq.proxy.outgoing import prepare
 from pyromq.proxy.receipts import decode_handle, popped
+from pyromq.security.full_signature import is_fully_signed
 from pyromq.security.signature import is_signed, signing_key
 from pyromq.spark import encode
 from pyromq.store.index import key_hash
@@ -146,6 +147,11 @@ def signatures(data: bytes) -> None:
     if native("signatures").is_signed_frame(header, is_binary, b"body", signing_key(_SECRET)):
         frame = (decode_binary_header if is_binary else decode_json_header)(header)
         assert is_signed(frame.ext, b"body", _SECRET)
+    full_key = signing_key(_SECRET, "sha256")
+    if native("signatures").is_fully_signed_frame(header, is_binary, b"body", full_key):
+        frame = (decode_binary_header if is_binary else decode_json_header)(header)
+        frame.body = b"body"
+        assert is_fully_signed(frame, _SECRET)
 
 
 # Servers

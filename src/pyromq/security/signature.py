@@ -1,4 +1,4 @@
-"""RocketMQ's signature: HMAC-SHA1 over the values of the ext fields, in the order of their names, and the body.
+"""RocketMQ's signature: HMAC-SHA1 over the values of the ext fields, ordered by their names, and the body.
 
 `full_signature` says what it does not protect.
 """

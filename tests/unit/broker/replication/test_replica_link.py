@@ -6,9 +6,14 @@ from typing import Any, cast
 import pytest
 from tests.support.fake_transport import FakeTransport
 
+from pyromq.broker.replication.epoch_replica_link import EpochReplicaLink
 from pyromq.broker.replication.replica_link import ReplicaLink
 from pyromq.clock import ManualClock
+from pyromq.protocol.epoch_replication import ReplicaGreeting
+from pyromq.protocol.epoch_replication import encode_report as encode_epoch_report
 from pyromq.protocol.replication import HEADER_BYTES, encode_report
+from pyromq.security.replica_hello import HelloReader, Member, encode_hello
+from pyromq.security.signature import Credentials
 
 LOG_BYTES = 3_000_000
 
@@ -17,6 +22,9 @@ class Store:
     """A log of zeros."""
 
     log_start, log_end = 0, LOG_BYTES
+
+    class epochs:  # noqa: N801
+        epochs = ()
 
     def log_bytes(self, offset: int, size: int) -> memoryview:
         return memoryview(bytes(min(size, LOG_BYTES - offset)))
@@ -82,3 +90,29 @@ async def test_after_a_pause_at_most_one_second_is_made_up_for() -> None:
     link.send_more()
     assert link.next_offset == 10_001
     link.close("the test is over")
+
+
+class EpochLinks(Links):
+    confirmed = 0
+
+    def greeted(self, link: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_controlled", [False, True], ids=["fixed", "controlled"])
+async def test_nothing_that_a_replica_says_counts_before_its_hello(is_controlled: bool) -> None:
+    hello = HelloReader("c", "g", lambda _: "secret")
+    link: ReplicaLink
+    if is_controlled:
+        link = EpochReplicaLink(cast(Any, EpochLinks(None)), cast(Any, Store()), ManualClock(), hello)
+        first = ReplicaGreeting(2).encode() + encode_epoch_report(LOG_BYTES)
+    else:
+        link = ReplicaLink(Links(None), cast(Any, Store()), ManualClock(), hello)
+        first = encode_report(LOG_BYTES)
+    transport = FakeTransport(link)
+    link.connection_made(transport)
+    link.data_received(first)
+    assert transport.writes == [hello.challenge]
+    assert (link.is_proven, link.is_started) == (False, False)
+    link.data_received(encode_hello(hello.challenge, Member("c", "g", 2), Credentials("server", "secret")))
+    assert (link.is_proven, link.acknowledged) == (True, LOG_BYTES)
