@@ -135,7 +135,7 @@ async def test_a_replica_without_keys_says_which_setting_is_missing(tmp_path: Pa
 
 
 async def test_replicas_of_apache_are_served_if_the_settings_say_so(tmp_path: Path) -> None:
-    allowed = {"allow_unsigned_replicas": True, "ha_allowed_networks": "127.0.0.1"}
+    allowed: dict[str, Any] = {"allow_unsigned_replicas": True, "ha_allowed_networks": "127.0.0.1"}
     async with (
         running_broker(tmp_path, **SECURE, **allowed) as master,
         client(master.address, ROOT) as root,

@@ -80,7 +80,7 @@ async def test_blocking_clients_and_those_of_spark(tmp_path: Path) -> None:
                 for _ in range(5):
                     found = producer.send(Message(TOPIC, b"paid"))
             access = Access((running.namesrv,), ROOT.access_key, ROOT.secret_key)
-            link = Link("%s:%d" % running.broker.address, link_options(access))
+            link = Link(running.broker.advertised_address, link_options(access))
             try:
                 asked = [GetMaxOffset(topic=TOPIC, queue_id=found.queue.queue_id)] * 5
                 return max(each.offset for each in link.call_all(asked) if not isinstance(each, Refused))
@@ -105,7 +105,9 @@ async def test_administrators_if_they_are_allowed_to(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_key_is_still_a_wrong_key(tmp_path: Path) -> None:
-    async with strict(tmp_path) as running:
-        async with aio.Producer("shop", running.namesrv, credentials=WRONG) as producer:
-            with pytest.raises(Refused, match="Check signature failed for accessKey=alice"):
-                await producer.send(Message(TOPIC, b"paid"))
+    async with (
+        strict(tmp_path) as running,
+        aio.Producer("shop", running.namesrv, credentials=WRONG) as producer,
+    ):
+        with pytest.raises(Refused, match="Check signature failed for accessKey=alice"):
+            await producer.send(Message(TOPIC, b"paid"))
