@@ -17,10 +17,10 @@ from tests.support.example_requests import example_request
 from tests.support.front import front
 from tests.support.guarded_servers import BOB, RIGHTS
 from tests.support.name_servers import name_server
+from tests.support.signing import signer
 from tests.support.wire_client import WireClient
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.cluster.signing import signer
 from pyromq.protocol.catalogue import CATALOGUE, encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, Frame, HeaderForm
@@ -54,7 +54,7 @@ async def addresses(tmp_path: Path) -> AsyncIterator[dict[str, tuple[str, int]]]
 
 def frames_by(who: Credentials | None, form: HeaderForm) -> list[Frame]:
     """One of every code, with the fields of a request where there is one, and once more as a oneway."""
-    sign = signer(who) or (lambda frame: None)
+    sign = signer(who) if who is not None else lambda frame: None
     found = []
     for opaque, code in enumerate(CODES):
         if form is HeaderForm.BINARY and not 0 <= code < 1 << 15 and code not in CATALOGUE:

@@ -27,7 +27,7 @@ from tests.support.small_stores import read_queue
 from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
-from pyromq.cluster.signing import signer
+from pyromq.cluster.signing import signers
 from pyromq.protocol.names import dlq_topic
 from pyromq.protocol.record import StoredMessage, SysFlag
 from pyromq.proxy.messages import SERVICE
@@ -40,7 +40,7 @@ REFUSALS = {"UNAUTHORIZED", "UNAUTHENTICATED", "UNIMPLEMENTED"}
 
 
 async def ask_as_root(address: str, *requests: Any) -> None:
-    dialer = Dialer(before_send=signer(ROOT))
+    dialer = Dialer(new_signer=signers(ROOT))
     for request in requests:
         await dialer.call(address, request, 30)
     await dialer.close()

@@ -14,10 +14,10 @@ import yaml
 from tests.support.access import ROOT, SECURE, client, is_refused
 from tests.support.broker_cluster import TOPIC, message, running_broker
 from tests.support.certificates import Authority, CertificateFiles
+from tests.support.signing import signer
 from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
-from pyromq.cluster.signing import signer
 from pyromq.errors import TransportError
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.codes import ResponseCode
@@ -174,7 +174,6 @@ async def test_what_one_connection_may_do_quickly_another_one_may_not(
 ) -> None:
     """The fast path believes a connection, not its address, its certificate or its session."""
     sign = signer(ROOT)
-    assert sign is not None
     context = ssl.create_default_context(cafile=authority.trust)
     context.check_hostname = False
     async with tls_broker(authority, tmp_path / "store") as broker:

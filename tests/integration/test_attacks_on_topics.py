@@ -16,11 +16,11 @@ from tests.support.access import ROOT, SECURE, client, grant, is_refused, user_c
 from tests.support.broker_cluster import CLUSTER, BrokerClient, consumer, message, pull, running_broker
 from tests.support.guarded_servers import BOB, RIGHTS
 from tests.support.replicas import until
+from tests.support.signing import signer
 from tests.support.small_stores import read_queue
 from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
-from pyromq.cluster.signing import signer
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.bodies.popping import BatchAck, BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import Request, encode_request
@@ -88,7 +88,6 @@ def records(broker: Broker, topic: str) -> list[StoredMessage]:
 async def attempt(broker: Broker, *requests: Request[Any]) -> None:
     """Bob sends each of them with and without a wish for an answer; nothing comes of it."""
     sign, before = signer(BOB), state(broker)
-    assert sign is not None
     frames = []
     for opaque, request in enumerate(requests):
         for flag in (0, ONEWAY_FLAG):
