@@ -90,7 +90,7 @@ cdef class PlainMessages:
         into.flag = <int32_t>flag
         into.tags.size = into.keys.size = 0
         cdef object tags = self.field(message, TAGS)
-        if tags is not None and not take(tags, &into.tags):
+        if tags is not None and (not take(tags, &into.tags) or "||" in tags):
             return False
         cdef object keys = self.field(message, KEYS)
         if type(keys) is list:

@@ -99,6 +99,6 @@ class GroupReading:
 
     async def close(self, *, is_failed: bool) -> None:
         """Leave the group; unless `is_failed`, commit everything that `next` returned."""
-        await self._consumer.close(is_failed=is_failed)
+        await self._consumer._shut(is_failed=is_failed)
         if self._session is not None:
             await self._session.release()

@@ -50,6 +50,9 @@ MAX_WAIT_FOR_AN_END_S = 5.0
 SIGNAL_LOOK_S = 0.5
 """A waiting thread wakes up this often: a signal that came just before it waits does not wake it."""
 
+_CALLED = {"_shut": "close", "_drain_for": "drain", "_seek_for": "seek"}
+"""What applications call, where that has another name here."""
+
 _GREEN = {"gevent": "monkey.patch_all(thread=False)", "eventlet": "eventlet.monkey_patch(thread=False)"}
 """Libraries that put their own threads in the place of Python's, and how to keep them from it."""
 
@@ -193,7 +196,8 @@ os.register_at_fork(after_in_child=LoopThread._forked)
 
 def _warn_of_a_loop(work: Callable[..., object]) -> None:
     """Nothing else runs on the caller's loop while it waits here."""
-    name = getattr(work, "__qualname__", "<unknown>")
+    owner, _, method = getattr(work, "__qualname__", "<unknown>").rpartition(".")
+    name = f"{owner}.{_CALLED.get(method, method)}"
     # Functions without a name of their own only switch threads; a notebook's loop has nothing else to do.
     if "<" in name or "ipykernel" in sys.modules:
         return

@@ -18,6 +18,7 @@ DEFAULT_COMPRESS_FROM_BYTES: Final = 4096
 DEFAULT_MAX_DELAY_LEVEL: Final = 18
 
 _MAX_KNOWN_TOPICS = 4096
+TAG_SEPARATOR: Final = "||"
 
 
 def check_topic(topic: str) -> None:
@@ -26,6 +27,8 @@ def check_topic(topic: str) -> None:
         raise BadMessage(f"topic must be str, not {type(topic).__name__}")
     if (problem := names.topic_problem(topic)) is not None:
         raise BadMessage(problem)
+    if topic == names.AUTO_CREATE_TOPIC:
+        raise BadMessage(f"{topic} is the template of new topics: choose another one")
     if topic in names.UNSENDABLE_TOPICS:
         raise BadMessage(f"only brokers may send to the topic {topic}")
 
@@ -145,6 +148,11 @@ class MessagePreparer:
             if not isinstance(message.tags, str):
                 raise BadMessage(
                     f"tags must be str or None, not {type(message.tags).__name__}: a message has one tag"
+                )
+            if TAG_SEPARATOR in message.tags:
+                raise BadMessage(
+                    f"the tag {message.tags!r} contains {TAG_SEPARATOR}: a message has one tag, only"
+                    " subscriptions have several"
                 )
             parts.append(_pair(props.TAGS, message.tags))
         if not message.wait_stored:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 from pyromq.chance import uuid
+from pyromq.client.application_log import application_log
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
 from pyromq.client.health import DEFAULT_TIMEOUT_S, Health, health_of
 from pyromq.client.in_flight_limit import InFlightLimit
@@ -46,6 +47,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessageV2, SendReplyV2
+from pyromq.protocol.requests.topics import GetTopicConfig
 from pyromq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ DEFAULT_REQUEST_TIMEOUT_S = 3.0
 _STATUS = {int(status): status for status in SendStatus}
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 _RESERVED_GROUP = "DEFAULT_PRODUCER"
+_CHECK_TIMEOUT_S = 1.0
 
 
 Send: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
@@ -113,6 +116,8 @@ class Producer:
         self._parts: ProducerParts | None = None
         self._compiled: Gathering | Sending | None = None
         self._is_closed = False
+        self._priority_topics: set[str] = set()
+        """Topics that were checked for what priorities do there."""
         self._spans: spans.SendSpans | None = None
         self._send: Send = self._send_generally
         if self.settings.otel:
@@ -307,7 +312,23 @@ class Producer:
         prepared = parts.prepare(message, _sharding(sharding_key))
         if queue is not None or selector is not None or sharding_key is not None:
             queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
-        return await parts.send(prepared, queue, timeout_s)
+        result = await parts.send(prepared, queue, timeout_s)
+        if message.priority is not None and prepared.topic not in self._priority_topics:
+            self._priority_topics.add(prepared.topic)
+            await self._check_priorities(parts, prepared.topic, result.queue.broker_name)
+        return result
+
+    async def _check_priorities(self, parts: "ProducerParts", topic: str, broker_name: str) -> None:
+        """Brokers say nothing of a priority that has no effect."""
+        address = parts.session.broker_address(broker_name)
+        try:
+            answer = await parts.session.call(address or "", GetTopicConfig(topic=topic), _CHECK_TIMEOUT_S)
+        except PyroError:
+            return  # an old broker; the message is stored
+        if (kind := answer.body.attributes.get("message.type", "NORMAL")) != "PRIORITY":
+            application_log.warning(
+                "priorities have no effect topic=%s: its type is %s, not PRIORITY", topic, kind
+            )
 
     async def _send_many(
         self,

@@ -70,6 +70,10 @@ class Message(msgspec.Struct, frozen=True):
             priority=priority,
         )
 
+    def replace(self, **changes: Any) -> "Message":
+        """A copy with other values in these fields: `message.replace(tags="Paid")`."""
+        return msgspec.structs.replace(self, **changes)
+
     @property
     def is_delayed(self) -> bool:
         return self.delay_level != 0 or self.delay_ms is not None or self.deliver_at_ms is not None

@@ -12,7 +12,7 @@ from typing import Any
 from pyromq.cluster.aio import Call, ask
 from pyromq.cluster.name_servers import NameServers
 from pyromq.cluster.routes import Route, borrow_route, build_route
-from pyromq.errors import NoRoute, PyroError, Refused, StateError
+from pyromq.errors import ConfigError, NoRoute, PyroError, Refused, StateError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.routes import GetRoute
@@ -268,6 +268,12 @@ class Routes:
             self._watched.discard(topic)
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise NoRoute(topic, str(self._name_servers)) from None
+            if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise ConfigError(
+                    "namesrv",
+                    self._name_servers,
+                    "name servers (port 9876 by default); this server knows no routes, it may be a broker",
+                ) from None
             raise
         if answer.watch:
             self._watched.add(topic)

@@ -99,7 +99,7 @@ class BlockingConsumer(Blocking):
 
     def _close(self, *, is_failed: bool) -> None:
         if self._thread.is_of_this_process:
-            self._thread.run(self._aio.close, is_failed=is_failed)
+            self._thread.run(self._aio._shut, is_failed=is_failed)
 
     health = awaited(Consumer.health)
     unsubscribe = awaited(Consumer.unsubscribe)
@@ -130,7 +130,7 @@ class PushConsumer(BlockingConsumer):
 
     def _close(self, *, is_failed: bool) -> None:
         if self._thread.is_of_this_process:
-            self._thread.run(self._aio.close, is_failed=is_failed, reader=threading.current_thread())
+            self._thread.run(self._aio._shut, is_failed=is_failed, reader=threading.current_thread())
 
     @overload
     def subscribe(self, topic: str, expression: Expression = "*", handler: None = None) -> Messages: ...
@@ -169,7 +169,7 @@ class PushConsumer(BlockingConsumer):
         Called by a handler, or in the loop over a stream, it returns at once: handlers go on until no message
         is left, and the loop ends after the last message.
         """
-        self._thread.run(self._aio.drain, reader=threading.current_thread())
+        self._thread.run(self._aio._drain_for, threading.current_thread())
 
     def run(self) -> None:
         """For scripts: consume until Ctrl-C, SIGTERM or `close`, then stop cleanly.
@@ -196,7 +196,7 @@ class PushConsumer(BlockingConsumer):
         Called by a handler of an ordered consumer, it returns at once: the queue continues there when the
         handler has finished.
         """
-        self._thread.run(self._aio.seek, queue, offset, reader=threading.current_thread())
+        self._thread.run(self._aio._seek_for, threading.current_thread(), queue, offset)
 
 
 class PullConsumer(BlockingConsumer):

@@ -5,7 +5,7 @@ A consumer can be started once. It builds its parts when it starts, and drops th
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -95,7 +95,11 @@ class Consumer(ABC, Generic[P]):
         """Start the background tasks, apart from rebalancing and statistics."""
 
     @abstractmethod
-    async def close(self, *, is_failed: bool = False) -> None: ...
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def _shut(self, *, is_failed: bool = False, reader: Hashable = None) -> None:
+        """Close. `is_failed`: what this task, or `reader`, has taken is not done."""
 
     @abstractmethod
     async def _leave(self, parts: P) -> None:
@@ -196,7 +200,7 @@ class Consumer(ABC, Generic[P]):
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(is_failed=problem is not None)
+        await self._shut(is_failed=problem is not None)
 
     # While it runs
 

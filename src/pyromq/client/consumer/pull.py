@@ -7,7 +7,7 @@ unfinished messages come again.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Unpack
@@ -137,8 +137,11 @@ class PullConsumer(Consumer[Parts]):
         of_all = max(1, self.settings.all_messages // max(queue_count, 1))
         return replace(limits, messages=min(limits.messages, of_all))
 
-    async def close(self, *, is_failed: bool = False) -> None:
-        """Leave the group; with auto commit, all polled messages are done, unless `is_failed`."""
+    async def close(self) -> None:
+        """Leave the group; with auto commit, all polled messages are done."""
+        await self._shut()
+
+    async def _shut(self, *, is_failed: bool = False, reader: Hashable = None) -> None:
         parts = self._parts
         if parts is None or self._is_closing:
             return

@@ -263,12 +263,15 @@ class PushConsumer(Consumer[_Parts]):
         if self._is_closing:
             raise StateError("the consumer was closed")
 
-    async def drain(self, *, reader: Hashable = None) -> None:
+    async def drain(self) -> None:
         """Stop pulling; return when all pulled messages are handled and committed. Then close the consumer.
 
         Called by a handler, or in the loop over a stream, it returns at once: handlers go on until no message
-        is left, and the loop ends after the last message. `reader`: see `close`.
+        is left, and the loop ends after the last message.
         """
+        await self._drain_for(None)
+
+    async def _drain_for(self, reader: Hashable) -> None:
         parts = self._running()
         if parts.handling.is_done_by(reader) or self._handlers.is_read_by(reader):
             self._background.start(self._drain(parts), "drain")
@@ -286,12 +289,14 @@ class PushConsumer(Consumer[_Parts]):
             await reader.held.wait_until_empty()
         await parts.membership.assigned.commit(confirmed=True)
 
-    async def close(self, *, is_failed: bool = False, reader: Hashable = None) -> None:
+    async def close(self) -> None:
         """Stop pulling, let handlers finish, commit, unlock, and leave the group.
 
-        `is_failed`: the current message of a stream that this task, or `reader`, reads is not done. Called by
-        a handler, it returns at once: the consumer closes when its handlers have finished.
+        Called by a handler, it returns at once: the consumer closes when its handlers have finished.
         """
+        await self._shut()
+
+    async def _shut(self, *, is_failed: bool = False, reader: Hashable = None) -> None:
         parts = self._parts
         if parts is None:
             return
@@ -355,12 +360,15 @@ class PushConsumer(Consumer[_Parts]):
 
     # While it runs
 
-    async def seek(self, queue: MessageQueue, offset: int, *, reader: Hashable = None) -> None:
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset; the group's offset is changed at once.
 
         Called by a handler of an ordered consumer, it returns at once: the queue continues there when the
-        handler has finished. `reader`: see `close`.
+        handler has finished.
         """
+        await self._seek_for(None, queue, offset)
+
+    async def _seek_for(self, reader: Hashable, queue: MessageQueue, offset: int) -> None:
         parts = self._running()
         if self.settings.mode == "pop":
             raise StateError('a consumer with mode="pop" has no offsets: `mqadmin` resets its group')

@@ -327,10 +327,15 @@ class SimpleConsumer:
 
         await asyncio.gather(*map(show, messages))
 
-    async def ack(self, message: PoppedMessage) -> None:
-        """The message is done; it does not come again."""
-        self._running()
+    async def ack(self, message: PoppedMessage) -> bool:
+        """The message is done. False: its invisible time was over, and it may have been delivered again.
+
+        Then ask for a longer `invisible_s`, or call `change_invisible_time` in time.
+        """
+        session = self._running()
+        is_in_time = session.clock.now_ms() < message.invisible_until_ms
         await self._popping.acknowledge(message)
+        return is_in_time
 
     async def change_invisible_time(self, message: PoppedMessage, seconds: float) -> None:
         """The message comes again after `seconds` from now, unless it is acknowledged."""
