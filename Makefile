@@ -185,10 +185,12 @@ site: setup ## the documentation as a site in build/site; a broken link stops it
 	@echo "build/site/index.html"
 
 # PYTHONS are names or paths of the interpreters to try, all of 3.11 to 3.14 that are found without it.
-dist: setup ## sdists and wheels of both distributions, tried out in empty environments with each Python that is here
+dist: setup ## sdists, wheels, SBOM and checksums of both distributions, tried out in empty environments with each Python that is here
+	@$(PIP) -c constraints.txt -e '.[dist]'
 	$(BIN)/python -m tests.support.distributions
 
 wheels: setup ## wheels of both distributions for each Python that is here, tried out in empty environments
+	@$(PIP) -c constraints.txt -e '.[dist]'
 	$(BIN)/python -m tests.support.distributions --wheels
 
 clean: ## remove what the other targets made

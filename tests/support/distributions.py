@@ -3,8 +3,11 @@
 The sdists and wheels go to `dist/`; `make wheels` builds only the wheels. For each Python an empty
 environment gets the wheels, and nothing of this source tree: it starts a cluster, sends and reads a message,
 and runs the examples that end by themselves.
+
+`dist/` also gets a list of everything that an installation consists of (CycloneDX), and `SHA256SUMS`.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -39,6 +42,9 @@ def main(*, only_wheels: bool) -> None:
             if not list(DIST.glob(f"pyromq_native-*-{tag}-*.whl")):
                 pip(python, "wheel", "--no-deps", "-w", str(DIST), str(native))
             try_out(python, Path(directory))
+    files = sorted(DIST.iterdir())
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (DIST / "SHA256SUMS").write_text("".join(sums))
     click.echo("\n  ".join([f"{DIST}:", *sorted(path.name for path in DIST.iterdir())]))
     missing = [name for name in PYTHONS if not usable(name)]
     click.echo(f"tried with {len(pythons)} Pythons; not installed here: {', '.join(missing) or 'none'}")
@@ -61,6 +67,10 @@ def try_out(python: str, directory: Path) -> None:
     pip(str(bin_ / "python"), "install", "--find-links", str(DIST), "pyromq", "pyromq-native")
     version = run(str(bin_ / "pyromq"), "version", cwd=directory)
     assert "compiled core: revision" in version, version
+    if not list(DIST.glob("*.cdx.json")):
+        name = next(DIST.glob("pyromq-*.whl")).name.split("-py3")[0]
+        bill = ("--output-reproducible", "--of", "JSON", "-o", str(DIST / f"{name}.cdx.json"))
+        run(sys.executable, "-m", "cyclonedx_py", "environment", *bill, str(bin_ / "python"))
     pyromq, examples = str(bin_ / "pyromq"), ROOT / "examples"
     cluster = subprocess.Popen(
         [
