@@ -1,7 +1,6 @@
 """A transport that keeps what is written and how it was asked to behave."""
 
 import asyncio
-from typing import Any
 
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import FrameReader
@@ -10,8 +9,8 @@ from pyromq.protocol.framing import FrameReader
 class FakeTransport(asyncio.Transport):
     """`hold_back` plays a peer that does not read: what is written then stays unsent."""
 
-    def __init__(self, protocol: asyncio.Protocol) -> None:
-        super().__init__()
+    def __init__(self, protocol: asyncio.Protocol, peer: str = "192.0.2.1") -> None:
+        super().__init__({"peername": (peer, 5000), "sockname": ("192.0.2.2", 10911)})
         self.writes: list[bytes] = []
         self._is_reading = True
         self.is_aborted = False
@@ -71,6 +70,3 @@ class FakeTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self._is_closing
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return {"peername": ("192.0.2.1", 5000), "sockname": ("192.0.2.2", 10911)}.get(name, default)

@@ -458,7 +458,8 @@ class Connection(asyncio.Protocol):
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self.certificate_names = certificate_names(tls)
-        is_near = is_unix or is_loopback(host_of(self.peer_address))
+        peer, local = host_of(self.peer_address), host_of(self.local_address)
+        is_near = is_unix or is_loopback(peer) or peer == local  # a machine's own address, whichever it is
         self.is_private = tls is not None or (is_near and not is_proxied)
         self.is_open = True
         self._last_active = self._group.clock.monotonic()

@@ -56,6 +56,25 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize(
+    ("peer", "proxied", "is_private"),
+    [
+        ("127.0.0.1", "", True),
+        ("192.0.2.2", "", True),
+        ("192.0.2.1", "", False),
+        ("192.0.2.2", "192.0.2.2:1", False),
+        ("192.0.2.2", "127.0.0.1:1", False),
+    ],
+)
+async def test_a_connection_is_private_if_its_peer_is_on_this_machine(
+    peer: str, proxied: str, is_private: bool
+) -> None:
+    connection = Connection(ConnectionGroup(routes=EchoService().routes(), clock=ManualClock()))
+    connection.peer_address = proxied
+    connection.connection_made(FakeTransport(connection, peer))
+    assert connection.is_private is is_private
+
+
 async def test_all_frames_of_one_read_are_answered_in_one_write() -> None:
     line = Line()
     line.ask(Echo(text="a"), Echo(text="b"), Nobody(), Echo(text="c"))
