@@ -16,7 +16,7 @@ from tests.support.controlled_brokers import controller
 from tests.support.example_requests import example_request
 from tests.support.front import front
 from tests.support.guarded_servers import BOB, RIGHTS
-from tests.support.name_servers import name_server
+from tests.support.name_servers import name_server, register_broker
 from tests.support.signing import signer
 from tests.support.wire_client import WireClient
 
@@ -90,7 +90,7 @@ async def test_no_code_is_served_to_strangers(
         assert set((await answers(address, frames)).values()) == {ResponseCode.NO_PERMISSION}, name
 
 
-async def test_few_rights_open_one_code_of_a_name_server_and_none_of_a_controller(
+async def test_few_rights_open_no_code_for_what_belongs_to_others(
     addresses: dict[str, tuple[str, int]],
 ) -> None:
     unserved = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -100,7 +100,17 @@ async def test_few_rights_open_one_code_of_a_name_server_and_none_of_a_controlle
             refused = (ResponseCode.NO_PERMISSION, unserved)
             assert not [code for code, answer in found.items() if answer not in refused], (name, who)
             assert all(found[code] == unserved for code in CODES if code not in CATALOGUE), name
-    async with client(addresses["name server"], BOB) as bob:
-        # The one that he needs, for his topic.
-        assert (await bob.refusal(GetRoute(topic="Orders"))).code == ResponseCode.TOPIC_NOT_EXIST
-        assert (await bob.refusal(GetRoute(topic="Secrets"))).code == ResponseCode.NO_PERMISSION
+
+
+@pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
+async def test_the_route_of_one_topic_opens_no_other_on_the_same_connection(
+    addresses: dict[str, tuple[str, int]], form: HeaderForm
+) -> None:
+    """Routes have a fast path, too."""
+    address = addresses["name server"]
+    async with client(address, ROOT) as root, client(address, BOB, form) as bob:
+        await root.call(register_broker("a", topics=["Orders", "Secrets"]))
+        for _ in range(3):
+            assert (await bob.call(GetRoute(topic="Orders"))).body.queue_datas
+            assert (await bob.refusal(GetRoute(topic="Secrets"))).code == ResponseCode.NO_PERMISSION
+        assert (await root.call(GetRoute(topic="Secrets"))).body.queue_datas
