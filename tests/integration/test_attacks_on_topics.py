@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.support.access import ROOT, SECURE, client, grant, is_refused, user_creation
-from tests.support.broker_cluster import CLUSTER, BrokerClient, consumer, message, pull, running_broker
+from tests.support.broker_cluster import (
+    CLUSTER,
+    BrokerClient,
+    consumer,
+    message,
+    pull,
+    running_broker,
+    topic_creation,
+)
 from tests.support.guarded_servers import BOB, RIGHTS
 from tests.support.replicas import until
 from tests.support.signing import signer
@@ -30,6 +38,7 @@ from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.names import (
     CHECK_MAX_TIME_TOPIC,
     KEPT_TOPICS,
+    REVIVE_GROUP,
     dlq_topic,
     reply_topic,
     retry_topic,
@@ -46,6 +55,7 @@ from pyromq.protocol.requests.popping import AckMessages, PopMessage
 from pyromq.protocol.requests.pulling import QueryMessage
 from pyromq.protocol.requests.pushes import PushReply
 from pyromq.protocol.requests.sending import SendMessageBack, SendReply
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.protocol.requests.transactions import EndTransaction, ResumeTransactionCheck
 
 UNIQUE = {"UNIQ_KEY": "7F00000100002A9F000000000000AC01"}
@@ -148,8 +158,13 @@ async def test_who_may_send_to_every_topic_but_one_writes_nothing_into_those_tha
     async with both(broker) as (root, bob):
         await root.call(grant(BOB, *EVERYTHING_BUT))
         await bob.send(topic="Another", properties=UNIQUE)
+        await root.call(grant(BOB, "All on Topic:*", "All on Group:*", "not All on Topic:Secrets"))
     for topic in (revive_topic(CLUSTER), *KEPT_TOPICS):
-        await attempt(broker, *sends_to(topic))
+        offset = UpdateConsumerOffset(
+            consumer_group=REVIVE_GROUP, topic=topic, queue_id=0, commit_offset=1 << 40
+        )
+        changes = topic_creation(topic, 1), DeleteTopicFromBroker(topic=topic), offset
+        await attempt(broker, *sends_to(topic), *changes)
 
 
 async def test_a_closed_topic_is_not_read_where_brokers_keep_its_messages(broker: Broker) -> None:

@@ -79,8 +79,8 @@ def need_of(actions: tuple[Action, ...], resource_type: ResourceType, name: str)
         return Need(actions, ResourceType.GROUP, name.removeprefix(RETRY_PREFIX))
     if resource_type is ResourceType.TOPIC and is_kept_by_brokers(name):
         # Messages of all topics pass through: a right to `*` must not undo what is denied for one of them.
-        is_about_messages = (PUB in actions) != (SUB in actions)  # a route, for both, leads to none
-        if is_about_messages:
+        is_route = PUB in actions and SUB in actions
+        if not is_route and not {GET, LIST}.issuperset(actions):
             return Need((UPDATE,), ResourceType.CLUSTER)
     return Need(actions, resource_type, name)
 
