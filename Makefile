@@ -123,7 +123,7 @@ simulate: setup ## whole clusters in one thread each, with virtual time: new see
 	  $(if $(PLAN),--plan $(PLAN)) $(if $(ONLY),--only='$(ONLY)') $(if $(FAILOVERS),--failovers $(FAILOVERS))
 
 # MUTANTS=a,b tries some of them; SEEDS is how many seeds each gets at most.
-mutants: SEEDS ?= 2000
+mutants: SEEDS ?= 200
 mutants: JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 mutants: setup ## bugs that are planted on purpose: the simulation must find each of them
 	$(BIN)/python -m tests.simulation.mutants --seeds $(SEEDS) --jobs $(JOBS) $(if $(MUTANTS),--only $(MUTANTS))

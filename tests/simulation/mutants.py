@@ -878,7 +878,7 @@ def search(name: str, seeds: int) -> Found:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants")
-    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", help="names of bugs, separated by commas")
     options = parser.parse_args()
