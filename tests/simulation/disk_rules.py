@@ -33,8 +33,8 @@ class DiskRules:
         """Where the log ended, and how often the disk was synced, when new epochs were looked at last."""
         self._offsets_path = self._store.paths.config / "consumerOffset.json"
         self._offsets = self._disk.content.safe(self._offsets_path)
-        """What an earlier process saved was looked at then. The log may have been cut since; a replica is in sync
-        only when it has saved those of its master."""
+        """What an earlier process saved was looked at then. The log may have been cut since: a replica is in
+        sync only when it has saved those of its master."""
         self._syncs = -1
         """Of the disk, when its offsets were looked at last."""
         self._ends: tuple[object, ...] = ()

@@ -374,7 +374,7 @@ MUTANTS = (
         "pyromq.nameserver.unregistration:unregister",
         "if address == broker.address]",
         "if address == broker.address or not id_]",
-        ("restart", "kill"),
+        (Fault("restart", 1.0, 1.0, "replica"),),
     ),
     Mutant(
         "z",

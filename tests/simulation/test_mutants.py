@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.mutants import MUTANTS, Mutant, plant, search
 from tests.support.many_cases import for_each
 
-SOON = ("a", "b", "h", "u", "x", "aa", "dd", "1", "8", "11", "12")
+SOON = ("a", "b", "h", "u", "x", "y", "aa", "dd", "1", "8", "11", "12")
 """They take few seconds, almost every seed shows them, and different rules notice them. The compiled core has
 none of these lines."""
 
