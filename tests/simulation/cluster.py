@@ -50,6 +50,9 @@ _USERS: dict[str, Any] = {
         str(code) for code, each in CATALOGUE.items() if each.request_type not in _SIGNED
     ),
     "first_user": json.dumps(dict(zip(("username", "password"), OPERATOR, strict=True))),
+    # What a replica would have to sign is drawn by the operating system, not from the seed.
+    "allow_unsigned_replicas": True,
+    "ha_allowed_networks": "10.0.1.0/24",
 }
 """Users can be made by the operator, and no other request needs one."""
 _RESTART_S = 1.0
