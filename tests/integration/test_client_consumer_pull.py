@@ -330,3 +330,18 @@ async def test_what_is_done_is_committed_though_nobody_polls_again(cluster: Cons
         async with asyncio.timeout(TIMEOUT_S):
             while await consumer.committed(queue) != 1:
                 continue
+
+
+async def test_a_poll_can_wait_for_several_messages_of_all_queues(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("Orders")
+    sent = await cluster.send("Orders", 20)
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        consumer.subscribe("Orders")
+        first = await consumer.poll(60, 15, min_messages=15)
+        assert len(first) == 15
+        assert len({message.queue for message in first}) > 1
+        rest = await consumer.poll(0.05, min_messages=1000)
+        rest += await consumer.poll(60, min_messages=5 - len(rest)) if len(rest) < 5 else []
+        with pytest.raises(ConfigError, match="at most max_messages"):
+            await consumer.poll(1, 5, min_messages=6)
+    assert sorted(message.body.decode() for message in first + rest) == sorted(sent)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Unpack
@@ -169,13 +170,23 @@ class PullConsumer(Consumer[Parts]):
         self._pulled.append((reader.held, messages))
         self._arrived.set()
 
-    async def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
-        """Some messages of one queue, in order; an empty list if none arrive in time."""
+    async def poll(
+        self, timeout_s: float = 5.0, max_messages: int | None = None, *, min_messages: int = 1
+    ) -> list[ReceivedMessage]:
+        """Some messages of one queue, in order; an empty list if none arrive in time.
+
+        With `min_messages` it waits for that many, of any queues, and returns those that are there when the
+        time is up.
+        """
         membership = self._running().membership
         if max_messages is not None and max_messages < 1:
             raise ConfigError("max_messages", max_messages, "a number above 0, or None")
+        if min_messages < 1 or (max_messages is not None and min_messages > max_messages):
+            raise ConfigError("min_messages", min_messages, "a number above 0, and at most max_messages")
         if self.settings.auto_commit:
             self._confirm(membership)
+        if min_messages > 1:
+            return await self._poll_many(timeout_s, min_messages, max_messages)
         messages = self._next_messages(max_messages)
         if messages or timeout_s <= 0:
             return messages
@@ -187,6 +198,18 @@ class PullConsumer(Consumer[Parts]):
                     messages = self._next_messages(max_messages)
         except TimeoutError:
             pass
+        return messages
+
+    async def _poll_many(self, timeout_s: float, least: int, most: int | None) -> list[ReceivedMessage]:
+        messages: list[ReceivedMessage] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while len(messages) < least and self._parts is not None:
+                    more = self._next_messages(None if most is None else most - len(messages))
+                    messages += more
+                    if not more:
+                        self._arrived.clear()
+                        await self._arrived.wait()
         return messages
 
     def _next_messages(self, max_messages: int | None) -> list[ReceivedMessage]:

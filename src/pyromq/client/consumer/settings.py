@@ -79,6 +79,7 @@ class PushSettings(ConsumerSettings):
     ordered: bool = setting(False, "Handle the messages of a queue one after another, in order.")
     concurrency: int = setting(20, "Maximum number of handlers running at once: threads for plain functions, tasks for async ones.", check=between(1, 1000))
     batch_size: int | None = setting(None, "Maximum number of messages per call of the handler, which then gets lists. Pulls ask for as many. None passes one message at a time.", check=between(1, 1024))
+    batch_wait_s: float = setting(0.0, "With `batch_size`, how long a list waits for more messages, of any queue of the topic, until it is full. 0 passes the messages of one pull.", check=between(0, 3600))
     max_retries: int | None = setting(None, "How often a failed message is retried before it goes to the dead-letter queue. None uses the group's setting, 16 by default; with `ordered`, retries never end.", check=between(0, _MAX_INT))
     suspend_s: float = setting(1.0, "How long an `ordered` queue pauses after a failure.", check=between(0.01, 30))
     handler_timeout_s: float = setting(900.0, "How long a handler may run. Then an async one is cancelled, and the thread of a plain one is replaced; its message goes back to the broker. With `ordered`, the queue waits for a plain one.", check=_INTERVAL_S)
@@ -104,6 +105,10 @@ class PushSettings(ConsumerSettings):
         return Thresholds(self.queue_messages, self.queue_bytes, None if self.ordered else self.queue_span)
 
     def verify_together(self) -> None:
+        if self.batch_wait_s and self.ordered:
+            raise ConfigError("batch_wait_s", self.batch_wait_s, "0 with ordered=True: queues are handled alone")
+        if self.batch_wait_s and self.batch_size is None:
+            raise ConfigError("batch_wait_s", self.batch_wait_s, "0 without batch_size")
         if self.mode == "pull":
             return
         if self.broadcast:
@@ -122,6 +127,7 @@ class PushOptions(ConsumerOptions, total=False):
     ordered: bool
     concurrency: int
     batch_size: int | None
+    batch_wait_s: float
     max_retries: int | None
     suspend_s: float
     handler_timeout_s: float

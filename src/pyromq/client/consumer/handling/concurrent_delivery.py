@@ -14,6 +14,7 @@ from functools import partial
 from typing import cast
 
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
+from pyromq.client.consumer.handling.gathering import Gathering, HeldTogether
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.runs import Lot, rest_of, run_handlers
 from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work, log_late
@@ -46,6 +47,9 @@ class ConcurrentDelivery(Delivery):
         self._is_hiring = False
         self._taking = threading.Lock()
         """Held by whoever takes a lot from `_waiting`: the loop, and threads."""
+        self._gathering: Gathering | None = None
+        if parts.batch_wait_s:
+            self._gathering = Gathering(parts.batch_size, parts.batch_wait_s, self._take_gathered, self._loop)
         self._thread_runs: dict[ThreadRun, asyncio.Task[None]] = {}
         self._taken_before = 0
 
@@ -87,6 +91,8 @@ class ConcurrentDelivery(Delivery):
         for lot in self._divided(held, messages):
             if isinstance(lot.handler, MessageStream):
                 self._offer(lot, lot.handler)
+            elif self._gathering is not None and lot.handler is not None:
+                self._gathering.add(held, lot.messages, lot.handler)
             else:
                 self._waiting.append(lot)
         self._hire()
@@ -108,6 +114,12 @@ class ConcurrentDelivery(Delivery):
         handler = self._handlers.find(messages[0])
         kind = SharedLot if isinstance(handler, Handler) and not handler.is_async else Lot
         return kind(held, messages, handler, self._stats.of(topic).total)
+
+    def _take_gathered(self, held: HeldTogether, messages: list[ReceivedMessage], handler: Handler) -> None:
+        kind = Lot if handler.is_async else SharedLot
+        counts = self._stats.of(messages[0].topic).total
+        self._waiting.append(kind(cast(HeldQueue, held), messages, handler, counts))
+        self._hire()
 
     def _offer(self, lot: Lot, stream: MessageStream) -> None:
         held, counts, monotonic = lot.held, lot.counts, self._clock.monotonic
@@ -400,6 +412,8 @@ class ConcurrentDelivery(Delivery):
 
     def halt(self) -> None:
         self._is_stopped = True
+        if self._gathering is not None:
+            self._gathering.clear()
         with self._taking:
             for lot in self._waiting:
                 lot.cut()

@@ -29,6 +29,7 @@ class DeliveryParts:
     concurrency: int
     group: str = ""
     batch_size: int = 1
+    batch_wait_s: float = 0.0
     tracing: ConsumeTracing | None = None
 
 

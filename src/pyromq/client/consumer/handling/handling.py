@@ -39,6 +39,8 @@ class HandlingSettings(Protocol):
     @property
     def batch_size(self) -> int | None: ...
     @property
+    def batch_wait_s(self) -> float: ...
+    @property
     def max_retries(self) -> int | None: ...
     @property
     def suspend_s(self) -> float: ...
@@ -94,6 +96,7 @@ class Handling:
             concurrency=settings.concurrency,
             group=session.unwrap(group),
             batch_size=settings.batch_size or 1,
+            batch_wait_s=settings.batch_wait_s,
             tracing=self._tracing,
         )
         self.delivery: Delivery

@@ -7,6 +7,7 @@ import pickle
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -67,8 +68,10 @@ class Bench:
     def handle(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> None:
         self.handlers.put("Orders", "*", Handler(function, takes_batch=takes_batch))
 
-    def concurrent(self, *, concurrency: int = 20, batch_size: int = 1) -> ConcurrentDelivery:
-        return ConcurrentDelivery(self._parts(concurrency, batch_size))
+    def concurrent(
+        self, *, concurrency: int = 20, batch_size: int = 1, batch_wait_s: float = 0.0
+    ) -> ConcurrentDelivery:
+        return ConcurrentDelivery(replace(self._parts(concurrency, batch_size), batch_wait_s=batch_wait_s))
 
     def ordered(self, **options: Any) -> OrderedDelivery:
         async def put_aside(message: ReceivedMessage, reason: str) -> None:
@@ -255,6 +258,40 @@ async def test_a_message_that_nobody_handles_goes_back(bench: Bench) -> None:
     deliver_all(bench.concurrent(), held)
     await held.wait_until_empty()
     assert bench.given_back.levels == [(0, 0)]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_lists_gather_messages_of_several_pulls_and_queues(bench: Bench, is_async: bool) -> None:
+    lists: list[list[int]] = []
+
+    def handle(messages: list[ReceivedMessage]) -> None:
+        lists.append([message.queue_offset for message in messages])
+        if len(lists) == 1:
+            raise RetryLater(only=messages[:1], delay_level=2)
+
+    async def handle_async(messages: list[ReceivedMessage]) -> None:
+        handle(messages)
+
+    bench.handle(handle_async if is_async else handle, takes_batch=True)
+    queues = [held_queue(*range(first, first + 3)) for first in (0, 10, 20)]
+    delivery = bench.concurrent(batch_size=4, batch_wait_s=0.01, concurrency=1)
+    for held in queues:
+        deliver_all(delivery, held)
+    for held in queues:
+        await held.wait_until_empty()
+    assert lists == [[0, 1, 2, 10], [11, 12, 20, 21], [22]]
+    assert bench.given_back.levels == [(0, 2)]
+
+
+async def test_what_was_gathered_is_not_handled_after_its_queue_has_moved_or_the_end(bench: Bench) -> None:
+    bench.handle(lambda messages: pytest.fail("it must not be handled"), takes_batch=True)
+    moved, kept = held_queue(0), held_queue(10)
+    delivery = bench.concurrent(batch_size=2, batch_wait_s=3600)
+    deliver_all(delivery, moved)
+    await delivery.close(moved)
+    deliver_all(delivery, kept)
+    await delivery.stop(10)
+    assert (len(moved), len(kept)) == (1, 1)
 
 
 async def test_batches_have_one_topic_each(bench: Bench) -> None:
