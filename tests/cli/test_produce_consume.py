@@ -513,7 +513,7 @@ def test_a_mistake_in_the_options_is_told(
 def test_without_a_name_server_it_says_where_to_get_one(command: str) -> None:
     outcome = CliRunner(env={"NAMESRV_ADDR": None}).invoke(COMMANDS, [command, "Topic"], input="x")
     assert outcome.exit_code == 2
-    assert "set -n HOST:PORT or NAMESRV_ADDR; `pyromq standalone` starts one" in outcome.stderr
+    assert "set -n HOST:PORT, PYROMQ_URL or NAMESRV_ADDR; `pyromq standalone` starts one" in outcome.stderr
 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])

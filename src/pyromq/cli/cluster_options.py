@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from pyromq.client.settings import ClientOptions, ClientSettings, Credentials, TlsOptions
+from pyromq.cluster.connection_url import ADDRESS_VARIABLE, KEY_FILE_VARIABLE, URL_VARIABLE
 from pyromq.errors import ConfigError, PyroError, SendFailed, TransportError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -18,10 +19,10 @@ _OPTIONS = (
     click.option(
         "-n",
         "--namesrv",
-        envvar="NAMESRV_ADDR",
+        envvar=[URL_VARIABLE, ADDRESS_VARIABLE],
         show_envvar=True,
         metavar="HOST:PORT",
-        help="The name servers, separated by `;`.",
+        help="The name servers, separated by `;`, or a URL: rocketmq://user:secret@host:9876/namespace",
     ),
     click.option(
         "--access-key", envvar="PYROMQ_ACCESS_KEY", show_envvar=True, help="Sign requests as this user."
@@ -31,6 +32,14 @@ _OPTIONS = (
         envvar="PYROMQ_SECRET_KEY",
         show_envvar=True,
         help="The user's secret; others on this machine can read command lines, but not the environment.",
+    ),
+    click.option(
+        "--key-file",
+        envvar=KEY_FILE_VARIABLE,
+        show_envvar=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Sign requests with AccessKey= and SecretKey= of this file.",
     ),
     click.option("--namespace", help="The namespace of the topic and the group."),
     click.option("--tls", is_flag=True, help="Connect with TLS."),
@@ -77,6 +86,7 @@ def cluster_options(command: F) -> F:
         namesrv: str | None,
         access_key: str | None,
         secret_key: str | None,
+        key_file: Path | None,
         namespace: str | None,
         tls: bool,
         tls_trust: Path | None,
@@ -84,11 +94,12 @@ def cluster_options(command: F) -> F:
     ) -> Any:
         if not namesrv:
             raise click.UsageError(
-                "no name server given: set -n HOST:PORT or NAMESRV_ADDR; `pyromq standalone` starts one"
+                "no name server given: set -n HOST:PORT, PYROMQ_URL or NAMESRV_ADDR;"
+                " `pyromq standalone` starts one"
             )
         if (access_key is None) != (secret_key is None):
             raise click.UsageError("--access-key and --secret-key must be given together")
-        options = ClientOptions(namespace=namespace, tls=TlsOptions.chosen(tls, tls_trust))
+        options = ClientOptions(namespace=namespace, tls=TlsOptions.chosen(tls, tls_trust), key_file=key_file)
         if access_key is not None and secret_key is not None:
             options["credentials"] = Credentials(access_key, secret_key)
         cluster = Cluster(namesrv, options)

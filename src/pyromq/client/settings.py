@@ -8,8 +8,17 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
+from pyromq.cluster.connection_url import (
+    ADDRESS_VARIABLE,
+    URL_VARIABLE,
+    ConnectionUrl,
+    credentials_in,
+    from_environment,
+    keys_from_environment,
+)
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import name_server_addresses
 from pyromq.config.kinds import above, between
@@ -25,7 +34,6 @@ __all__ = ["ClientOptions", "ClientSettings", "Credentials", "TlsOptions"]
 
 S = TypeVar("S", bound=Options)
 
-_ENVIRONMENT = "NAMESRV_ADDR"
 _DEFAULT_INSTANCE = "DEFAULT"
 _INSTANCE_ENDPOINT = re.compile(r"(?:\w+://|)(MQ_INST_\w+_\w+)\..*")
 
@@ -42,6 +50,7 @@ class ClientOptions(TypedDict, total=False):
     namespace_v2: str | None
     tls: TlsOptions | None
     credentials: Credentials | None
+    key_file: Path | None
     vip_channel: bool
     form: HeaderForm
     call_timeout_s: float
@@ -54,7 +63,7 @@ class ClientOptions(TypedDict, total=False):
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings(Options):
-    namesrv: tuple[str, ...] = setting((), "Addresses of the name servers, as a list or separated by `;`. None uses the variable `NAMESRV_ADDR`.")
+    namesrv: tuple[str, ...] = setting((), "Addresses of the name servers, as a list or separated by `;`, or a URL like `rocketmq://user:secret@host:9876,host2:9876/namespace?tls=true`. None uses the variable `PYROMQ_URL`, or `NAMESRV_ADDR`.")
     namesrv_url: str | None = setting(None, "URL that returns the addresses of the name servers. It is queried every two minutes if `namesrv` is empty.")
     client_ip: str | None = setting(None, "First part of the client's id. None uses the address of this machine.")
     instance_name: str = setting(_DEFAULT_INSTANCE, "Second part of the client's id. The default is replaced by a name unique to this process.")
@@ -64,6 +73,7 @@ class ClientSettings(Options):
     namespace_v2: str | None = setting(None, "Namespace sent with every request, for brokers that separate namespaces themselves.")
     tls: TlsOptions | None = setting(None, "TLS options for all connections, for example `TlsOptions(verify=True, trust_path=…)`. None uses plain TCP.")
     credentials: Credentials | None = setting(None, "Credentials that sign every request: `Credentials(access_key, secret_key)`.", secret=True)
+    key_file: Path | None = setting(None, "File with the credentials: `AccessKey=` and `SecretKey=`, one on a line. Without both options, `PYROMQ_ACCESS_KEY` with `PYROMQ_SECRET_KEY`, or `PYROMQ_KEY_FILE`.")
     vip_channel: bool = setting(False, "Send requests to the second port of brokers, two below the first.")
     form: HeaderForm = setting(HeaderForm.JSON, "Encoding of request headers.")
     call_timeout_s: float = setting(3.0, "Default timeout of a request.", check=above(0))
@@ -78,7 +88,7 @@ class ClientSettings(Options):
             raise ConfigError(
                 "namesrv",
                 "",
-                f'the address of a name server, say "127.0.0.1:9876", here or in {_ENVIRONMENT}',
+                f'the address of a name server, say "127.0.0.1:9876", here or in {URL_VARIABLE} or {ADDRESS_VARIABLE}',
             )
         for address in self.namesrv:
             try:
@@ -90,14 +100,24 @@ class ClientSettings(Options):
     def of(
         cls, namesrv: str | Iterable[str] | None = None, **options: Unpack[ClientOptions]
     ) -> "ClientSettings":
-        """`namesrv`: addresses in a list or separated by semicolons; None looks into the environment."""
-        if namesrv is None:
-            namesrv = () if options.get("namesrv_url") else os.environ.get(_ENVIRONMENT, "")
+        """`namesrv`: addresses in a list or separated by semicolons, or a URL; see `connection_url`."""
+        if namesrv is None and options.get("namesrv_url"):
+            namesrv = ()
+        if namesrv is None or isinstance(namesrv, str):
+            url = from_environment(os.environ) if namesrv is None else ConnectionUrl.parse(namesrv)
+            namesrv = url.namesrv
+            options["namespace"] = options.get("namespace") or url.namespace
+            options["credentials"] = options.get("credentials") or url.credentials
+            options["tls"] = options.get("tls") or url.tls
+        if options.get("credentials") is None:
+            path = options.get("key_file")
+            keys = credentials_in(path) if path is not None else keys_from_environment(os.environ)
+            options["credentials"] = keys
         given = [namesrv] if isinstance(namesrv, str) else list(namesrv)
         if options.get("namespace") is None:
-            found = next(filter(None, map(_INSTANCE_ENDPOINT.fullmatch, given)), None)
-            if found is not None:
-                options["namespace"] = found[1]
+            endpoint = next(filter(None, map(_INSTANCE_ENDPOINT.fullmatch, given)), None)
+            if endpoint is not None:
+                options["namespace"] = endpoint[1]
         _check_names(options, ClientOptions.__optional_keys__)
         _check_no_page(given)
         return cls(namesrv=name_server_addresses(";".join(given)), **options)

@@ -2,9 +2,10 @@
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import click
 
@@ -12,15 +13,15 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import Incomplete
 from pyromq.cli.mqadmin.options import SECONDS, declared_options, flag, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.errors import ConfigError
+from pyromq.cluster.connection_url import (
+    ConnectionUrl,
+    credentials_in,
+    from_environment,
+    keys_from_environment,
+)
 from pyromq.remoting.tls import TlsOptions
 
-if TYPE_CHECKING:
-    from pyromq.security.signature import Credentials
-
 Handler: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
-
-NAMESRV_ADDR = "NAMESRV_ADDR"
 
 
 def _opened(
@@ -28,9 +29,8 @@ def _opened(
         str | None,
         option(
             "-n --namesrvAddr",
-            "The name servers, separated by `;`.  [env: NAMESRV_ADDR]",
+            "The name servers, separated by `;`, or a URL.  [env: PYROMQ_URL, NAMESRV_ADDR]",
             metavar="HOST:PORT",
-            envvar=NAMESRV_ADDR,
         ),
     ] = None,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
@@ -41,7 +41,8 @@ def _opened(
         Path | None,
         option(
             "--key-file",
-            "Sign requests with AccessKey= and SecretKey= of this file.  [env: MQADMIN_KEY_FILE]",
+            "Sign requests with AccessKey= and SecretKey= of this file."
+            "  [env: MQADMIN_KEY_FILE, PYROMQ_KEY_FILE]",
             metavar="FILE",
             envvar="MQADMIN_KEY_FILE",
         ),
@@ -55,9 +56,14 @@ def _opened(
     ] = None,
 ) -> tuple[Cluster, Output]:
     """The options of every command, and what they choose."""
-    credentials = _credentials(key_file)
-    tls = TlsOptions.chosen(use_tls, tls_trust)
-    cluster = Cluster(namesrv or "", timeout_s=timeout_s, credentials=credentials, tls=tls)
+    url = ConnectionUrl.parse(namesrv) if namesrv else from_environment(os.environ)
+    credentials = credentials_in(key_file) if key_file is not None else url.credentials
+    cluster = Cluster(
+        url.namesrv,
+        timeout_s=timeout_s,
+        credentials=credentials or keys_from_environment(os.environ),
+        tls=TlsOptions.chosen(use_tls, tls_trust) or url.tls,
+    )
     return cluster, Output(as_json=as_json)
 
 
@@ -84,17 +90,6 @@ def admin_command(name: str) -> Callable[[Handler], click.Command]:
         return click.command(name, params=parameters, context_settings=settings)(run)
 
     return decorate
-
-
-def _credentials(key_file: Path | None) -> "Credentials | None":
-    if key_file is None:
-        return None
-    from pyromq.security.signature import credentials_from_text
-
-    try:
-        return credentials_from_text(key_file.read_text())
-    except OSError as problem:
-        raise ConfigError("--key-file", key_file, f"a readable file ({problem.strerror})") from problem
 
 
 # Targets

@@ -1,4 +1,4 @@
-"""Gathers messages of several pulls and queues for one call of a handler: N of them, or those of T seconds."""
+"""Gathers messages of several pulls and queues for one call of a handler: N, or those of T seconds."""
 
 import asyncio
 from collections.abc import Callable, Iterable
