@@ -4,8 +4,11 @@
 
 - `open`: plain sends to a broker without access control
 - `known`: signed sends to one with users and policies (ACL 2.0), on connections that it knows. Ours knows
-  those with TLS and those from the same machine; Apache's all of them, with its Stateful strategies
-- `every`: the same where every signature is checked, on a network without TLS; Apache's default
+  those with TLS and those from the same machine, and the sends have a full signature, too; Apache's knows all
+  of them, with its Stateful strategies
+- `every`: sends as Apache's clients sign them, where every signature is checked, on a network without TLS;
+  Apache's default
+- `full`: the same with full signatures, ours alone
 
 CPU time is the broker's alone, all threads, for each send. A machine's speed changes within seconds by more
 than access control costs, so the loads take turns of some milliseconds, hundreds of times, on connections
@@ -38,10 +41,14 @@ from tests.support.apache_releases import APACHE_4, APACHE_5
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 
+from pyromq.cluster.signing import Sign, signers
+from pyromq.protocol.frame import Frame
+from pyromq.security.signature import Credentials
+
 KEY, SECRET = "bench", "the password of bench"
 TOPIC: Final = "Bench"
 CONNECTIONS, IN_FLIGHT = 2, 32
-OPEN, KNOWN, EVERY = "open", "known", "every"
+OPEN, KNOWN, EVERY, FULL = "open", "known", "every", "full"
 PREAMBLE: Final = b"PROXY TCP4 10.1.2.3 127.0.0.1 4000 10911\r\n"
 """Makes a connection of this machine one from elsewhere."""
 USERS: Final = {
@@ -66,6 +73,9 @@ APACHE_STATEFUL: Final = {
 }
 APACHE_JVM: Final = ("-Xms700m", "-Xmx700m", "-XX:+UseG1GC")
 
+FULL_BURSTS: Final = 40
+"""Made before a turn, which ends with them at the latest: each full signature is accepted once."""
+
 APACHE_SCALE: Final = 20
 """Apache's turns are so many times longer: its collector and compiler work now and then."""
 OWN_WARM_UP_S, JVM_WARM_UP_S = 0.5, 8.0
@@ -81,6 +91,19 @@ def signed(code: int, ext: dict[str, str], body: bytes = b"") -> bytes:
     content = "".join(ext[name] for name in sorted(ext)).encode() + body
     signature = base64.b64encode(hmac.digest(SECRET.encode(), content, "sha1")).decode()
     return wire.frame(code, {**ext, "Signature": signature}, body)
+
+
+def fully_signed(sign: Sign, code: int, ext: dict[str, str], body: bytes = b"") -> bytes:
+    """As our clients sign."""
+    request = Frame(code, version=wire.VERSION, ext=ext, body=body)
+    sign(request)
+    return wire.frame(code, request.ext, body)
+
+
+def new_signer() -> Sign:
+    make = signers(Credentials(KEY, SECRET))
+    assert make is not None
+    return make()
 
 
 def send_fields() -> dict[str, str]:
@@ -122,15 +145,26 @@ class Load:
         self._server = server
         self._body = body
         with server.turn():
-            self._connections = [wire.Wire(server.port) for _ in range(CONNECTIONS)]
-            for connection in self._connections:  # the first on a connection is checked anyhow
-                if name == EVERY and server.name == OWN:
+            self._connections = {wire.Wire(server.port): new_signer() for _ in range(CONNECTIONS)}
+            for connection, sign in self._connections.items():  # the first on a connection is checked anyhow
+                if name in (EVERY, FULL) and server.name == OWN:
                     connection.send(PREAMBLE)
-                self._check([json.dumps(connection.call(self._frame())[0], separators=(",", ":")).encode()])
+                answer, _ = connection.call(self._frame(sign))
+                self._check([json.dumps(answer, separators=(",", ":")).encode()])
 
-    def _frame(self) -> bytes:
+    def _frame(self, sign: Sign) -> bytes:
+        if self.name == FULL or (self.name == KNOWN and self._server.name == OWN):
+            return fully_signed(sign, wire.SEND_MESSAGE_V2, send_fields(), self._body)
         make = wire.frame if self.name == OPEN else signed
         return make(wire.SEND_MESSAGE_V2, send_fields(), self._body)
+
+    def _bursts(self) -> dict[wire.Wire, bytes]:
+        if self.name == FULL:  # each is accepted once
+            return {
+                connection: b"".join([self._frame(sign) for _ in range(IN_FLIGHT)])
+                for connection, sign in self._connections.items()
+            }
+        return dict.fromkeys(self._connections, self._frame(new_signer()) * IN_FLIGHT)
 
     def _check(self, headers: Sequence[bytes]) -> None:
         if any(b'"code":0' not in header for header in headers):
@@ -138,17 +172,21 @@ class Load:
 
     def cost_us(self, cpu_s: float) -> float:
         """CPU µs of one send, in a turn that ends when the broker has used so much."""
-        burst, server, sends = self._frame() * IN_FLIGHT, self._server, 0
+        server, sends = self._server, 0
+        first, *others = [self._bursts() for _ in range(FULL_BURSTS if self.name == FULL else 1)]
+        supply = iter(others) if self.name == FULL else itertools.repeat(first)
         with server.turn():
-            self._send(burst)  # what the broker did not do while it was stopped is not counted
+            self._send(first)  # what the broker did not do while it was stopped is not counted
             began = server.cpu_s()
-            while server.cpu_s() - began < cpu_s:
-                self._send(burst)
+            for bursts in supply:
+                self._send(bursts)
                 sends += CONNECTIONS * IN_FLIGHT
+                if server.cpu_s() - began >= cpu_s:
+                    break
             return (server.cpu_s() - began) / sends * 1e6
 
-    def _send(self, burst: bytes) -> None:
-        for connection in self._connections:
+    def _send(self, bursts: dict[wire.Wire, bytes]) -> None:
+        for connection, burst in bursts.items():
             connection.send(burst)
         for connection in self._connections:
             answered = 0
@@ -165,7 +203,7 @@ class Load:
 @contextlib.contextmanager
 def brokers(name: str) -> Iterator[dict[str, Running]]:
     """By load; brokers of one name that take turns, each with the topic."""
-    kinds = {OPEN: {}, KNOWN: OWN_SECURE, EVERY: OWN_SECURE}
+    kinds = {OPEN: {}, KNOWN: OWN_SECURE, EVERY: OWN_SECURE, FULL: OWN_SECURE}
     if name != OWN:
         kinds = {OPEN: {}, KNOWN: APACHE_STATEFUL, EVERY: APACHE_SECURE}
     with contextlib.ExitStack() as stack:
@@ -200,8 +238,8 @@ def brokers(name: str) -> Iterator[dict[str, Running]]:
 
 
 def measure(name: str, body: bytes, turns: int, cpu_s: float) -> Costs:
-    found: Costs = {load: [] for load in (OPEN, KNOWN, EVERY)}
     with brokers(name) as servers, contextlib.ExitStack() as stack:
+        found: Costs = {load: [] for load in servers}
         loads = [Load(each, servers[each], body) for each in found]
         for load in loads:
             stack.callback(load.close)
@@ -211,7 +249,7 @@ def measure(name: str, body: bytes, turns: int, cpu_s: float) -> Costs:
             for load in order:
                 servers[load.name].pin(processor)
                 found[load.name].append(load.cost_us(cpu_s))
-    return found
+        return found
 
 
 def times_open(starts: Sequence[Costs], load: str) -> list[float]:
@@ -227,12 +265,14 @@ def as_table(found: dict[str, list[Costs]]) -> str:
         "| load | " + " | ".join([*heads, *ours]) + " |",
         "|---" * (1 + 2 * len(names) + len(ours)) + "|",
     ]
-    for load in (OPEN, KNOWN, EVERY):
+    for load in (OPEN, KNOWN, EVERY, FULL):
+        has = [name for name in names if load in found[name][0]]
+        middles = [statistics.median(cost for costs in found[name] for cost in costs[load]) for name in has]
         cells = [load]
-        middles = [statistics.median(cost for costs in found[name] for cost in costs[load]) for name in names]
-        for name, middle in zip(names, middles, strict=True):
+        for name, middle in zip(has, middles, strict=True):
             cells += [short(middle), "1" if load == OPEN else narrow(times_open(found[name], load))]
         cells += [f"{middles[0] / theirs:.3f}" for theirs in middles[1:]]
+        cells += [""] * (3 * (len(names) - len(has)))
         lines.append("| " + " | ".join(cells) + " |")
     lines.append("")
     for name, starts in found.items():

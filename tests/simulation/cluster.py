@@ -53,6 +53,8 @@ _USERS: dict[str, Any] = {
     # What a replica would have to sign is drawn by the operating system, not from the seed.
     "allow_unsigned_replicas": True,
     "ha_allowed_networks": "10.0.1.0/24",
+    # Hosts are on a network without TLS.
+    "allow_admin_without_tls": True,
 }
 """Users can be made by the operator, and no other request needs one."""
 _RESTART_S = 1.0

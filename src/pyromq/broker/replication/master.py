@@ -146,7 +146,7 @@ class Master:
             )
         tls = settings.ha_tls_server(self._clock)
         is_open = settings.replica_networks is None and tls is None and not is_loopback(self.address[0])
-        if is_open and not settings.lets_anyone_in:
+        if is_open and not settings.asks_replicas and not settings.lets_anyone_in:
             _log.warning(
                 "ANYONE who reaches the HA port %d may read the whole log: set haTls, or haAllowedNetworks to"
                 " the addresses of replicas",
