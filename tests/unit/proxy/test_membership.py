@@ -14,7 +14,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.session = self
-        self.signer = self.in_process = None
+        self.new_signer = self.in_process = None
         self.settings = SimpleNamespace(tls=None, connect_timeout_s=1)
         self.producers: set[str] = set()
         self.consumers: set[str] = set()
