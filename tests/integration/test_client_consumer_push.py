@@ -3,8 +3,9 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import ErrorLogs
@@ -208,6 +209,47 @@ async def test_a_message_that_fails_too_often_becomes_a_dead_letter(
     (told,) = [line for line in caplog.messages if "became a dead letter" in line]
     assert "topic=Orders" in told
     assert told.endswith("group=billing times=3: RuntimeError('never')")
+
+
+@pytest.mark.parametrize("mode", ["pull", "pop"])
+async def test_a_message_can_be_retried_after_a_time(cluster: ConsumerCluster, mode: Any) -> None:
+    await cluster.create_topic("Orders")
+    received = Received()
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", mode=mode)
+
+    @consumer.on("Orders")
+    async def handle(message: ReceivedMessage) -> None:
+        if not message.reconsume_times:
+            raise RetryLater(delay=timedelta(milliseconds=200))
+        await received.take(message)
+
+    sent = await cluster.send("Orders", 3)
+    async with consumer:
+        await received.wait_for_all(sent)
+    assert {message.reconsume_times for message in received.messages} == {1}
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "pop"}, {"ordered": True, "max_retries": 0}])
+async def test_a_dead_letter_says_why(cluster: ConsumerCluster, options: Any) -> None:
+    await cluster.create_topic("Orders")
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", **options)
+
+    @consumer.on("Orders")
+    def handle(message: ReceivedMessage) -> None:
+        raise GiveUp("no such account\x02")
+
+    async with consumer:
+        member = consumer.client_id
+        await cluster.send("Orders", 1)
+        async with PushConsumer("undertakers", cluster.namesrv, start_from="first") as undertakers:
+            async for message in undertakers.subscribe("%DLQ%billing"):
+                letter = message
+                break
+    assert letter.body == b"0"
+    assert letter.get("PYROMQ_ERROR") == "no such account "
+    assert letter.get("PYROMQ_MEMBER") == member
+    assert letter.get("PYROMQ_ATTEMPTS") == "1"
+    assert letter.get("PYROMQ_FAILED_AT")
 
 
 async def test_a_handler_can_give_a_message_up_at_once(cluster: ConsumerCluster) -> None:

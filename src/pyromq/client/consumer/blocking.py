@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
+from datetime import timedelta
 from types import FrameType
 from typing import Any, Unpack, overload
 
@@ -47,11 +48,17 @@ class Messages(Iterator[ReceivedMessage]):
             raise StopIteration
         return message
 
-    def retry(self, message: ReceivedMessage, *, delay_level: int = BROKER_DECIDES) -> None:
+    def retry(
+        self,
+        message: ReceivedMessage,
+        *,
+        delay: timedelta | None = None,
+        delay_level: int = BROKER_DECIDES,
+    ) -> None:
         """Have a message delivered again later; see `RetryLater`."""
 
         async def retry() -> None:
-            self._stream.retry(message, delay_level=delay_level)
+            self._stream.retry(message, delay=delay, delay_level=delay_level)
 
         self._thread.run(retry)
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from pyromq.client.consumer.handling.outcomes import Backoff
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.offsets import StartFrom
 from pyromq.client.settings import ClientOptions
@@ -81,6 +82,10 @@ class PushSettings(ConsumerSettings):
     batch_size: int | None = setting(None, "Maximum number of messages per call of the handler, which then gets lists. Pulls ask for as many. None passes one message at a time.", check=between(1, 1024))
     batch_wait_s: float = setting(0.0, "With `batch_size`, how long a list waits for more messages, of any queue of the topic, until it is full. 0 passes the messages of one pull.", check=between(0, 3600))
     max_retries: int | None = setting(None, "How often a failed message is retried before it goes to the dead-letter queue. None uses the group's setting, 16 by default; with `ordered`, retries never end.", check=between(0, _MAX_INT))
+    retry_backoff_s: float | None = setting(None, "How long the first retry of a message waits; each further one waits twice as long. None leaves it to the broker: 10 s, 30 s, 1 min … Does not apply to `ordered`.", check=between(0.001, 86_400))
+    retry_backoff_max_s: float = setting(3600.0, "The longest pause before a retry, with `retry_backoff_s`.", check=between(0.001, 259_200))
+    retry_jitter: float = setting(0.1, "With `retry_backoff_s`, the part by which a pause is longer or shorter by chance, so that failed messages do not come together.", check=between(0, 1))
+    brake_after: int | None = setting(100, "Number of failures in a row after which the consumer pauses, for a second, then longer up to 30 s, and tries again. None never pauses. Does not apply to `ordered`.", check=between(1, 10**9))
     suspend_s: float = setting(1.0, "How long an `ordered` queue pauses after a failure.", check=between(0.01, 30))
     handler_timeout_s: float = setting(900.0, "How long a handler may run. Then an async one is cancelled, and the thread of a plain one is replaced; its message goes back to the broker. With `ordered`, the queue waits for a plain one.", check=_INTERVAL_S)
     stop_grace_s: float = setting(30.0, "How long a stop waits for running handlers.", check=between(0, 10**9))
@@ -94,6 +99,12 @@ class PushSettings(ConsumerSettings):
     commit_interval_s: float = setting(5.0, "How often offsets are committed, apart from those that pulls carry.", check=_INTERVAL_S)
 
     # fmt: on
+    @property
+    def backoff(self) -> Backoff | None:
+        if self.retry_backoff_s is None:
+            return None
+        return Backoff(self.retry_backoff_s, self.retry_backoff_max_s, self.retry_jitter)
+
     @property
     def messages_per_pull(self) -> int:
         return max(self.pull_batch_size, self.batch_size or 1)
@@ -129,6 +140,10 @@ class PushOptions(ConsumerOptions, total=False):
     batch_size: int | None
     batch_wait_s: float
     max_retries: int | None
+    retry_backoff_s: float | None
+    retry_backoff_max_s: float
+    retry_jitter: float
+    brake_after: int | None
     suspend_s: float
     handler_timeout_s: float
     stop_grace_s: float

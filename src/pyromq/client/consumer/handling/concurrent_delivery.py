@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Collection, Iterable, Iterator
 from functools import partial
 from typing import cast
 
+from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.gathering import Gathering, HeldTogether
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
@@ -21,12 +22,14 @@ from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Work,
 from pyromq.client.consumer.handling.taking import Offer, QueueOffer
 from pyromq.client.consumer.handling.thread_runs import Load, SharedLot, ThreadRun
 from pyromq.client.values import ReceivedMessage
+from pyromq.errors import AskerGone
 from pyromq.protocol.names import is_retry_topic
 
 LATE_LEVEL = 3
 """The delay level of messages whose handler ran into its timeout."""
 
 _TURN_S = 0.005
+_FIRST_BRAKE_S, _MAX_BRAKE_S = 1.0, 30.0
 _LOOK_S = 0.001
 _QUICK = 8
 """While each thread handles so many messages from one look to the next, no other is started."""
@@ -52,6 +55,11 @@ class ConcurrentDelivery(Delivery):
             self._gathering = Gathering(parts.batch_size, parts.batch_wait_s, self._take_gathered, self._loop)
         self._thread_runs: dict[ThreadRun, asyncio.Task[None]] = {}
         self._taken_before = 0
+        self._brake_after = parts.brake_after
+        self._failures = 0
+        """How many calls in a row have failed."""
+        self._is_braked = False
+        self._brake_s = _FIRST_BRAKE_S
 
     def __repr__(self) -> str:
         return f"<ConcurrentDelivery waiting={self._waiting_messages} running={self.running}>"
@@ -227,6 +235,8 @@ class ConcurrentDelivery(Delivery):
     def _head(self) -> Lot | None:
         """Whose messages come next."""
         waiting = self._waiting
+        if self._is_braked:
+            return None
         with self._taking:
             while waiting:
                 lot = waiting[0]
@@ -336,9 +346,34 @@ class ConcurrentDelivery(Delivery):
             return
         work.is_settled = True
         if problem is None:
+            self._failures = 0
             self._settling.done(work, now)
         else:
             self._settling.failed(work, problem, now)
+            self._note_failure(problem)
+
+    def _note_failure(self, problem: BaseException) -> None:
+        """When everything fails, each message would use up its retries for nothing: pause, and try again."""
+        if self._brake_after is None or isinstance(problem, AskerGone):
+            return
+        self._failures += 1
+        if self._failures < self._brake_after:
+            self._brake_s = _FIRST_BRAKE_S
+        elif not self._is_braked:
+            self._is_braked = True
+            application_log.warning(
+                "%d calls of handlers in a row failed, the consumer pauses for %g s group=%s: %r",
+                self._failures,
+                self._brake_s,
+                self._group,
+                problem,
+            )
+            self._loop.call_later(self._brake_s, self._release_brake)
+            self._brake_s = min(2 * self._brake_s, _MAX_BRAKE_S)
+
+    def _release_brake(self) -> None:
+        self._is_braked = False
+        self._hire()
 
     def _settle_run(self, run: ThreadRun, trace_id: str) -> None:
         """Settle what a thread has handled; what succeeded of one queue, together."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 
 from pyromq.client.application_log import application_log
+from pyromq.client.consumer.handling.outcomes import Delay, is_given_up
 from pyromq.client.consumer.reading.brokers import Brokers, Network
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
@@ -36,10 +37,13 @@ class DeadLetters:
     def __repr__(self) -> str:
         return f"<DeadLetters {self._group} max_times={self._max_times}>"
 
-    async def tell_if_dead(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
+    async def tell_if_dead(self, message: ReceivedMessage, delay: Delay, reason: str) -> None:
         """Called after a broker took a failed message back."""
-        if delay_level < 0 or message.reconsume_times >= await self.limit(message):
+        if await self.is_dead(message, delay):
             self.tell(message, reason)
+
+    async def is_dead(self, message: ReceivedMessage, delay: Delay) -> bool:
+        return is_given_up(delay) or message.reconsume_times >= await self.limit(message)
 
     def tell(self, message: ReceivedMessage, reason: str) -> None:
         application_log.warning(

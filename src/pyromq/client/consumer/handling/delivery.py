@@ -30,6 +30,7 @@ class DeliveryParts:
     group: str = ""
     batch_size: int = 1
     batch_wait_s: float = 0.0
+    brake_after: int | None = None
     tracing: ConsumeTracing | None = None
 
 

@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
@@ -204,11 +205,17 @@ class MessageStream(Taking):
                     self._wake_one()  # this reader was woken but leaves: another one takes the message
                 raise
 
-    def retry(self, message: ReceivedMessage, *, delay_level: int = BROKER_DECIDES) -> None:
+    def retry(
+        self,
+        message: ReceivedMessage,
+        *,
+        delay: timedelta | None = None,
+        delay_level: int = BROKER_DECIDES,
+    ) -> None:
         """Have a message delivered again later; see `RetryLater`."""
         for task, (taken, _) in list(self._taken.items()):
             if taken is message:
-                self._settle(task, RetryLater(delay_level=delay_level))
+                self._settle(task, RetryLater(delay=delay, delay_level=delay_level))
                 return
         raise StateError(f"only the current message of a reader can be retried, not {message!r}")
 

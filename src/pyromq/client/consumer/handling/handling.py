@@ -17,6 +17,7 @@ from pyromq.client.consumer.handling.dead_letters import DeadLetters
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts
 from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
+from pyromq.client.consumer.handling.outcomes import Backoff, Delay
 from pyromq.client.consumer.handling.popped_outcomes import PoppedOutcomes
 from pyromq.client.consumer.handling.retries import Retries
 from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Settling, log_cut_off
@@ -42,6 +43,10 @@ class HandlingSettings(Protocol):
     def batch_wait_s(self) -> float: ...
     @property
     def max_retries(self) -> int | None: ...
+    @property
+    def backoff(self) -> Backoff | None: ...
+    @property
+    def brake_after(self) -> int | None: ...
     @property
     def suspend_s(self) -> float: ...
     @property
@@ -79,13 +84,22 @@ class Handling:
             session.clock,
             max_times=settings.max_retries,
             unit_mode=session.settings.unit_mode,
+            member=session.client_id,
         )
         dead_letters = DeadLetters(session, group, session.clock, max_times=settings.max_retries)
         self.popped: PoppedOutcomes | None = None
-        settling = Settling(retries.give_back if is_shared else None, dead_letters.tell_if_dead)
+        backoff = settings.backoff
+
+        async def give_back(message: ReceivedMessage, delay: Delay, reason: str) -> None:
+            if await dead_letters.is_dead(message, delay):
+                await retries.bury(message, reason)
+            else:
+                await retries.give_back(message, delay)
+
+        settling = Settling(give_back if is_shared else None, dead_letters.tell_if_dead, backoff=backoff)
         if popping is not None:
             popped = self.popped = PoppedOutcomes(popping, retries, dead_letters)
-            settling = Settling(popped.give_back, dead_letters.tell_if_dead, popped.acknowledge)
+            settling = Settling(popped.give_back, dead_letters.tell_if_dead, popped.acknowledge, backoff)
         self._settling = settling
         parts = DeliveryParts(
             handlers,
@@ -97,6 +111,7 @@ class Handling:
             group=session.unwrap(group),
             batch_size=settings.batch_size or 1,
             batch_wait_s=settings.batch_wait_s,
+            brake_after=settings.brake_after,
             tracing=self._tracing,
         )
         self.delivery: Delivery
@@ -104,7 +119,7 @@ class Handling:
 
             async def put_aside(message: ReceivedMessage, reason: str) -> None:
                 if is_shared:
-                    await retries.send_again(message, is_dead=True)
+                    await retries.bury(message, reason)
                     dead_letters.tell(message, reason)
                 if self.popped is not None:
                     await self.popped.acknowledge(message)

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from itertools import islice, takewhile
 from typing import cast
@@ -16,7 +17,7 @@ import msgspec
 
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
-from pyromq.client.consumer.handling.outcomes import RetryLater
+from pyromq.client.consumer.handling.outcomes import is_given_up
 from pyromq.client.consumer.handling.settling import (
     HeldQueue,
     NoHandler,
@@ -270,7 +271,7 @@ class OrderedDelivery(Delivery):
         log_failure(problem, failed)
         if isinstance(problem, AskerGone):
             failed = []
-        is_given_up = isinstance(problem, RetryLater) and problem.delay_level < 0
+        delay = self._settling.delay_after(problem)
         may_go_on = True
         for message in messages:
             if message not in failed:
@@ -278,7 +279,7 @@ class OrderedDelivery(Delivery):
                     await self._settling.end(held, message)
                 continue
             times = message.reconsume_times
-            if is_given_up or (self._max_times is not None and times >= self._max_times):
+            if is_given_up(delay) or (self._max_times is not None and times >= self._max_times):
                 try:
                     await self._put_aside(message, reason_of(problem))
                 except PyroError as trouble:
@@ -292,7 +293,7 @@ class OrderedDelivery(Delivery):
             message.stored.reconsume_times = times + 1
             may_go_on = False
         if not may_go_on:
-            await _pause(held, self._suspend_s)
+            await _pause(held, delay.total_seconds() if isinstance(delay, timedelta) else self._suspend_s)
 
     async def close(self, held: HeldQueue) -> None:
         held.close()

@@ -7,9 +7,10 @@ so a message is never acknowledged while it is being renewed.
 import asyncio
 import logging
 from collections.abc import Iterable
+from datetime import timedelta
 
 from pyromq.client.consumer.handling.dead_letters import DeadLetters
-from pyromq.client.consumer.handling.outcomes import TO_DEAD_LETTERS
+from pyromq.client.consumer.handling.outcomes import LEVELS_S, Delay
 from pyromq.client.consumer.handling.retries import Retries
 from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
 from pyromq.client.values import ReceivedMessage
@@ -21,8 +22,6 @@ _log = logging.getLogger(__name__)
 _TRY_AGAIN_S = 0.5
 _MAX_TRIES = 20
 _SOON_S = 0.01
-_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""The delay levels of brokers, by default: those from the third on are the times of Java's pop consumers."""
 
 
 class PoppedOutcomes:
@@ -46,17 +45,21 @@ class PoppedOutcomes:
         finally:
             self._ending.discard(id(message))
 
-    async def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def give_back(self, message: ReceivedMessage, delay: Delay, reason: str) -> None:
         """Have the message come again after the delay; raises if the broker cannot be asked."""
         await self._end(message)
         popped = _popped(message)
         try:
-            if delay_level < 0 or message.reconsume_times >= await self._dead_letters.limit(message):
-                await self._retries.give_back(message, TO_DEAD_LETTERS)
+            if await self._dead_letters.is_dead(message, delay):
+                await self._retries.bury(message, reason)
                 await self._acknowledge(popped)
                 return
-            level = delay_level or props.FIRST_RETRY_LEVEL + message.reconsume_times
-            await self._popping.change_invisible_time(popped, _DELAYS_S[min(level, len(_DELAYS_S)) - 1])
+            if isinstance(delay, timedelta):
+                hidden_s = max(delay.total_seconds(), _SOON_S)
+            else:
+                level = delay or props.FIRST_RETRY_LEVEL + message.reconsume_times
+                hidden_s = LEVELS_S[min(level, len(LEVELS_S)) - 1]
+            await self._popping.change_invisible_time(popped, hidden_s)
         except Refused as problem:
             _log.info("message comes again when it is visible id=%s: %s", message.message_id, problem)
         finally:

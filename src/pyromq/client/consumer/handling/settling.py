@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
@@ -9,22 +10,30 @@ import msgspec
 
 from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
-from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.consumer.handling.outcomes import (
+    BROKER_DECIDES,
+    TO_DEAD_LETTERS,
+    Backoff,
+    Delay,
+    RetryLater,
+)
 from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.troubles import Troubles
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import AskerGone, PyroError, StateError
+from pyromq.errors import AskerGone, BadBody, PyroError, StateError
 
 _log = logging.getLogger(__name__)
 
 HeldQueue = InFlight[ReceivedMessage]
 
 _LOCAL_RETRY_S = 5.0
+FOLD_S = 60.0
+_MAX_PLACES = 1000
 
 
 class GiveBack(Protocol):
-    async def __call__(self, message: ReceivedMessage, delay_level: int) -> None: ...
+    async def __call__(self, message: ReceivedMessage, delay: Delay, reason: str) -> None: ...
 
 
 Acknowledge = Callable[[ReceivedMessage], Awaitable[None]]
@@ -32,7 +41,7 @@ Acknowledge = Callable[[ReceivedMessage], Awaitable[None]]
 
 
 class TellIfDead(Protocol):
-    async def __call__(self, message: ReceivedMessage, delay_level: int, reason: str) -> None: ...
+    async def __call__(self, message: ReceivedMessage, delay: Delay, reason: str) -> None: ...
 
 
 class NoHandler(PyroError):
@@ -67,8 +76,10 @@ class Settling:
         give_back: GiveBack | None,
         tell_if_dead: TellIfDead | None = None,
         acknowledge: Acknowledge | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
         self._give_back = give_back
+        self._backoff = backoff
         self._acknowledge = acknowledge
         self._tell_if_dead = tell_if_dead
         self.troubles = Troubles(_log)
@@ -115,7 +126,7 @@ class Settling:
             return
         problem, failed = what_failed(problem, work.messages)
         log_failure(problem, failed)
-        level = problem.delay_level if isinstance(problem, RetryLater) else BROKER_DECIDES
+        delay = self.delay_after(problem)
         work.held.last_done = now
         counts = work.counts
         counts.handled += 1
@@ -124,16 +135,24 @@ class Settling:
         for message in work.messages:
             if message in again:
                 counts.failed += 1
-                self.give_back(work.held, message, level, reason_of(problem))
+                self.give_back(work.held, message, delay, reason_of(problem))
             else:
                 counts.succeeded += 1
                 self.succeeded(work.held, message)
 
-    def give_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str) -> None:
+    def give_back(self, held: HeldQueue, message: ReceivedMessage, delay: Delay, reason: str) -> None:
         if self._give_back is None:
             held.done(message)
             return
-        self._begin(self._return(self._give_back, held, message, delay_level, reason))
+        if delay == BROKER_DECIDES and self._backoff is not None:
+            delay = self._backoff.after(message.reconsume_times)
+        self._begin(self._return(self._give_back, held, message, delay, reason))
+
+    @staticmethod
+    def delay_after(problem: BaseException) -> Delay:
+        if isinstance(problem, BadBody):
+            return TO_DEAD_LETTERS  # it would fail again
+        return problem.wanted if isinstance(problem, RetryLater) else BROKER_DECIDES
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -153,11 +172,11 @@ class Settling:
         held.done(message)
 
     async def _return(
-        self, give_back: GiveBack, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str
+        self, give_back: GiveBack, held: HeldQueue, message: ReceivedMessage, delay: Delay, reason: str
     ) -> None:
         while not held.is_dropped:
             try:
-                await give_back(message, delay_level)
+                await give_back(message, delay, reason)
             except PyroError as problem:
                 # The offset is not committed past the message until a broker has it, so nothing is lost.
                 self.troubles.of_broker(
@@ -172,7 +191,7 @@ class Settling:
             self.troubles.broker_answered(message.queue)
             held.done(message)
             if self._tell_if_dead is not None:
-                await self._tell_if_dead(message, delay_level, reason)
+                await self._tell_if_dead(message, delay, reason)
             return
 
     async def stop(self) -> None:
@@ -212,13 +231,43 @@ def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None
         asked = "gave up" if problem.delay_level < 0 else "asked for a retry"
         application_log.info("handler %s topic=%s id=%s: %s", asked, first.topic, first.message_id, problem)
     else:
+        is_new, others = _folded.note(problem)
         application_log.warning(
-            "handler failed topic=%s id=%s messages=%d",
+            "handler failed topic=%s id=%s messages=%d%s%s",
             first.topic,
             first.message_id,
             len(messages),
-            exc_info=problem,
+            "" if is_new else f": {problem!r}, as before",
+            f"; {others} like it since its last traceback" if is_new and others else "",
+            exc_info=problem if is_new else None,
         )
+
+
+class Folded:
+    """A failure at the same place has a traceback once in a minute; the others are one line each."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._shown: dict[tuple[object, ...], tuple[float, int]] = {}
+
+    def note(self, problem: BaseException) -> tuple[bool, int]:
+        """Whether it is to be shown in full, and how many were not since the last one was."""
+        trace = problem.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        key = type(problem), trace and (trace.tb_frame.f_code, trace.tb_lineno)
+        now = self._monotonic()
+        shown_at, others = self._shown.get(key, (-FOLD_S, 0))
+        if now - shown_at < FOLD_S:
+            self._shown[key] = shown_at, others + 1
+            return False, 0
+        if len(self._shown) >= _MAX_PLACES:
+            self._shown.clear()
+        self._shown[key] = now, 0
+        return True, others
+
+
+_folded = Folded()
 
 
 def log_late(messages: list[ReceivedMessage], group: str, timeout_s: float, *, on_thread: bool) -> None:

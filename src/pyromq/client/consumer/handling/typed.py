@@ -1,7 +1,6 @@
 """Handlers of decoded bodies: `@typed(Order)` over `def handle(order: Order, message: ReceivedMessage)`.
 
-A body that cannot be decoded is a failure of the handler like any other: the message is retried, and
-becomes a dead letter in the end.
+A body that cannot be decoded becomes a dead letter at once: a retry would not help.
 """
 
 import inspect

@@ -8,7 +8,9 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,12 +25,12 @@ from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelive
 from pyromq.client.consumer.handling.delivery import DeliveryParts
 from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
-from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
-from pyromq.client.consumer.handling.settling import HeldQueue, Settling
+from pyromq.client.consumer.handling.outcomes import Backoff, Delay, GiveUp, RetryLater
+from pyromq.client.consumer.handling.settling import Folded, HeldQueue, Settling
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock
-from pyromq.errors import ConnectFailed, StateError
+from pyromq.errors import BadBody, ConnectFailed, StateError
 
 
 @pytest.fixture
@@ -41,15 +43,15 @@ class GivenBack:
     """Stands in for the broker that takes messages back."""
 
     def __init__(self) -> None:
-        self.levels: list[tuple[int, int]] = []
+        self.levels: list[tuple[int, Delay]] = []
         self.is_refusing = False
         self.tried = asyncio.Event()
 
-    async def __call__(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def __call__(self, message: ReceivedMessage, delay: Delay, reason: str) -> None:
         self.tried.set()
         if self.is_refusing:
             raise ConnectFailed("nobody there")
-        self.levels.append((message.queue_offset, delay_level))
+        self.levels.append((message.queue_offset, delay))
 
 
 class Bench:
@@ -81,7 +83,7 @@ class Bench:
         parts = self._parts(options.pop("concurrency", 20), options.pop("batch_size", 1))
         return OrderedDelivery(parts, put_aside=put_aside, **{"suspend_s": 0.01, **options})
 
-    async def _tell_if_dead(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
+    async def _tell_if_dead(self, message: ReceivedMessage, delay: Delay, reason: str) -> None:
         self.reasons.append(reason)
 
     def _parts(self, concurrency: int, batch_size: int) -> DeliveryParts:
@@ -1109,3 +1111,87 @@ async def _read_one(stream: MessageStream) -> list[int]:
     async for message in stream:
         return [message.queue_offset]
     return []
+
+
+# When everything fails
+
+
+async def test_a_body_that_cannot_be_decoded_is_given_up_at_once(bench: Bench) -> None:
+    def handle(message: ReceivedMessage) -> None:
+        raise BadBody("no JSON")
+
+    bench.handle(handle)
+    held = held_queue(0)
+    deliver_all(bench.concurrent(), held)
+    await held.wait_until_empty()
+    assert bench.given_back.levels == [(0, -1)]
+    again = held_queue(1)
+    deliver_all(bench.ordered(), again)
+    await again.wait_until_empty()
+    assert bench.put_aside == [1]
+
+
+async def test_a_consumer_whose_handlers_all_fail_pauses_and_tries_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    later: list[tuple[float, Callable[[], None]]] = []
+    works = False
+
+    async def handle(message: ReceivedMessage) -> None:
+        if not works:
+            raise ConnectionError("the database is away")
+
+    bench.handle(handle)
+    held = held_queue(*range(100))
+    delivery = ConcurrentDelivery(replace(bench._parts(1, 1), brake_after=10))
+    monkeypatch.setattr(
+        delivery,
+        "_loop",
+        SimpleNamespace(
+            call_later=lambda s, f: later.append((s, f)),
+            create_task=asyncio.create_task,
+            call_soon=delivery._loop.call_soon,
+        ),
+    )
+    deliver_all(delivery, held)
+    await turn_until(lambda: len(later) == 1)
+    assert len(bench.given_back.levels) <= 10
+    later.pop()[1]()
+    await turn_until(lambda: len(later) == 1)
+    assert later[0][0] == 2
+    assert "10 calls of handlers in a row failed, the consumer pauses for 1 s group=billing" in caplog.text
+    assert caplog.text.count("Traceback") == 1, "the others are one line each"
+    works = True
+    later.pop()[1]()
+    await held.wait_until_empty()
+    assert len(bench.given_back.levels) == 11
+
+
+def test_pauses_between_retries_grow_up_to_a_limit_and_differ_by_chance() -> None:
+    steady = Backoff(2, 60, 0)
+    assert [steady.after(failures).total_seconds() for failures in (0, 1, 2, 9, 10**6)] == [2, 4, 8, 60, 60]
+    pauses = {Backoff(10, 60, 0.5).after(0).total_seconds() for _ in range(50)}
+    assert len(pauses) > 1
+    assert all(5 <= pause <= 15 for pause in pauses)
+
+
+def test_a_failure_at_the_same_place_has_one_traceback_in_a_minute() -> None:
+    clock = ManualClock()
+    folded = Folded(clock.monotonic)
+
+    def failure(number: int) -> Exception:
+        try:
+            raise ValueError(number)
+        except ValueError as problem:
+            return problem
+
+    assert [folded.note(failure(number)) for number in range(3)] == [(True, 0), (False, 0), (False, 0)]
+    assert folded.note(KeyError("another")) == (True, 0)
+    clock.advance(61)
+    assert folded.note(failure(3)) == (True, 2)
+
+
+@pytest.mark.parametrize("wrong", [{"delay": 5}, {"delay": timedelta(seconds=-1)}])
+def test_a_delay_that_is_no_time_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="delay must be a timedelta"):
+        RetryLater(**wrong)
