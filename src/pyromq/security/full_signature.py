@@ -23,6 +23,7 @@ from pyromq.security.signature import SIGNATURE
 
 FULL_SIGNATURE: Final = "FullSignature"
 
+_SIGNATURES: Final = frozenset({SIGNATURE, FULL_SIGNATURE})
 _LABEL: Final = b"PyroMQ full signature 1\n"
 _STAMP_CHARS: Final = 40
 _FIELD: Final = re.compile(r"[0-9a-f]{40}[A-Za-z0-9+/]{43}=", re.ASCII)
@@ -70,21 +71,14 @@ def fully_signed_content(frame: Frame, stamp: str) -> bytes:
     code = frame.code
     if frame.form == HeaderForm.BINARY:
         code = ((code & 0xFFFF) ^ 0x8000) - 0x8000  # such a header has two bytes for it
-    fields = sorted(
-        (_bytes(name), _bytes(value))
-        for name, value in frame.ext.items()
-        if name not in (SIGNATURE, FULL_SIGNATURE)
-    )
-    parts = [_LABEL, _bytes(stamp), _FIXED.pack(code, frame.flag, frame.version)]
-    parts += (_with_length(_bytes(frame.remark or "")), _LENGTH.pack(len(fields)))
-    for field in fields:
-        parts += map(_with_length, field)
-    return b"".join([*parts, frame.body])
-
-
-def _with_length(text: bytes) -> bytes:
-    return _LENGTH.pack(len(text)) + text
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+    ext, pack = frame.ext, _LENGTH.pack
+    names = sorted(ext.keys() - _SIGNATURES)  # characters have the same order as their bytes in UTF-8
+    remark = (frame.remark or "").encode("utf-8", "surrogatepass")
+    parts = [_LABEL, stamp.encode("utf-8", "surrogatepass"), _FIXED.pack(code, frame.flag, frame.version)]
+    parts += (pack(len(remark)), remark, pack(len(names)))
+    for name in names:
+        encoded = name.encode("utf-8", "surrogatepass")
+        value = ext[name].encode("utf-8", "surrogatepass")
+        parts += (pack(len(encoded)), encoded, pack(len(value)), value)
+    parts.append(frame.body)
+    return b"".join(parts)
