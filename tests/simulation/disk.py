@@ -27,6 +27,10 @@ _NO_ROOM: Final = Space(1_000_000_000, 0, False)
 _READ_ONLY: Final = Space(1_000_000_000, 900_000_000, True)
 
 
+def every_place(content: bytes) -> list[int]:
+    return list(range(len(content.rstrip(b"\0"))))
+
+
 class PowerLost(BaseException):
     """Not an Exception: no program catches it."""
 
@@ -113,19 +117,19 @@ class SimulatedDisk:
         self.loses_directory_syncs = False
         self._die = None
 
-    def flip_bit(self) -> str:
-        """Change one bit of the log; where, or nothing if there is no log yet."""
-        paths = [
-            path
+    def flip_bit(self, places: Callable[[bytes], list[int]] = every_place) -> str:
+        """Change one bit of what is safe of the log, at one of the places in a file; where, or nothing if
+        there are none yet."""
+        found = {
+            path: where
             for path, file in sorted(self.content.live.items())
-            if path.parent.name == "commitlog" and file.content.count(0) < len(file.content)
-        ]
-        if not paths:
+            if path.parent.name == "commitlog" and (where := places(bytes(file.content)))
+        }
+        if not found:
             return ""
-        path = self.chance.choice(paths)
+        path = self.chance.choice(list(found))
         content = self.content.live[path].content
-        end = len(content.rstrip(b"\0"))
-        position, bit = self.chance.randrange(end), 1 << self.chance.randrange(8)
+        position, bit = self.chance.choice(found[path]), 1 << self.chance.randrange(8)
         content[position] ^= bit
         descriptor = os.open(path, os.O_RDWR)
         try:
@@ -168,12 +172,12 @@ class SimulatedDisk:
             self.loop.trace.add(self.loop.time(), len(operation), len(name), name)
         if self.faults:
             error = self.faults.get("sync" if is_sync else operation)
-            if "read-only" in self.faults and not is_sync:
+            if "read-only" in self.faults:
                 error = errno.EROFS
             elif "full" in self.faults and operation in _TAKES_SPACE:
                 error = errno.ENOSPC
             if error is not None:
-                if is_sync and path in self.content.live:
+                if is_sync and error != errno.EROFS and path in self.content.live:
                     self.content.live[path].sync_failed(path)
                 raise OSError(error, os.strerror(error))
 

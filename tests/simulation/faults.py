@@ -6,7 +6,9 @@ Promises hold for one fault at a time, so most of them wait until all brokers ar
 import asyncio
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from tests.simulation.cluster import HA_PORT, Server, SimulatedCluster
 from tests.simulation.network import Connection
@@ -173,19 +175,25 @@ def _failing_disk(cluster: SimulatedCluster, server: Server, fault: Fault) -> He
     disk.fail("sync", errno.EIO)
     if fault.detail == "once":
         cluster.loop.call_later(cluster.chance.uniform(0.01, 1.2), disk.heal)
+    return partial(_restart_with_sound_disk, server)
 
-    def heal() -> None:
-        disk.heal()
-        server.kill()
-        server.start()
 
-    return heal
+def _restart_with_sound_disk(server: Server) -> None:
+    server.disk.heal()
+    server.kill()
+    server.start()
 
 
 def _full(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
     disk = server.disk
     disk.fail("full", errno.ENOSPC)
     return disk.heal
+
+
+def _read_only(_: SimulatedCluster, server: Server, __: Fault) -> Heal:
+    """As a file system makes itself that has found an error; an operator mounts it again and restarts all."""
+    server.disk.fail("read-only", errno.EROFS)
+    return partial(_restart_with_sound_disk, server)
 
 
 def _clock(_: SimulatedCluster, server: Server, fault: Fault) -> Heal:
@@ -326,15 +334,29 @@ def _all_power(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
     return late.start if late is not None else _nothing
 
 
-def _flip(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
-    """One bit of a record, on its way to a replica or at rest. On the way it is one of a body: the format has
-    no checksum for the rest. No plan is drawn with a flip at rest: readers of the record notice it, but a
-    short run does not read everything."""
-    if fault.detail == "wire":
-        cluster.network.flips.append(_first_body)
-        return cluster.network.flips.clear
-    server.disk.flip_bit()
-    return _nothing
+def _flip(cluster: SimulatedCluster, _: Server, __: Fault) -> Heal:
+    """One bit of a body on its way to a replica: the format has no checksum for the rest."""
+    cluster.network.flips.append(_first_body)
+    return cluster.network.flips.clear
+
+
+def _damage(_: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """One bit of a body at `rest` on the disk of a broker that runs, or is `stopped` meanwhile."""
+    if fault.detail == "stopped":
+        server.kill()
+    server.disk.flip_bit(_bodies)
+    return server.start if fault.detail == "stopped" else _nothing
+
+
+def _bodies(content: bytes) -> list[int]:
+    """The places of all bytes of bodies in a file of the log."""
+    places: list[int] = []
+    start = 0
+    with suppress(RemoteProtocolError):
+        while (outline := scan_record(content, start)) is not None:
+            places += range(outline.body_start, outline.body_end)
+            start = outline.end
+    return places
 
 
 def _first_body(connection: Connection, data: bytes) -> int | None:
@@ -377,6 +399,7 @@ KINDS: dict[FaultKind, Kind] = {
     "slow": Kind(_slow, waits=False),
     "eio": Kind(_failing_disk, is_survived=_always),
     "full": Kind(_full),
+    "read-only": Kind(_read_only, is_survived=_always),
     "clock": Kind(_clock, waits=False),
     "client": Kind(_client, waits=False),
     "controller": Kind(_controller, is_survived=_always),
@@ -386,5 +409,6 @@ KINDS: dict[FaultKind, Kind] = {
     "names": Kind(_names, waits=False),
     "all power": Kind(_all_power, is_survived=_always),
     "flip": Kind(_flip, waits=False),
+    "damage": Kind(_damage),
     "restart": Kind(_restart, is_survived=_always),
 }

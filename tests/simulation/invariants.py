@@ -5,6 +5,7 @@ An invariant looks into the objects of the servers, without a message and withou
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -14,15 +15,36 @@ from tests.simulation.contents import Contents, differences
 from tests.simulation.disk_rules import DiskRules
 from tests.simulation.group_rules import GroupRules
 from tests.simulation.loop import nothing
+from tests.simulation.plans import Plan
 from tests.simulation.recording import Recorder
 
 from pyromq.broker.broker import Broker
+from pyromq.errors import PyroError
 from pyromq.protocol.names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from tests.simulation.loads.load import RunningLoad
 
 LOOK_S = 0.05
+
+
+class UnexplainedErrors(logging.Handler):
+    """A server or a client logs an error only if something is wrong that no other broker makes up for: a disk
+    or an etcd. A failure of its own is never explained."""
+
+    def __init__(self, plan: Plan, recorder: Recorder) -> None:
+        super().__init__(logging.ERROR)
+        self._is_explained = any(fault.kind in _EXPLAIN_ERRORS for fault in plan.faults)
+        self._recorder = recorder
+
+    def emit(self, record: logging.LogRecord) -> None:
+        problem = record.exc_info[1] if record.exc_info is not None else None
+        if not self._is_explained or not isinstance(problem, OSError | PyroError | None):
+            reason = f" ({problem!r})" if problem is not None else ""
+            self._recorder.violation("an unexplained error", f"{record.name}: {record.getMessage()}{reason}")
+
+
+_EXPLAIN_ERRORS = frozenset({"eio", "full", "read-only", "damage", "etcd"})
 
 
 class Always:

@@ -19,6 +19,7 @@ FaultKind = Literal[
     "slow",
     "eio",
     "full",
+    "read-only",
     "clock",
     "client",
     "controller",
@@ -28,6 +29,7 @@ FaultKind = Literal[
     "names",
     "all power",
     "flip",
+    "damage",
     "restart",
 ]
 LoadKind = Literal[
@@ -56,10 +58,12 @@ LoadKind = Literal[
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 ALL_LOADS: tuple[LoadKind, ...] = get_args(LoadKind)
 
-_NEEDS_CONTROLLER = frozenset({"controller", "severed", "etcd", "wipe", "power", "all power", "eio"})
+_NEEDS_CONTROLLER = frozenset(
+    {"controller", "severed", "etcd", "wipe", "power", "all power", "eio", "read-only"}
+)
 """A pair without a controller keeps its roles: if its master loses the end of its log with the power or with
 a sync that failed, the two logs are different ones, and an operator has to decide."""
-_NEEDS_REPLICAS = frozenset({"stall", "partition", "flip"})
+_NEEDS_REPLICAS = frozenset({"stall", "partition", "flip", "damage"})
 _ETCD_RATIO, _FRONT_RATIO = 0.3, 0.1
 _SAMPLED = tuple(kind for kind in ALL_LOADS if kind not in ("fronted", "dropped"))
 """The front comes with chances of its own: it needs a server more. `dropped` is for planted bugs so far."""
@@ -191,7 +195,7 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
         detail = chance.choice(("", "once"))
     elif kind == "power":
         detail = chance.choice(("", "inside"))
-    elif kind == "full":
+    elif kind in ("full", "read-only"):
         for_s = min(for_s, 20.0)
     elif kind == "clock":
         strength = chance.choice((-1, 1)) * chance.choice((0.5, 5.0, 3600.0))
@@ -213,6 +217,8 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
         detail = chance.choice(("", "one stays away"))
     elif kind == "flip":
         detail = "wire"
+    elif kind == "damage":
+        detail = chance.choice(("rest", "stopped"))
     return Fault(
         kind,
         round(after_s, 3),

@@ -23,7 +23,7 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.contents import Contents
 from tests.simulation.disk import PowerLost
 from tests.simulation.faults import Faults
-from tests.simulation.invariants import Always, at_the_end
+from tests.simulation.invariants import Always, UnexplainedErrors, at_the_end
 from tests.simulation.loads.batched import BatchedLoad
 from tests.simulation.loads.drivers import DriversLoad
 from tests.simulation.loads.dropped import DroppedLoad
@@ -106,6 +106,7 @@ class Run:
         self._network = Network(self.loop, Random(f"{plan.seed}/network"))
         self.recorder = Recorder(self.loop.time)
         self.loop.set_exception_handler(self._task_failed)
+        logging.getLogger().addHandler(UnexplainedErrors(plan, self.recorder))
         self._root = root
 
     def outcome(self) -> Outcome:
@@ -153,6 +154,7 @@ class Run:
         for load in loads:
             await load.finish_sending()
         await cluster.until(lambda: all(load.is_delivered for load in loads), _DELIVERY_S)
+        await self._scrub_all()
         if self.plan.restarts_at_end and not await self._restart_all():
             return
         await asyncio.sleep(1.0)
@@ -188,6 +190,20 @@ class Run:
                         return
                 await asyncio.sleep(0.5)
 
+    async def _scrub_all(self) -> None:
+        """What was flipped at rest is found and repaired when the whole log is read."""
+        if not any(fault.kind == "damage" for fault in self.plan.faults):
+            return
+        repairs = [each.replication.repair for each in self.cluster.running()]
+        for server in self.cluster.brokers:
+            broker = self.cluster.broker(server)
+            if broker is not None and server.process is not None:
+                server.process.run(broker.replication.repair.scrub(), "scrub")
+        if not await self.cluster.until(
+            lambda: all(each.scrubs and not each.damage for each in repairs), _HEAL_S
+        ):
+            self.recorder.violation("damage was not repaired", "; ".join(each.summary for each in repairs))
+
     async def _restart_all(self) -> bool:
         for server in self.cluster.brokers:
             server.kill()
@@ -216,7 +232,7 @@ class Run:
 
 def run_plan(plan: Plan) -> Outcome:
     """In a fresh process only: it changes the directory, the event loop and chance."""
-    logging.disable(logging.CRITICAL)
+    logging.disable(logging.WARNING)
     gc.disable()
     directory = tempfile.mkdtemp(prefix="simulation-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
     os.chdir(directory)
