@@ -1,20 +1,20 @@
 """A job queue with retries, delays and a schedule: `python examples/job_queue.py [name server]`.
 
 A job is a message: its function is chosen by name. A job that fails comes again after a pause that grows, one
-that nobody knows becomes a dead letter. A job with a schedule sends its own successor, which the broker holds
-until its time.
+that nobody knows becomes a dead letter. A schedule puts a job into the queue again and again: one schedule,
+however many processes run this program, and however they end.
 """
 
 import asyncio
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from pyromq.aio import GiveUp, Message, Producer, PushConsumer, ReceivedMessage, RetryLater, typed
+from pyromq.aio import GiveUp, Message, Producer, PushConsumer, ReceivedMessage, RetryLater, Schedule, typed
 
 TOPIC = "Jobs"
 Function = Callable[..., Awaitable[None]]
@@ -23,8 +23,6 @@ Function = Callable[..., Awaitable[None]]
 class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     name: str
     arguments: dict[str, Any] = {}
-    due: datetime | None = None
-    every_s: float | None = None
 
 
 class JobQueue:
@@ -49,33 +47,19 @@ class JobQueue:
         return function
 
     async def put(self, name: str, *, after: timedelta | None = None, **arguments: Any) -> None:
-        await self._send(Job(name=name, arguments=arguments, due=_from_now(after)))
-
-    async def put_every(self, name: str, interval: timedelta, **arguments: Any) -> None:
-        """The first time now, then again and again; a worker that is down delays it, but skips no turn."""
-        job = Job(name=name, arguments=arguments, due=datetime.now(UTC), every_s=interval.total_seconds())
-        await self._send(job)
-
-    async def _send(self, job: Job) -> None:
-        await self._producer.send(Message.of(TOPIC, job, keys=[job.name]), deliver_at=job.due)
+        job = Job(name=name, arguments=arguments)
+        await self._producer.send(Message.of(TOPIC, job, keys=[name]), delay=after)
 
     async def _work(self, job: Job, message: ReceivedMessage) -> None:
         function = self._functions.get(job.name)
         if function is None:
             raise GiveUp(f"no job is called {job.name}")
-        if job.every_s is not None and job.due is not None and message.reconsume_times == 0:
-            # From the time it was due, not from now: the schedule does not drift.
-            after = msgspec.structs.replace(job, due=job.due + timedelta(seconds=job.every_s))
-            await self._send(after)
         try:
             await function(**job.arguments)
         except Exception as problem:
-            # Level 1 is a second, 2 are five, 3 ten; with `max_retries` the last failure is a dead letter.
-            raise RetryLater(repr(problem), delay_level=min(message.reconsume_times + 1, 18)) from problem
-
-
-def _from_now(after: timedelta | None) -> datetime | None:
-    return None if after is None else datetime.now(UTC) + after
+            # A second, two, four …; with `max_retries` the last failure is a dead letter.
+            pause = timedelta(seconds=2.0 ** min(message.reconsume_times, 12))
+            raise RetryLater(repr(problem), delay=pause) from problem
 
 
 async def main(namesrv: str = "127.0.0.1:9876") -> None:
@@ -103,12 +87,17 @@ async def main(namesrv: str = "127.0.0.1:9876") -> None:
     async def tick() -> None:
         await report("tick")
 
-    async with jobs:
+    schedule = Schedule("job-schedule", namesrv=namesrv)
+
+    @schedule.every(timedelta(seconds=1))
+    async def put_tick(due: datetime) -> None:
+        await jobs.put("tick")
+
+    async with jobs, schedule:
         await jobs.put("resize", picture="cat.png")
         await jobs.put("resize", after=timedelta(seconds=1), picture="dog.png")
         await jobs.put("mail", to="ada@example.org")
         await jobs.put("nonsense")
-        await jobs.put_every("tick", timedelta(seconds=1))
         async with changed:
             await changed.wait_for(lambda: len(done) == 4 and done["tick"] >= 3)
     async with PushConsumer("job-undertakers", namesrv=namesrv, start_from="first") as undertaker:

@@ -15,7 +15,7 @@ with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
 TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer than all of this
 
 if TYPE_CHECKING:
-    from pyromq.client.blocking import Producer, Transaction, TransactionProducer
+    from pyromq.client.blocking import Producer, Schedule, Transaction, TransactionProducer
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
     from pyromq.client.consumer.handling.typed import typed
@@ -69,6 +69,7 @@ _HOMES = {
     "Refused": "errors",
     "RequestFailed": "errors",
     "RetryLater": "client.consumer.handling.outcomes",
+    "Schedule": "client.blocking",
     "SendFailed": "errors",
     "SendResult": "client.values",
     "SendStatus": "client.values",
@@ -109,6 +110,7 @@ __all__ = [
     "Refused",
     "RequestFailed",
     "RetryLater",
+    "Schedule",
     "SendFailed",
     "SendResult",
     "SendStatus",

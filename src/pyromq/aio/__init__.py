@@ -10,6 +10,7 @@ from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.health import ConsumerHealth, Health
 from pyromq.client.producer import Producer
 from pyromq.client.readiness import aio_readiness as readiness
+from pyromq.client.schedule import Schedule
 from pyromq.client.settings import Credentials, TlsOptions
 from pyromq.client.transactions import Transaction, TransactionProducer, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
@@ -54,6 +55,7 @@ __all__ = [
     "Refused",
     "RequestFailed",
     "RetryLater",
+    "Schedule",
     "SendFailed",
     "SendResult",
     "SendStatus",
