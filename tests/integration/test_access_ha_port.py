@@ -67,7 +67,7 @@ async def test_a_hello_with_other_keys_is_refused(
         challenge = await reader.readexactly(CHALLENGE_BYTES)
         writer.write(encode_report(0) + encode_hello(challenge, own_member(master), who))
         refusal = await reader.read()
-        reason = f"its hello has not the signature of a broker: accessKey={who.access_key}"
+        reason = f"its hello has not the signature of a broker: {who.access_key!r}"
         assert refusal.startswith(REFUSAL_MARK)
         assert refusal.endswith(reason.encode())
         assert caplog.text.count(reason) == 1

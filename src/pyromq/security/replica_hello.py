@@ -79,9 +79,9 @@ class HelloReader:
         self._held += data
         before, mark, rest = self._held.partition(HELLO_MARK)
         end = _LENGTH.size + _length(rest)
+        if max(len(before), end) > _MAX_HELD_BYTES:
+            raise RemoteProtocolError("it does not say who it is")
         if not mark or len(rest) < end:
-            if len(self._held) > _MAX_HELD_BYTES:
-                raise RemoteProtocolError("it does not say who it is")
             return None
         self._check(rest[_LENGTH.size : end])
         return before + rest[end:]
@@ -98,7 +98,7 @@ class HelloReader:
         # An unknown account takes as long as a known one, and gets the same answer.
         made = _sum(self.challenge, content, _NOBODY_KEY if secret is None else secret)
         if not hmac.compare_digest(made, claimed) or secret is None:
-            raise RemoteProtocolError(f"its hello has not the signature of a broker: accessKey={access_key}")
+            raise RemoteProtocolError(f"its hello has not the signature of a broker: {access_key[:100]!r}")
         if tuple(group) != self._own:
             raise RemoteProtocolError(
                 f"it is a broker of {'/'.join(group)}, and this master is one of {'/'.join(self._own)}"

@@ -75,6 +75,16 @@ async def test_a_connection_is_private_if_its_peer_is_on_this_machine(
     assert connection.is_private is is_private
 
 
+@pytest.mark.parametrize("proxied", ["", "192.0.2.1:1"])
+async def test_a_connection_over_a_unix_socket_is_private_without_a_proxy(proxied: str) -> None:
+    connection = Connection(ConnectionGroup(routes=EchoService().routes(), clock=ManualClock()))
+    connection.peer_address = proxied
+    transport: Any = FakeTransport(connection)
+    transport._extra = {"peername": "", "sockname": "/run/broker.socket"}
+    connection.connection_made(transport)
+    assert connection.is_private is not bool(proxied)
+
+
 async def test_all_frames_of_one_read_are_answered_in_one_write() -> None:
     line = Line()
     line.ask(Echo(text="a"), Echo(text="b"), Nobody(), Echo(text="c"))

@@ -68,6 +68,26 @@ def test_what_is_not_a_hello_proves_nothing(hello: bytes) -> None:
             master.feed(HELLO_MARK + hello)
 
 
+@pytest.mark.parametrize("key_bytes", [0, 4000, 5000, 65_000])
+def test_a_hello_of_any_size_is_answered_with_a_short_refusal(key_bytes: int) -> None:
+    master = reader()
+    hello = encode_hello(master.challenge, MEMBER, Credentials("\n" * key_bytes, "x"))
+    with pytest.raises(RemoteProtocolError) as refused:
+        master.feed(b"greeting" + hello)
+    assert len(encode_refusal(str(refused.value))) < 500
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("said", [bytes(5000), HELLO_MARK + b"\x0f\x00" + bytes(3000)])
+def test_a_master_does_not_hold_more_and_more_back(said: bytes) -> None:
+    master = reader()
+    if said.startswith(HELLO_MARK):
+        assert master.feed(said) is None
+        said = bytes(5000)
+    with pytest.raises(RemoteProtocolError):
+        master.feed(said)
+
+
 def test_a_replica_answers_one_challenge() -> None:
     replica = MasterOpening(lambda challenge: b"hello")
     assert replica.feed(CHALLENGE_MARK + bytes(32)) == (b"hello", b"")
