@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyromq.client.blocking import Producer, Schedule, Transaction, TransactionProducer
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+    from pyromq.client.consumer.handling.routers import Router
     from pyromq.client.consumer.handling.typed import typed
     from pyromq.client.consumer.reading.popping import PoppedMessage
     from pyromq.client.consumer.reading.subscriptions import Sql
@@ -69,6 +70,7 @@ _HOMES = {
     "Refused": "errors",
     "RequestFailed": "errors",
     "RetryLater": "client.consumer.handling.outcomes",
+    "Router": "client.consumer.handling.routers",
     "Schedule": "client.blocking",
     "SendFailed": "errors",
     "SendResult": "client.values",
@@ -110,6 +112,7 @@ __all__ = [
     "Refused",
     "RequestFailed",
     "RetryLater",
+    "Router",
     "Schedule",
     "SendFailed",
     "SendResult",

@@ -1,6 +1,7 @@
 """The asyncio API: the same names as in `pyromq`, with awaitable methods; values are the same classes."""
 
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.handling.routers import Router
 from pyromq.client.consumer.handling.typed import typed
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
@@ -55,6 +56,7 @@ __all__ = [
     "Refused",
     "RequestFailed",
     "RetryLater",
+    "Router",
     "Schedule",
     "SendFailed",
     "SendResult",

@@ -19,6 +19,7 @@ from pyromq.client.consumer.group.assigned_queues import RebalanceListener
 from pyromq.client.consumer.handling.handlers import HandlerFunction, MessageStream, as_decorator
 from pyromq.client.consumer.handling.loops import is_left_on_purpose
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
+from pyromq.client.consumer.handling.routers import Middleware
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.push import F
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
@@ -166,6 +167,15 @@ class PushConsumer(BlockingConsumer):
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
         check_topic(topic)
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
+
+    include = on_the_loop(push.PushConsumer.include)
+
+    def around(self, middleware: Middleware) -> Middleware:
+        """Run every handler inside the context manager that this function returns for its message.
+
+        It can be a decorator, over `@contextmanager`. Add it before the handlers.
+        """
+        return self._aio.around(middleware)
 
     wait_assigned = awaited(push.PushConsumer.wait_assigned)
     commit = awaited(push.PushConsumer.commit)

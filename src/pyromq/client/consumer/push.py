@@ -19,8 +19,10 @@ from pyromq.client.consumer.handling.handlers import (
     Handlers,
     MessageStream,
     as_decorator,
+    check_takes_one,
 )
 from pyromq.client.consumer.handling.handling import Handling
+from pyromq.client.consumer.handling.routers import Middleware, Router, surrounded
 from pyromq.client.consumer.interrupts import run_until_interrupted, started_before
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
@@ -81,6 +83,7 @@ class PushConsumer(Consumer[_Parts]):
         client_settings = ClientSettings.of(namesrv, **client_options)
         super().__init__(group, settings, client_settings, joins_unsubscribed=False)
         self._handlers = Handlers()
+        self._middlewares: list[Middleware] = []
         self._closed = asyncio.Event()
         self._interrupted = asyncio.Event()
 
@@ -108,6 +111,9 @@ class PushConsumer(Consumer[_Parts]):
         stream = None
         takes_batch = self.settings.batch_size is not None
         if handler is not None:
+            if self._middlewares:
+                check_takes_one(handler)
+                handler = surrounded(handler, tuple(self._middlewares))
             traced = self._traced(Handler(handler, takes_batch=takes_batch))
             expression = self._handlers.put(topic, expression, traced)
         elif takes_batch:
@@ -131,6 +137,21 @@ class PushConsumer(Consumer[_Parts]):
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
         check_topic(topic)
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
+
+    def include(self, router: Router) -> None:
+        """Subscribe to everything that a router has handlers for."""
+        for topic, expression, function in router:
+            self.subscribe(topic, expression, function)
+
+    def around(self, middleware: Middleware) -> Middleware:
+        """Run every handler inside the context manager that this function returns for its message.
+
+        It can be a decorator, over `@contextmanager`. Add it before the handlers.
+        """
+        if self._expressions:
+            raise StateError("the consumer has handlers already: add what is around them first")
+        self._middlewares.append(middleware)
+        return middleware
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic; running handlers finish."""
