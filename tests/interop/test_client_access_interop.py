@@ -1,4 +1,4 @@
-"""Our clients at Apache's brokers that let in only whoever signs: what is signed well works, nothing else."""
+"""Our clients at Apache's brokers with access control: our full signature is one more field to them."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.apache import ApacheBroker, ApacheNameServer, wait_for_broker
-from tests.support.apache_releases import APACHE_4, RELEASES, Release
+from tests.support.apache_releases import ALL_RELEASES, APACHE_4, Release
 
 from pyromq import Credentials, Message, PyroError, ReceivedMessage, TlsOptions, aio
 from pyromq.protocol.frame import HeaderForm
@@ -37,7 +37,7 @@ _SETTINGS_5 = {
 }
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=str)
+@pytest.fixture(scope="module", params=ALL_RELEASES, ids=str)
 def names(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     release: Release = request.param
     store = tmp_path_factory.mktemp("store")
