@@ -15,7 +15,8 @@ with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
 TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer than all of this
 
 if TYPE_CHECKING:
-    from pyromq.client.blocking import Producer, Schedule, Transaction, TransactionProducer
+    from pyromq.client.blocking import Producer, Transaction, TransactionProducer
+    from pyromq.client.blocking_schedule import Schedule
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
     from pyromq.client.consumer.handling.routers import Router
@@ -71,7 +72,7 @@ _HOMES = {
     "RequestFailed": "errors",
     "RetryLater": "client.consumer.handling.outcomes",
     "Router": "client.consumer.handling.routers",
-    "Schedule": "client.blocking",
+    "Schedule": "client.blocking_schedule",
     "SendFailed": "errors",
     "SendResult": "client.values",
     "SendStatus": "client.values",

@@ -29,13 +29,10 @@ from typing import (
 )
 
 from pyromq.client import producer as aio
-from pyromq.client import schedule as aio_schedule
 from pyromq.client import transactions as aio_transactions
 from pyromq.client.application_log import application_log
 from pyromq.client.direct_sending import DirectSending
 from pyromq.client.producer_settings import ProducerOptions
-from pyromq.client.schedule import J
-from pyromq.client.settings import ClientOptions
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, Selector, SendResult
 from pyromq.cluster.sending.plan import SendPlan
@@ -520,31 +517,3 @@ class Transaction:
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         self._aio.leave_block()
         self.end(problem)
-
-
-class Schedule(Blocking):
-    """`@schedule.every(timedelta(minutes=5))` over `def clean_up(due: datetime)`; async functions, too.
-
-    All processes of a group have the same jobs; one of them runs each turn. Needs brokers with timers.
-    """
-
-    _aio: aio_schedule.Schedule
-
-    def __init__(
-        self,
-        group: str,
-        namesrv: str | None = None,
-        *,
-        topic: str | None = None,
-        **options: Unpack[ClientOptions],
-    ) -> None:
-        """`topic`: where the ticks are; by default the group's name with `-schedule`."""
-        super().__init__()
-        self._aio = aio_schedule.Schedule(group, namesrv, topic=topic, **options)
-
-    def every(self, interval: timedelta, *, name: str | None = None) -> Callable[[J], J]:
-        """Call a function at every multiple of the interval (since 1970, UTC), with the time that it is due.
-
-        `name`: of the schedule; by default the function's. A turn that fails is logged.
-        """
-        return self._aio.every(interval, name=name)
