@@ -7,6 +7,7 @@ seed. Secrets come from the module `secrets`.
 import os
 import random as _system
 from collections.abc import Callable, MutableSequence, Sequence
+from secrets import token_hex
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -56,7 +57,9 @@ def shuffle(values: MutableSequence[Any]) -> None:
 
 
 def token(size_bytes: int) -> str:
-    """Hexadecimal digits that no other process has."""
+    """Hexadecimal digits that no other process has, even if applications have seeded `random` alike."""
+    if _source is _system:
+        return token_hex(size_bytes)
     return f"{getrandbits(8 * size_bytes):0{2 * size_bytes}x}"
 
 
