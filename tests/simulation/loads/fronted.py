@@ -22,6 +22,7 @@ from pyromq.protocol.bodies.topics import TopicConfig
 
 _SIMPLE, _PUSH = "front-receivers", "front-pushers"
 _INVISIBLE_S = {_SIMPLE: 10, _PUSH: 15}
+_UNKNOWN = ["PROXY_TIMEOUT"]
 _WAIT_S = 2.0
 _CALL_S = 8.0
 _HEARTBEAT_S = 10.0
@@ -152,8 +153,14 @@ class FrontedLoad(RunningLoad):
             for each in found.messages:
                 if group == _PUSH and self.chance.random() < 0.05:
                     await asyncio.sleep(self.chance.uniform(0.0, _LONGEST_S))
-                if await user.ack(group, self.topic, each) == ["OK"]:
-                    self._done(group, each, began_s)
+                codes = _UNKNOWN
+                try:
+                    codes = await user.ack(group, self.topic, each)
+                finally:
+                    if codes == ["OK"]:
+                        self._done(group, each, began_s)
+                    elif codes == _UNKNOWN:  # it has arrived, and may not come again
+                        self._got[group].add(each.body.decode())
             if not found.messages and found.code != "MESSAGE_NOT_FOUND":
                 await self.pause(has_failed=True)
 
