@@ -118,8 +118,12 @@ class TableSync:
         self._woken.set()
 
     async def _first_copy(self) -> bool:
-        """A replica that has the whole log of its master may become master: it needs the tables, too. It does
-        not wait for ever: the log is worth having without them."""
+        """A replica that has the whole log of its master may become master: it needs the tables, too. It asks
+        before every connection, for the master may have started again since. It does not wait for ever: the
+        log is worth having without them."""
+        self._has_copy.clear()
+        self._masters += 1
+        self._woken.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_COPY_S):
                 await self._has_copy.wait()
@@ -158,7 +162,8 @@ class TableSync:
         """Copy what has changed; returns the seconds until the next time."""
         masters, seen, pause_s = self._masters, "", 0.0
         if not self._is_polling:
-            request = WatchTables(seen=self._seen, wait_millis=_WAIT_MS, broker_id=self._role.broker_id)
+            wait_ms = _WAIT_MS if self._has_copy.is_set() else 0
+            request = WatchTables(seen=self._seen, wait_millis=wait_ms, broker_id=self._role.broker_id)
             watch = self._dialer.call(master, request, _TIMEOUT_S + _WAIT_MS / 1000)
             try:
                 answer = await self._unless_woken(watch)
