@@ -40,7 +40,9 @@ async def test_each_transaction_ends_at_the_broker_that_has_it(tmp_path: Path) -
         brokers = [await running.add_broker(name, **AT_ONCE) for name in ("broker-a", "broker-b")]
         addresses = [broker.advertised_address for broker in brokers]
         async with Cluster(running.namesrv) as admin:
-            await topics.put(admin, addresses, TopicConfig(topic_name=TOPIC))
+            await topics.put(
+                admin, addresses, TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
+            )
         async with aio.TransactionProducer("payers", running.namesrv, check=check) as producer:
             results = []
             for number in range(16):

@@ -78,7 +78,9 @@ def in_a_span(method: MethodT) -> MethodT:
     def sending(self: "Producer", message: Message, *args: Any, **options: Any) -> Any:
         if self._spans is None:
             return method(self, message, *args, **options)
-        return self._spans.around(partial(method, self), method.__name__)(message, *args, **options)
+        return self._spans.around(partial(method, self), method.__name__.lstrip("_"))(
+            message, *args, **options
+        )
 
     return cast(MethodT, sending)
 

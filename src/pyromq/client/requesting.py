@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyromq.client.values import Message, ReceivedMessage
 from pyromq.errors import BadMessage, RequestFailed
@@ -64,7 +64,7 @@ def is_expired(message: ReceivedMessage, now_ms: int) -> bool:
     return now_ms - message.stored_ms > int(ttl) + _CLOCKS_DIFFER_MS
 
 
-def expired(messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
+def expired(messages: list[ReceivedMessage], now_ms: Callable[[], int]) -> list[ReceivedMessage]:
     """The expired requests among the messages of a pull.
 
     The first message says whether the topic has requests: to look at each would cost other topics too much.
@@ -75,7 +75,8 @@ def expired(messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessag
     first = messages[0]
     if first.get(props.REPLY_TO_CLIENT) is None and not names.is_retry_topic(first.queue.topic):
         return []
-    return [message for message in messages if is_expired(message, now_ms)]
+    now = now_ms()
+    return [message for message in messages if is_expired(message, now)]
 
 
 def error_in(reply: ReceivedMessage) -> RequestFailed | None:

@@ -170,7 +170,7 @@ class PushConsumer(Consumer[_Parts]):
         delivery = handling.delivery
 
         def deliver(reader: QueueReader, messages: list[ReceivedMessage]) -> None:
-            if late := expired(messages, session.clock.now_ms()):
+            if late := expired(messages, session.clock.now_ms):
                 handling.drop(reader.held, late)
                 messages = [message for message in messages if message not in late]
             delivery.deliver(reader.held, messages)
