@@ -31,6 +31,8 @@ class DeadLetters:
         self._clock = clock
         self._max_times = max_times
         self._groups_limit = SubscriptionGroupConfig(group_name=group).retry_max_times
+        self._is_known = False
+        """Whether the group's limit is what a broker said."""
         self._asked: float | None = None
         self._asking = asyncio.Lock()
 
@@ -44,6 +46,11 @@ class DeadLetters:
 
     async def is_dead(self, message: ReceivedMessage, delay: Delay) -> bool:
         return is_given_up(delay) or message.reconsume_times >= await self.limit(message)
+
+    async def is_surely_dead(self, message: ReceivedMessage, delay: Delay) -> bool:
+        """Whether the broker would decide so: not if the group's limit could not be asked for."""
+        is_dead = await self.is_dead(message, delay)
+        return is_dead and (is_given_up(delay) or self._max_times is not None or self._is_known)
 
     def tell(self, message: ReceivedMessage, reason: str) -> None:
         application_log.warning(
@@ -79,3 +86,4 @@ class DeadLetters:
             )
         else:
             self._groups_limit = answer.body.retry_max_times
+            self._is_known = True

@@ -91,7 +91,7 @@ class Handling:
         backoff = settings.backoff
 
         async def give_back(message: ReceivedMessage, delay: Delay, reason: str) -> None:
-            if await dead_letters.is_dead(message, delay):
+            if await dead_letters.is_surely_dead(message, delay):
                 await retries.bury(message, reason)
             else:
                 await retries.give_back(message, delay)

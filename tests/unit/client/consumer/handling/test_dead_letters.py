@@ -79,3 +79,15 @@ async def test_the_usual_limit_is_assumed_of_a_group_whose_broker_does_not_say(
     assert warnings(caplog) == []
     await dead_letters.tell_if_dead(failed_message(16), 0, "no stock")
     assert len(warnings(caplog)) == 1
+
+
+async def test_a_limit_that_is_only_assumed_buries_nothing(network: FakeNetwork) -> None:
+    clock = ManualClock()
+    network.answers[GetGroupConfig] = CallTimeout("no answer")
+    dead_letters = DeadLetters(network, "billing", clock, max_times=None)
+    assert not await dead_letters.is_surely_dead(failed_message(16), 0)
+    assert await dead_letters.is_surely_dead(failed_message(0), -1)
+    assert await DeadLetters(network, "billing", clock, max_times=2).is_surely_dead(failed_message(2), 0)
+    network.answers[GetGroupConfig] = BodyAnswer(body=SubscriptionGroupConfig(group_name="billing"))
+    clock.advance(61)
+    assert await dead_letters.is_surely_dead(failed_message(16), 0)
