@@ -507,9 +507,9 @@ MUTANTS = (
         "pyromq.proxy.sending:Sending._entry",
         "if answer.code != ResponseCode.SUCCESS:",
         "if answer.code < 0:",
-        ("kill", "stall"),
+        (),
         ("fronted",),
-        {"faults": (Fault("stall", 1.0, 8.0, detail="ha"), Fault("kill", 7.5, 2.0))},
+        {**_PATIENT, "faults": (Fault("stall", 1.0, 8.0, detail="ha"), Fault("kill", 5.0, 2.0))},
     ),
     Mutant(
         "g2",

@@ -165,6 +165,9 @@ class FrontedLoad(RunningLoad):
                 await self.pause(has_failed=True)
 
     def _arrived(self, group: str, body: str, began_s: float) -> None:
+        self._got[group].add(
+            body
+        )  # also if its acknowledgement is refused: the broker may have it all the same
         before = self._acknowledged.get((group, body))
         if before is not None and began_s > before.at_s:
             self._again.append(
@@ -177,7 +180,6 @@ class FrontedLoad(RunningLoad):
 
     def _done(self, group: str, message: Any, began_s: float) -> None:
         body, now_s = message.body.decode(), self.recorder.now_s
-        self._got[group].add(body)
         self.recorder.totals.delivered += 1
         is_first = message.system_properties.delivery_attempt == 1
         if is_first and now_s < began_s + _INVISIBLE_S[group]:
