@@ -803,8 +803,9 @@ MUTANTS = (
         "pyromq.broker.services.offsets:Offsets._reset_here",
         "await self._promised()",
         "pass",
-        ("stall", "kill"),
-        changes={**_HELD_UP, "loads": (Load("resets", 0.05),)},
+        (),
+        ("resets",),
+        {"calm_s": 10.0},
     ),
     Mutant(
         "users",

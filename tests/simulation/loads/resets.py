@@ -13,6 +13,7 @@ from tests.simulation.contents import Contents
 from tests.simulation.loads.load import RunningLoad
 
 from pyromq.admin.cluster import Cluster
+from pyromq.broker.broker import Broker
 from pyromq.errors import PyroError
 from pyromq.protocol.requests.offsets import ResetOffset
 
@@ -66,9 +67,24 @@ class ResetsLoad(RunningLoad):
                     ),
                 )
             is_answered = True
+            self._check_copies(queue, offset)
         except (PyroError, TimeoutError):
             self.recorder.totals.unacknowledged += 1
         self._resets.append(_Reset(queue, offset, began_s, is_answered))
+
+    def _check_copies(self, queue: int, offset: int) -> None:
+        """Whoever may be the next master has a reset that was answered, unless the group has seen it."""
+        broker, group = self.broker_of_master(), self.cluster.recorded_group()
+        if broker is None or group is None or self._pending(broker, queue) != offset:
+            return
+        for server in self.cluster.candidates(group):
+            other = self.cluster.broker(server)
+            if other is not None and self._pending(other, queue) != offset:
+                text = f"queue {queue} to {offset} at {server.host.name}"
+                self.recorder.violation("an answered reset is not in sync", text)
+
+    def _pending(self, broker: Broker, queue: int) -> int | None:
+        return broker._started.tables.offsets.pending_reset(_GROUP, self.topic, queue)
 
     def _missed(self) -> Iterator[_Reset]:
         """The last reset of each queue, if it was answered and no member has read from there since."""

@@ -128,22 +128,24 @@ class TablesLoad(RunningLoad):
                 if found not in allowed:
                     text = f"{kind} {name} is {found} at {server.host.name}, and must be one of {allowed}"
                     self.recorder.violation("answered, but not in sync", text)
-                elif kind in _FILES and len(allowed) == 1 and not self._is_on_disk(server, kind, name, found):
+                elif kind in _FILES and not any(
+                    self._is_on_disk(server, kind, name, each) for each in allowed
+                ):
                     text = f"{kind} {name} is {found} at {server.host.name}"
                     self.recorder.violation("answered, but not on disk", text)
 
-    def _is_on_disk(self, server: Server, kind: str, name: str, found: Value | None) -> bool:
-        """Whether a loss of power leaves as much of it."""
+    def _is_on_disk(self, server: Server, kind: str, name: str, value: Value | None) -> bool:
+        """Whether a loss of power leaves this of it."""
         known, syncs = self._files.get((server, kind)), server.disk.content.syncs
         if known is None or known[0] != syncs:
             file, table = _FILES[kind]
             safe = server.disk.content.safe(server.disk.root / "store" / "config" / file) or b"{}"
             known = self._files[server, kind] = syncs, msgspec.json.decode(safe).get(table, {})
         kept = known[1].get(name)
-        if kept is None or found is None:
-            return kept is found
+        if kept is None or value is None:
+            return kept is value
         what, stored = _SHOWN[kind]
-        return bool(found[what] == kept[stored])
+        return bool(value[what] == kept[stored])
 
     def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
         for (kind, name), allowed in self._allowed.items():
