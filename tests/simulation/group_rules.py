@@ -109,7 +109,7 @@ class GroupRules:
         for number, replica in group.replicas.items():
             known = before.replicas.get(number)
             has_started = known is not None and replica.incarnation != known.incarnation
-            if has_started and group.sync_set_epoch == before.sync_set_epoch:
+            if has_started and now == then:
                 text = f"broker {number} has started, the version is still {group.sync_set_epoch}"
                 self._violation("a start does not end proposals", text)
         for each in self._sides:
