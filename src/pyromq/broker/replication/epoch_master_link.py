@@ -13,7 +13,7 @@ from pyromq.broker.replication.agreement import Disagreement
 from pyromq.broker.replication.master_link import MasterLink
 from pyromq.clock import Clock
 from pyromq.disk_steps import DiskSteps, Wait
-from pyromq.errors import PyroError, RemoteProtocolError, StoreError
+from pyromq.errors import PyroError, RemoteProtocolError, StateError, StoreError
 from pyromq.protocol.epoch_replication import (
     Frame,
     MasterGreeting,
@@ -73,6 +73,8 @@ class EpochMasterLink(MasterLink):
 
     def _align(self, master: MasterGreeting) -> None:
         store = self._store
+        if not store.copying.is_on:
+            raise StateError("this broker is the master now: its log is not cut for another")
         theirs: Epochs = tuple(Epoch(*each) for each in master.epochs)
         ours, end = store.epochs.epochs, store.log_end
         # A log without epochs is older than the controller; whether it agrees was asked before.

@@ -192,6 +192,7 @@ class Replica:
 
     async def _follow(self) -> None:
         """Copy the master's log until the connection ends; raises its error."""
+        role = self._role
         if self._is_controlled and self.master is not None and self._before_log is not None:
             self._has_tables = await self._before_log()
         address = self.ha_address or await self._ask_for_ha_address()
@@ -214,6 +215,9 @@ class Replica:
                 raise TransportError(
                     f"the certificate of {address} is of {', '.join(names)}, not one of haTlsNames"
                 )
+        if self._role is not role:
+            transport.abort()
+            raise TransportError("this broker has got another role meanwhile")
         self.link = link
         _log.info("connected to the master address=%s from=%d", address, self._store.log_end)
         self._tell()

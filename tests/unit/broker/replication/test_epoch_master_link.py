@@ -4,10 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from tests.support.small_stores import append, dispatch_all, small_settings
 
 from pyromq.broker.replication.epoch_master_link import EpochMasterLink
 from pyromq.clock import ManualClock
+from pyromq.errors import StateError
 from pyromq.protocol.epoch_replication import MasterGreeting, ReplicaGreeting, encode_report
 from pyromq.store.filenames import offset_name
 from pyromq.store.message_store import MessageStore
@@ -63,3 +65,23 @@ async def test_a_replica_that_deleted_the_files_in_which_the_logs_part_copies_th
         assert link.is_aligned
         assert (store.log_start, store.log_end) == (0, 0)
         assert wire.sent == [greeting.encode(), encode_report(0)]
+
+
+async def test_a_broker_that_became_master_while_it_connected_does_not_cut_its_log(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.begin_epoch(3)
+        places = [append(store, b"%04d" % number).log_offset for number in range(3)]
+        end = store.log_end
+        link = EpochMasterLink(
+            store,
+            ManualClock(),
+            lambda: None,
+            greeting=ReplicaGreeting(2, False, False),
+            confirmed=lambda _: None,
+            was_cut=lambda: None,
+        )
+        link.connection_made(cast(Any, Wire()))
+        take(link, MasterGreeting(places[1], ((3, 0),)).encode())
+        with pytest.raises(StateError, match="the master now"):
+            await link.ended
+        assert store.log_end == end
