@@ -137,14 +137,14 @@ class TimerLog:
         return position
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at a position; None if there is none."""
+        """The unit at a position; None if there is none, or only its begin has reached the disk."""
         segment = self._find(position)
         if segment is None or position + UNIT_BYTES > segment.end:
             return None
         size_bytes, *fields = _UNIT.unpack_from(segment.mapped.buffer, position - segment.start)
         unit = TimerUnit(*fields)
         is_unit = size_bytes == UNIT_BYTES and 0 < unit.kind <= _MAX_KIND and unit.previous < position
-        return unit if is_unit else None
+        return unit if is_unit and unit.size_bytes > 0 else None
 
     def following(self, position: int) -> int:
         """Where the unit at or behind `position` begins: there, or in the next file behind a blank."""

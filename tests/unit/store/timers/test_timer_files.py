@@ -62,6 +62,19 @@ class TestTimerLog:
         assert len(first) == FILE_BYTES
         assert first[260:276] == struct.pack(">iqI", 30, 0, 0xCBD43194)
 
+    @pytest.mark.parametrize("kept_bytes", range(52))
+    def test_the_begin_of_a_unit_leads_to_no_other_message(self, tmp_path: Path, kept_bytes: int) -> None:
+        log = TimerLog(Files(), tmp_path, FILE_BYTES)
+        log.append(TimerUnit(NOWHERE, PLAIN, NOW_MS, 1000, 0x4F08, 0x172, 7))
+        log.close()
+        path = tmp_path / f"{0:020d}"
+        path.write_bytes(path.read_bytes()[:kept_bytes].ljust(FILE_BYTES, b"\0"))
+        log = TimerLog(Files(), tmp_path, FILE_BYTES)
+        log.load()
+        found = log.unit(0)
+        assert found is None or found.log_offset == 0x4F08
+        log.close()
+
     def test_files_of_another_size_are_refused_with_advice(self, tmp_path: Path) -> None:
         log = TimerLog(Files(), tmp_path, FILE_BYTES)
         log.append(unit(BASE, 1))
