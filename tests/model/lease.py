@@ -16,6 +16,12 @@ TIMEOUT_S: Final = 10.0
 TICK_S: Final = 4.0
 """The controller has heard nothing for too long after three of them, and the lease is over."""
 _MEMBER: Final = "g", 1
+
+
+class _Line(NamedTuple):
+    number: int
+
+
 _MAX_ON_THE_WAY: Final = 2
 
 
@@ -122,10 +128,10 @@ class LeaseSteps:
 
     @staticmethod
     def _scan(state: State) -> State:
-        liveness = Liveness[object](0.0, max_step_s=1000.0, unheard_timeout_s=TIMEOUT_S)
+        liveness = Liveness[_Line](0.0, max_step_s=1000.0, unheard_timeout_s=TIMEOUT_S)
         if state.heard_at is not None:
             liveness.expire(state.heard_at)
-            liveness.beat("c", _MEMBER, Vitals(), TIMEOUT_S, object(), state.heard_at)
+            liveness.beat("c", _MEMBER, Vitals(), TIMEOUT_S, _Line(0), state.heard_at)
         liveness.expire(state.now)
         is_gone = 1 not in liveness.of_group("g", state.now).alive
         return state._replace(is_replaced=True) if is_gone else state

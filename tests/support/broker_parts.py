@@ -47,6 +47,7 @@ class FakeChannel:
 
     def __init__(self, address: str = PEER) -> None:
         self.peer_address = address
+        self.number = 0
         self.is_open = True
         self.is_blocked = False
         """Whether the peer does not read."""

@@ -165,7 +165,7 @@ class Controller:
         for task in getattr(self, "tasks", ()):
             task.work.close()
         self.tasks: list[Task] = []
-        self.liveness = Liveness[object](self.world.now, max_step_s=5.0, unheard_timeout_s=TIMEOUT_S)
+        self.liveness = Liveness[Line](self.world.now, max_step_s=5.0, unheard_timeout_s=TIMEOUT_S)
         self.commands = Commands(SimulatedStore(self.world.truth, self.number), self._situation_of)
 
     def crash(self) -> None:
@@ -176,7 +176,7 @@ class Controller:
     def _situation_of(self, name: str) -> Situation:
         return Situation(self.liveness.of_group(name, self.world.now))
 
-    def hear(self, broker_id: int, vitals: Vitals, channel: object) -> None:
+    def hear(self, broker_id: int, vitals: Vitals, channel: Line) -> None:
         broker = self.world.brokers[broker_id - 1]
         if broker.is_weak and broker.channel is not channel:
             return  # Its connection has closed: nothing comes over that any more.
@@ -245,7 +245,7 @@ class Broker:
     def start(self) -> None:
         self.starts += 1
         self.incarnation = object()
-        self.channel = object()
+        self.channel = self.world.new_line()
         self.is_up = True
         self.is_registered = False
         self.is_master = False
@@ -519,6 +519,13 @@ class Broker:
             self.epochs = begin_epoch(self.epochs, begun.number, begun.start)
 
 
+class Line:
+    """A connection. Its number says when it was opened."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class Message(NamedTuple):
     to: Broker | None
     incarnation: object
@@ -542,7 +549,7 @@ class World:
         """
         self.is_alone = is_alone
         self.loses_store = loses_store
-        self.losses = 0
+        self.losses = self.lines = 0
         self.newest_acknowledger = 0
         self.alone_count = 0
         self.random = Random(seed)
@@ -561,6 +568,10 @@ class World:
             self.weak.is_weak = True
         self.masters = 0
         self.steps = 0
+
+    def new_line(self) -> Line:
+        self.lines += 1
+        return Line(self.lines)
 
     def next_value(self) -> int:
         self._value += 1
@@ -672,7 +683,7 @@ class World:
         elif kind == 3:  # A connection closes, and the broker opens another.
             broker, controller = self.random.choice(self.brokers), self.random.choice(self.controllers)
             controller.liveness.connection_lost(broker.channel)
-            broker.channel = object()
+            broker.channel = self.new_line()
             broker.lease.suspend()
         elif kind == 6:  # A replica loses its connection to the master.
             broker, other = self.random.sample(self.brokers, 2)

@@ -6,16 +6,23 @@ controller itself stood still is no time in which it listened. Of the connection
 counts: a heartbeat that was held up on an earlier one says nothing.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-C = TypeVar("C", bound=Hashable)
+
+class Numbered(Protocol):
+    """A connection; later ones have higher numbers."""
+
+    @property
+    def number(self) -> int: ...
+
+
+C = TypeVar("C", bound=Numbered)
 
 DEFAULT_TIMEOUT_S = 10.0
 MAX_MEMBERS = 10_000
 """Anyone may send heartbeats in any name: those of further brokers are passed over."""
-_MAX_CHANNELS = 8
 
 
 class Vitals(NamedTuple):
@@ -66,8 +73,8 @@ class Liveness(Generic[C]):
         self._last_step = now
         self._pulses: dict[Member, _Pulse[C]] = {}
         self._lost: set[Member] = set()
-        self._channels: dict[Member, tuple[C, ...]] = {}
-        """The connections with heartbeats of a broker that are open, the newest last."""
+        self._newest: dict[Member, C] = {}
+        """The newest connection with heartbeats of a broker, while it is open."""
 
     def __repr__(self) -> str:
         return f"<Liveness heard={len(self._pulses)} lost={len(self._lost)}>"
@@ -76,14 +83,13 @@ class Liveness(Generic[C]):
         self, cluster: str, member: Member, vitals: Vitals, timeout_s: float, channel: C, now: float
     ) -> bool:
         """Take a heartbeat; True if the broker was not alive before."""
-        channels = self._channels.get(member, ())
-        if channel in channels[:-1]:
+        newest = self._newest.get(member)
+        if newest is not None and channel.number < newest.number:
             return False  # held up on its way, and the broker has connected again since
         is_news = member not in self._pulses
         if is_news and member not in self._lost and len(self._pulses) + len(self._lost) >= MAX_MEMBERS:
             return False
-        if channel not in channels:
-            self._channels[member] = *channels[-_MAX_CHANNELS:], channel
+        self._newest[member] = channel
         self._pulses[member] = _Pulse(cluster, vitals, timeout_s, channel, self._listened_until(now))
         self._lost.discard(member)
         return is_news
@@ -97,10 +103,8 @@ class Liveness(Generic[C]):
         """The brokers whose last heartbeat came over this connection; they count as gone from now on."""
         found = [member for member, pulse in self._pulses.items() if pulse.channel is channel]
         self._lose(found)
-        for member in [member for member, channels in self._channels.items() if channel in channels]:
-            self._channels[member] = tuple(each for each in self._channels[member] if each is not channel)
-            if not self._channels[member]:
-                del self._channels[member]
+        for member in [member for member, newest in self._newest.items() if newest is channel]:
+            del self._newest[member]
         return found
 
     def expire(self, now: float) -> list[Member]:

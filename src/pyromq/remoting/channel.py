@@ -17,6 +17,11 @@ class Channel(Protocol):
     def __hash__(self) -> int: ...
 
     @property
+    def number(self) -> int:
+        """Later ones have higher numbers."""
+        ...
+
+    @property
     def peer_address(self) -> str: ...
 
     @property

@@ -91,6 +91,7 @@ class Connection(asyncio.Protocol):
         "is_open",
         "is_private",
         "local_address",
+        "number",
         "partial_bytes",
         "peer_address",
         "put",
@@ -103,6 +104,8 @@ class Connection(asyncio.Protocol):
         """`peer_address`: the peer's real address, if a proxy is at the other end of the socket."""
         self.peer_address = peer_address or ""
         self.local_address = ""
+        self.number = 0
+        """Its place in the order in which connections were opened."""
         self.partial_bytes = 0
         self.vouched_version = -1
         """The version of the rules under which the server's admission vouches for this connection."""
@@ -464,6 +467,7 @@ class Connection(asyncio.Protocol):
         self.is_open = True
         self._last_active = self._group.clock.monotonic()
         self._group.opened += 1
+        self.number = self._group.opened
         self._group.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
