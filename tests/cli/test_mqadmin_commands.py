@@ -492,7 +492,7 @@ FAILURES: list[tuple[list[str], int, str]] = [
     ),
     (["ADDBROKER", "-b", "x"], 2, "does not have ADDBROKER: broker containers are not supported"),
     (["xyz"], 2, "unknown command xyz; `mqadmin help` lists all commands"),
-    (["topicList", "--key-file", "/nowhere"], 1, "--key-file=/nowhere: expected a readable file"),
+    (["topicList", "--key-file", "/nowhere"], 1, "key_file=/nowhere: expected a readable file"),
 ]
 
 

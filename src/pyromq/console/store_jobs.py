@@ -95,21 +95,24 @@ class StoreJobs:
 
 
 async def _looked(what: str, directory: Path, follow: Callable[[Progress], None]) -> Line | None:
-    """The last line of the process; it is killed if nobody waits for it any more."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        "pyromq.admin.local_stores",
-        what,
-        str(directory),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        limit=_LIMIT,
+    """The last line of the process; it is killed if nobody waits for it any more, also while it starts."""
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "pyromq.admin.local_stores",
+            what,
+            str(directory),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LIMIT,
+        )
     )
-    assert process.stdout is not None
     last: Line | None = None
     try:
+        process = await asyncio.shield(starting)
+        assert process.stdout is not None
         async for line in process.stdout:
             last = msgspec.json.decode(line, type=Line)
             if isinstance(last, Progress):
@@ -117,6 +120,7 @@ async def _looked(what: str, directory: Path, follow: Callable[[Progress], None]
         await process.wait()
         return last
     finally:
+        process = await starting
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.kill()

@@ -56,7 +56,7 @@ def _opened(
     ] = None,
 ) -> tuple[Cluster, Output]:
     """The options of every command, and what they choose."""
-    url = ConnectionUrl.parse(namesrv) if namesrv else from_environment(os.environ)
+    url = ConnectionUrl.parse(namesrv) if namesrv is not None else from_environment(os.environ)
     credentials = credentials_in(key_file) if key_file is not None else url.credentials
     cluster = Cluster(
         url.namesrv,
