@@ -291,6 +291,8 @@ class TimerFiles:
         with self._saving:
             if taken.cuts == self._cuts:
                 self._save(taken)
+            else:
+                self.wheel.is_unsynced = True
 
     def _save(self, taken: TimerSnapshot) -> None:
         if self._failure is not None:

@@ -68,6 +68,7 @@ class Wheel:
         # Apache's file has holes; a write to one on a full disk would kill the process.
         self._files.allocate(self.path, 0, size_bytes)
         self._file = self._files.map(self.path, in_small_pieces=True)
+        self.is_unsynced = True  # what a killed process wrote last is there, but perhaps not on disk
         return True
 
     def make(self) -> None:

@@ -1,7 +1,6 @@
 """The files of timed messages: byte by byte, and after every kind of stop."""
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -211,12 +210,16 @@ class Machine:
             self.files.save(self.files.take(NOW_MS))
             self.safe = len(self.queue)
 
-    def stop(self, lose_power: Callable[[], None], kept: int) -> None:
-        """The log keeps the first `kept` messages, at least those that the checkpoint speaks of."""
+    def stop(self, kept: int, lost_by: Random | None = None) -> None:
+        """The log keeps the first `kept` messages, at least those that the checkpoint speaks of.
+
+        `lost_by`: the power is lost, and this chooses what is lost with it.
+        """
         self.files.close()
-        lose_power()
+        if lost_by is not None:
+            self.disk.crash(lost_by)
         del self.queue[max(kept, self.safe) :]
-        self.disk = FaultyFiles(self.root)
+        self.disk = FaultyFiles(self.root, self.disk.disk if lost_by is None else None)
         self.open(len(self.queue))
         # What is not in the wheel is taken from the queue again.
         again = self.queue[self.files.queue_offset :]
@@ -249,12 +252,27 @@ def test_every_message_of_the_queue_is_in_its_slot_once(
         if step == "save":
             machine.save()
         elif step == "kill":
-            machine.stop(lambda: None, len(machine.queue))
+            machine.stop(len(machine.queue))
         elif step == "power":
-            machine.stop(lambda: machine.disk.crash(random), random.randint(0, len(machine.queue)))
+            machine.stop(random.randint(0, len(machine.queue)), random)
         else:
             machine.schedule(BASE + int(step))
         machine.check()
+    machine.files.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_killed_process_put_into_slots_survives_the_next_loss_of_power(
+    tmp_path: Path, seed: int
+) -> None:
+    machine, random = Machine(tmp_path), Random(seed)
+    machine.schedule(BASE)
+    machine.save()
+    machine.schedule(BASE + 5)
+    machine.stop(len(machine.queue))
+    machine.save()
+    machine.stop(len(machine.queue), random)
+    machine.check()
     machine.files.close()
 
 
