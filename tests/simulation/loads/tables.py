@@ -139,8 +139,10 @@ class TablesLoad(RunningLoad):
         known, syncs = self._files.get((server, kind)), server.disk.content.syncs
         if known is None or known[0] != syncs:
             file, table = _FILES[kind]
-            safe = server.disk.content.safe(server.disk.root / "store" / "config" / file) or b"{}"
-            known = self._files[server, kind] = syncs, msgspec.json.decode(safe).get(table, {})
+            path = server.disk.root / "store" / "config" / file
+            # A loss of power between two renames leaves the table in the backup, which a start reads.
+            safe = server.disk.content.safe(path) or server.disk.content.safe(path.with_name(f"{file}.bak"))
+            known = self._files[server, kind] = syncs, msgspec.json.decode(safe or b"{}").get(table, {})
         kept = known[1].get(name)
         if kept is None or value is None:
             return kept is value
