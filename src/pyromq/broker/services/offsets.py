@@ -404,7 +404,9 @@ class Offsets:
                 if rounds % CLEAN_EVERY_ROUNDS == 0:
                     await self.remove_dead()
                 await self._offsets.persist_in_thread(self._slices)
-            except (StoreError, OSError) as problem:
+            except StoreError as problem:  # The log was cut, or its disk fails and the store says so.
+                _log.warning("offsets not written yet, trying again next time: %s", problem)
+            except OSError as problem:
                 _log.error("offsets could not be written, trying again next time: %s", problem)
 
 
