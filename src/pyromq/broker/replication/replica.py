@@ -245,10 +245,13 @@ class Replica:
             raise TransportError("no name server knows the master")
         if self.master is None:
             raise TransportError("no controller has named a master")
+        master = self.master
         try:
-            answer = await self._dialer.call(self.master, ExchangeHaInfo(), _ASK_TIMEOUT_S)
+            answer = await self._dialer.call(master, ExchangeHaInfo(), _ASK_TIMEOUT_S)
         except Refused:
             answer = ExchangeHaInfoAnswer()
+        if self.master != master:
+            raise TransportError(f"{master} is not the master any more")
         # java: a master may not tell, but name servers know it, too
         self._ha_address = self._ha_address or answer.master_ha_address
         if self._ha_address is None:
