@@ -95,7 +95,7 @@ class StoreJobs:
 
 
 async def _looked(what: str, directory: Path, follow: Callable[[Progress], None]) -> Line | None:
-    """The last line of the process; it is killed if nobody waits for it any more, also while it starts."""
+    """The last line of the process; it is killed if its caller is cancelled, even while it starts."""
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             sys.executable,

@@ -2,8 +2,8 @@
 
 A broker is alive, gone, or not yet heard of. Nobody counts as gone before the controller has listened for a
 full timeout: a restarted controller must not depose masters that it has not heard yet. Time in which the
-controller itself stood still is no time in which it listened. Of the connections of a broker the newest one
-counts: a heartbeat that was held up on an earlier one says nothing.
+controller itself stood still does not count as listening. If a broker has several connections, only the
+newest counts: a heartbeat that was held up on an older one is ignored.
 """
 
 from collections.abc import Mapping

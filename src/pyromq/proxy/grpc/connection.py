@@ -48,7 +48,7 @@ _OK = hpack.encode([(b"grpc-status", b"0")])
 _MAX_TIMER_S = 86_400.0
 _MAX_MESSAGE_CHARS = 4096
 _FEW_EVENTS = 64
-"""So many are handled at once: a busy client that sends its calls together."""
+"""How many are handled at once; a busy client sends that many calls together."""
 
 
 def _trailers(error: GrpcError) -> list[hpack.Header]:

@@ -261,6 +261,6 @@ class AccessControl:
 
 
 def _is_private(caller: Caller) -> bool:
-    """Whether nobody else can read what the caller sends, or write in its name."""
+    """Whether no one else can read what the caller sends, or send in its name."""
     channel = caller.channel
     return isinstance(channel, Connection) and channel.is_private
