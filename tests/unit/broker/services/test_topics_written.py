@@ -25,6 +25,15 @@ from pyromq.store.json_table import JsonTable
 from pyromq.store.queues.all_queues import Queues
 
 TOPIC = "Fresh"
+CREATION = CreateOrUpdateTopic(
+    topic=TOPIC,
+    default_topic="",
+    read_queue_nums=1,
+    write_queue_nums=1,
+    perm=6,
+    topic_filter_type="SINGLE_TAG",
+    order=False,
+)
 
 
 @pytest.fixture
@@ -200,17 +209,8 @@ async def test_a_master_that_is_replaced_while_it_deletes_a_topic_does_not_promi
 
 async def test_a_master_that_is_replaced_while_others_change_topics_changes_none(parts: BrokerParts) -> None:
     topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
-    creation = CreateOrUpdateTopic(
-        topic=TOPIC,
-        default_topic="",
-        read_queue_nums=1,
-        write_queue_nums=1,
-        perm=6,
-        topic_filter_type="SINGLE_TAG",
-        order=False,
-    )
     async with topics._changing:
-        waiting = asyncio.ensure_future(topics.create_or_update(creation, caller_on()))
+        waiting = asyncio.ensure_future(topics.create_or_update(CREATION, caller_on()))
         await asyncio.sleep(0)
         parts.tables.role.change(Role(broker_id=2, epoch=2))
     with pytest.raises(Refused, match="copies of its master's"):
@@ -224,18 +224,9 @@ async def test_a_topic_made_during_its_deletion_waits_for_the_end_of_it(
     topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
     parts.topics.update(TopicConfig(topic_name=TOPIC))
     parts.tables.write_in_threads()
-    creation = CreateOrUpdateTopic(
-        topic=TOPIC,
-        default_topic="",
-        read_queue_nums=1,
-        write_queue_nums=1,
-        perm=6,
-        topic_filter_type="SINGLE_TAG",
-        order=False,
-    )
     await asyncio.gather(
         topics.delete(DeleteTopicFromBroker(topic=TOPIC), caller_on()),
-        topics.create_or_update(creation, caller_on()),
+        topics.create_or_update(CREATION, caller_on()),
     )
     assert steps.index("finish thread") < len(steps) - 1 - steps[::-1].index("topics.json thread")
     assert TOPIC in parts.topics
