@@ -4,11 +4,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from tests.support.access import ALICE, ROOT, SECURE, WRONG, client, grant, is_refused, user_creation
 from tests.support.broker_cluster import TOPIC, message
 from tests.support.replicas import broker_group, until
 
+from pyromq.admin import access, groups
+from pyromq.admin.cluster import Cluster
+from pyromq.admin.failures import NotKept
+from pyromq.protocol.bodies.access import UserInfo
 from pyromq.protocol.requests.access import DeleteUser
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.remoting.addresses import format_address
+from pyromq.security.users import UserRules
 from pyromq.standalone import Standalone, StandaloneSettings
 from pyromq.testing.clusters import on_held_ports
 
@@ -54,6 +62,34 @@ async def test_users_and_rights_survive_a_fail_over_under_a_controller(tmp_path:
         await cluster.start_broker(number)
         back = cluster.brokers[number]
         await until(lambda: ALICE.access_key not in back.access.users.users, "the old master has heard of it")
+
+
+async def test_a_change_at_a_replica_succeeds_with_a_remark_that_our_tools_report(tmp_path: Path) -> None:
+    async with controlled_cluster(tmp_path) as cluster:
+        number = cluster.master_number()
+        master, replica = cluster.brokers[number], cluster.brokers[1 - number]
+        at = format_address(*replica.address)
+        info = UserInfo(password=ALICE.secret_key, user_type="Normal")
+        async with Cluster(cluster.namesrv, credentials=ROOT) as tools:
+            with pytest.raises(NotKept, match="this broker is a replica"):
+                await access.create_user(tools, [at], ALICE.access_key, info)
+            with pytest.raises(NotKept, match="this broker is a replica"):
+                await tools.change(at, DeleteTopicFromBroker(topic=TOPIC))
+            with pytest.raises(NotKept, match="this broker is a replica"):
+                await groups.delete(tools, [at], "Readers", with_offsets=True)
+            await access.create_user(tools, [format_address(*master.address)], ALICE.access_key, info)
+            await access.delete_user(tools, [format_address(*master.address)], ALICE.access_key)
+
+
+async def test_a_replica_whose_master_has_no_users_left_has_none(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path, **SECURE) as group,
+        group.master(**SECURE) as master,
+        group.replica(**SECURE) as replica,
+    ):
+        await master.access.change_users(lambda rules: UserRules({}, {}, rules.cluster, rules.decides))
+        await replica.access.copy(master.access.table())
+        assert not replica.access.users.users
 
 
 async def test_a_replica_that_shares_the_file_of_its_master_writes_nothing_older_into_it(

@@ -27,7 +27,7 @@ from pyromq.protocol.requests.access import (
 from pyromq.security.decision import Decision
 from pyromq.security.users import UserRules, parse_resource, policies_of, subject_name, user_of
 
-# Changes are made on all the brokers given; `PartlyFailed` if some refuse.
+# Changes are made on all the brokers given; `PartlyFailed` if some refuse or are replicas.
 
 
 async def create_user(
@@ -36,14 +36,14 @@ async def create_user(
     """The first broker refuses a user that it has. Brokers may share one file of users: the others may have
     it by then, and get the same password."""
     first, *others = addresses
-    done = await cluster.ask_each([first], CreateUser(username=name, body=info))
+    done = await cluster.ask_each([first], CreateUser(username=name, body=info), is_change=True)
     failed: dict[str, PyroError] = {}
     for address in others:
         try:
             try:
-                done[address] = await cluster.ask(address, CreateUser(username=name, body=info))
+                done[address] = await cluster.change(address, CreateUser(username=name, body=info))
             except Refused:
-                done[address] = await cluster.ask(address, UpdateUser(username=name, body=info))
+                done[address] = await cluster.change(address, UpdateUser(username=name, body=info))
         except PyroError as problem:
             failed[address] = problem
     if failed:
@@ -54,11 +54,11 @@ async def create_user(
 async def update_user(
     cluster: Cluster, addresses: Collection[str], name: str, info: UserInfo
 ) -> dict[str, Answer]:
-    return await cluster.ask_each(addresses, UpdateUser(username=name, body=info))
+    return await cluster.ask_each(addresses, UpdateUser(username=name, body=info), is_change=True)
 
 
 async def delete_user(cluster: Cluster, addresses: Collection[str], name: str) -> dict[str, Answer]:
-    return await cluster.ask_each(addresses, DeleteUser(username=name))
+    return await cluster.ask_each(addresses, DeleteUser(username=name), is_change=True)
 
 
 async def user(cluster: Cluster, address: str, name: str) -> UserInfo:
@@ -103,13 +103,13 @@ def acl(
 async def create_acl(
     cluster: Cluster, addresses: Collection[str], subject: str, info: AclInfo
 ) -> dict[str, Answer]:
-    return await cluster.ask_each(addresses, CreateAcl(subject=subject, body=info))
+    return await cluster.ask_each(addresses, CreateAcl(subject=subject, body=info), is_change=True)
 
 
 async def update_acl(
     cluster: Cluster, addresses: Collection[str], subject: str, info: AclInfo
 ) -> dict[str, Answer]:
-    return await cluster.ask_each(addresses, UpdateAcl(subject=subject, body=info))
+    return await cluster.ask_each(addresses, UpdateAcl(subject=subject, body=info), is_change=True)
 
 
 async def delete_acl(
@@ -121,7 +121,7 @@ async def delete_acl(
 ) -> dict[str, Answer]:
     """Delete the entry of a resource, of the policy Custom unless another one is named; or all policies."""
     request = DeleteAcl(subject=subject, policy_type=policy_type, resource=resource)
-    return await cluster.ask_each(addresses, request)
+    return await cluster.ask_each(addresses, request, is_change=True)
 
 
 async def acls_of(cluster: Cluster, address: str, subject: str) -> list[AclInfo]:

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from pyromq.admin.failures import NoNameServer, NotFound, PartlyFailed, nearest
+from pyromq.admin.failures import NoNameServer, NotFound, NotKept, PartlyFailed, nearest
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.name_servers import NameServers, as_listed, name_server_addresses
 from pyromq.cluster.routes import first_address
@@ -112,6 +112,13 @@ class Cluster:
         assert self._dialer is not None, "the cluster is used outside of its `async with`"
         return await self._dialer.call(address, request, self.timeout_s if timeout_s is None else timeout_s)
 
+    async def change(self, address: str, request: Request[A]) -> A:
+        """Ask a broker for a change that replicas do not refuse; `NotKept` if it is one, says its remark."""
+        answer = await self.ask(address, request)
+        if answer.remark:
+            raise NotKept(f"{address}: {answer.remark}")
+        return answer
+
     async def ask_unless(self, refused: ResponseCode, address: str, request: Request[A]) -> A | None:
         """Ask the server at an address; None if it refuses with this code."""
         try:
@@ -122,14 +129,21 @@ class Cluster:
             return None
 
     async def ask_each(
-        self, addresses: Collection[str], request: Request[A], *, some_will_do: bool = False
+        self,
+        addresses: Collection[str],
+        request: Request[A],
+        *,
+        some_will_do: bool = False,
+        is_change: bool = False,
     ) -> dict[str, A]:
         """Ask several servers the same at once; `PartlyFailed` if some fail, after all have answered.
+        `is_change`: see `change`.
 
         For overviews, with `some_will_do`: if all fail; some that do are added to `unanswered`.
         """
         answers = await asyncio.gather(
-            *(self.ask(address, request) for address in addresses), return_exceptions=True
+            *((self.change if is_change else self.ask)(address, request) for address in addresses),
+            return_exceptions=True,
         )
         done: dict[str, A] = {}
         failed: dict[str, PyroError] = {}

@@ -139,12 +139,13 @@ async def delete(
     cluster: Cluster, addresses: Collection[str], group: str, *, with_offsets: bool
 ) -> dict[str, Answer]:
     """Delete a group on brokers; its offsets stay unless `with_offsets`."""
-    return await cluster.ask_each(addresses, DeleteGroup(group_name=group, clean_offset=with_offsets))
+    request = DeleteGroup(group_name=group, clean_offset=with_offsets)
+    return await cluster.ask_each(addresses, request, is_change=True)
 
 
 async def delete_leftovers(cluster: Cluster, group: str, cluster_name: str) -> None:
     """Delete the retry and dead-letter topics of a group in a cluster."""
     addresses = [member.address for member in await cluster.masters(cluster_name)]
     for topic in (meanings.retry_topic(group), meanings.dlq_topic(group)):
-        await cluster.ask_each(addresses, DeleteTopicFromBroker(topic=topic))
+        await cluster.ask_each(addresses, DeleteTopicFromBroker(topic=topic), is_change=True)
         await forget_route(cluster, topic, cluster_name)

@@ -164,7 +164,7 @@ async def set_permission(cluster: Cluster, address: str, topic: str, permission:
 async def delete(cluster: Cluster, topic: str, cluster_name: str) -> list[str]:
     """Delete a topic on the masters of a cluster and in all name servers; returns the brokers' addresses."""
     addresses = [member.address for member in await cluster.masters(cluster_name)]
-    await cluster.ask_each(addresses, DeleteTopicFromBroker(topic=topic))
+    await cluster.ask_each(addresses, DeleteTopicFromBroker(topic=topic), is_change=True)
     await forget_route(cluster, topic, cluster_name)
     return addresses
 

@@ -166,7 +166,7 @@ def _type(number: int) -> str:
 
 async def _put_topic(cluster: Cluster, address: str, name: str, value: Value | None) -> None:
     if value is None:
-        await cluster.ask(address, DeleteTopicFromBroker(topic=name))
+        await cluster.change(address, DeleteTopicFromBroker(topic=name))
         return
     queues = value["write_queue_nums"]
     wanted = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=value["perm"])

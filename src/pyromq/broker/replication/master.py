@@ -84,8 +84,8 @@ class Master:
 
     @property
     def reign(self) -> object | None:
-        """Another one whenever this broker becomes master; None if it is not. A fixed role has only one."""
-        return self
+        """Another one whenever this broker becomes master; None if it is not. A fixed master has only one."""
+        return self if self._is_master else None
 
     def tables_copied(self, broker_id: int) -> None:
         """A replica has more of the tables."""

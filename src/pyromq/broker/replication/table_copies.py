@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from pyromq.broker.replication.master import Master
+from pyromq.broker.tables.role import REPLICA_REMARK
 from pyromq.errors import Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.remoting.channel import Channel
@@ -56,14 +57,17 @@ class TableCopies:
             not self._unheard() and all(copied[table] >= change for copied in self._awaited())
         )
 
-    def begin(self) -> Callable[[], Awaitable[None]]:
-        """Somebody wants a change: call this first. What it returns waits for the replicas afterwards."""
+    def begin(self) -> Callable[[], Awaitable[str | None]]:
+        """Call this before a change, and what it returns afterwards: it waits for the replicas, and returns a
+        remark for the answer if this broker was a replica itself."""
         return partial(self._wait, self._master.reign)
 
-    async def _wait(self, reign: object | None) -> None:
+    async def _wait(self, reign: object | None) -> str | None:
         """Return when all replicas in sync have the changes up to this call. Raises Refused if they do not
         get them in time, unless this master acknowledges messages alone, too; or if it was replaced since
         `begin`, because the tables of the new master count from then on."""
+        if reign is None:
+            return REPLICA_REMARK
         late = self._late(wanted := self._counts())
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout_ms() / 1000
@@ -73,7 +77,7 @@ class TableCopies:
                 async with asyncio.timeout(min(_LOOK_AGAIN_S, until - now)):
                     await self._told.wait()
             late = self._late(wanted)
-        if reign is not None and self._master.reign is not reign:
+        if self._master.reign is not reign:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "this broker is no longer the master, and the new one may not have the change: try again",
@@ -84,6 +88,7 @@ class TableCopies:
                 f"the change is stored on this master, but {late} replicas in sync did not confirm it within"
                 f" {self._timeout_ms()} ms (slaveTimeout): try again",
             )
+        return None
 
     def _late(self, wanted: Counts) -> int:
         """How many replicas do not have all changes up to `wanted`."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pyromq.broker.paging import page_of
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.role import REPLICA_REMARK
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import (
@@ -16,7 +17,7 @@ from pyromq.protocol.bodies.groups import (
 )
 from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicList
-from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
+from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import (
     CreateOrUpdateGroup,
@@ -127,9 +128,9 @@ class Groups:
         return BodyAnswer(body=config)
 
     @handles(DeleteGroup)
-    async def delete(self, request: DeleteGroup, caller: Caller) -> None:
+    async def delete(self, request: DeleteGroup, caller: Caller) -> Answer | None:
         if not self._role.now.is_master:
-            return  # java: tools delete at replicas, too; here they follow their master
+            return Answer(remark=REPLICA_REMARK)
         was_known = self._groups.delete(request.group_name)
         if request.clean_offset:
             self._offsets.remove_group(request.group_name)
@@ -137,6 +138,7 @@ class Groups:
         await self._groups.saved()
         if was_known:
             _log.info("group deleted by=%s group=%s", caller.address, request.group_name)
+        return None
 
     @handles(UpdateGroupForbidden)
     async def forbid(self, request: UpdateGroupForbidden, caller: Caller) -> BodyAnswer[GroupForbidden]:

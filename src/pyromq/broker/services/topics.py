@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.role import REPLICA_REMARK
 from pyromq.broker.topic_attributes import apply_change, parse_change
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, StoreError
@@ -14,7 +15,7 @@ from pyromq.protocol import names
 from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicConfig, TopicFilterType, TopicList
-from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
+from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import pop_retry_topics
 from pyromq.protocol.requests.routes import TopicListAnswer
@@ -143,20 +144,21 @@ class Topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, problem)
 
     @handles(DeleteTopicFromBroker)
-    async def delete(self, request: DeleteTopicFromBroker, caller: Caller) -> None:
+    async def delete(self, request: DeleteTopicFromBroker, caller: Caller) -> Answer | None:
         topic = request.topic
         if not topic.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "the topic is blank")
         if self._live.now.validate_system_topics and self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is a system topic")
         if not self._role.now.is_master:
-            return  # java: tools delete at replicas, too; here they follow their master
+            return Answer(remark=REPLICA_REMARK)
         # The topic itself goes last, so that an interrupted deletion can be repeated.
         async with self._changing:
             for each in (*self._retry_topics(topic), topic):
                 queues = await self._delete(each)
                 self._on_deleted(each)
                 _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
+        return None
 
     async def _delete(self, topic: str) -> int:
         """The mark and the queues go in one turn of the loop; threads write the rest, in this order."""

@@ -157,7 +157,7 @@ class FiledTable:
     """A table with a file; see the methods of `TableFile`."""
 
     _file: TableFile
-    copied: Callable[[], Callable[[], Awaitable[None]]] | None = None
+    copied: Callable[[], Callable[[], Awaitable[object]]] | None = None
     """What it returns waits for the replicas that must have the changes, too."""
 
     async def written(self) -> None:

@@ -13,6 +13,7 @@ from pyromq.clock import Clock
 from pyromq.errors import ConfigError
 from pyromq.filesystem import Files
 from pyromq.protocol.bodies.access import AccessTable
+from pyromq.protocol.catalogue import Answer
 from pyromq.remoting.access.account_files import AccountFiles
 from pyromq.remoting.access.control import AccessControl
 from pyromq.remoting.access.settings import AccessSettings
@@ -44,8 +45,9 @@ class AccessRules:
             UsersFile(settings.auth_config_path or directory, files) if settings.authenticates else None
         )
         self._listeners: list[Callable[[], None]] = []
-        self.copied: Callable[[], Callable[[], Awaitable[None]]] | None = None
-        """What it returns waits for the replicas that must have a change, too."""
+        self.copied: Callable[[], Callable[[], Awaitable[str | None]]] | None = None
+        """What it returns waits for the replicas that must have a change, too, and returns a remark for the
+        answer."""
         self._writing = asyncio.Lock()
         self._told = ""
         self._stamp: Stamp = ()
@@ -147,8 +149,9 @@ class AccessRules:
 
     # Changes by requests
 
-    async def change_users(self, change: Callable[[UserRules], UserRules]) -> None:
-        """Replace users and policies; on return the change is safe. `change` may refuse it."""
+    async def change_users(self, change: Callable[[UserRules], UserRules]) -> Answer:
+        """Replace users and policies; on return the change is safe, unless the answer has a remark. `change`
+        may refuse it."""
         copied = self.copied() if self.copied is not None else None
         async with self._writing:
             await self._check_files()
@@ -157,8 +160,7 @@ class AccessRules:
             await asyncio.to_thread(self._users_file.save, new)
             self._stamp = await asyncio.to_thread(self._stamp_now)
             self._apply(new)
-        if copied is not None:
-            await copied()
+        return Answer(remark=await copied() if copied is not None else None)
 
     async def change_accounts(self, change: Callable[[AccountFiles], bool]) -> bool:
         """Change the account files; whether there was something to change."""
@@ -182,5 +184,5 @@ class AccessRules:
     async def copy(self, table: AccessTable) -> None:
         """Take over the users and policies of the master, unless both use the same file: what the master has
         sent may be older than what is there."""
-        if self._users_file is not None and table.users and table.place != self._users_file.place:
+        if self._users_file is not None and table.place != self._users_file.place:
             await self.change_users(lambda rules: rules_in(table, rules))

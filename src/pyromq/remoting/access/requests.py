@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pyromq.errors import ConfigError, Refused
 from pyromq.protocol.bodies.access import AclInfo, UserInfo
-from pyromq.protocol.catalogue import BodyAnswer
+from pyromq.protocol.catalogue import Answer, BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.access import (
     CreateAcl,
@@ -57,7 +57,7 @@ class AccessRequests:
     # Users
 
     @handles(CreateUser)
-    async def create_user(self, request: CreateUser, caller: Caller) -> None:
+    async def create_user(self, request: CreateUser, caller: Caller) -> Answer:
         self._require_administrator(caller)
         name = _user_name(request.username)
 
@@ -67,10 +67,10 @@ class AccessRequests:
             return _with_user(rules, user_of(request.body, name))
 
         with _checked():
-            await self._access.change_users(create)
+            return await self._access.change_users(create)
 
     @handles(UpdateUser)
-    async def update_user(self, request: UpdateUser, caller: Caller) -> None:
+    async def update_user(self, request: UpdateUser, caller: Caller) -> Answer:
         self._require_administrator(caller)
         name = _user_name(request.username)
 
@@ -78,10 +78,10 @@ class AccessRequests:
             return _with_user(rules, changed_user(_existing(rules, name), request.body))
 
         with _checked():
-            await self._access.change_users(update)
+            return await self._access.change_users(update)
 
     @handles(DeleteUser)
-    async def delete_user(self, request: DeleteUser, caller: Caller) -> None:
+    async def delete_user(self, request: DeleteUser, caller: Caller) -> Answer:
         self._require_administrator(caller)
         name = _user_name(request.username)
 
@@ -92,7 +92,7 @@ class AccessRequests:
                 raise Refused(ResponseCode.NO_PERMISSION, f"{name} is the last super user")
             return UserRules(users, policies, rules.cluster, rules.decides)
 
-        await self._access.change_users(delete)
+        return await self._access.change_users(delete)
 
     @handles(GetUser)
     def get_user(self, request: GetUser, caller: Caller) -> BodyAnswer[UserInfo | None]:
@@ -115,14 +115,14 @@ class AccessRequests:
     # Policies
 
     @handles(CreateAcl)
-    async def create_acl(self, request: CreateAcl, caller: Caller) -> None:
-        await self._put_acl(request.subject, request.body, caller)
+    async def create_acl(self, request: CreateAcl, caller: Caller) -> Answer:
+        return await self._put_acl(request.subject, request.body, caller)
 
     @handles(UpdateAcl)
-    async def update_acl(self, request: UpdateAcl, caller: Caller) -> None:
-        await self._put_acl(request.subject, request.body, caller)
+    async def update_acl(self, request: UpdateAcl, caller: Caller) -> Answer:
+        return await self._put_acl(request.subject, request.body, caller)
 
-    async def _put_acl(self, subject: str | None, body: AclInfo, caller: Caller) -> None:
+    async def _put_acl(self, subject: str | None, body: AclInfo, caller: Caller) -> Answer:
         """java: to create and to update are the same"""
         self._require_administrator(caller)
 
@@ -131,10 +131,10 @@ class AccessRequests:
             return _with_policies(rules, name, merged(rules.policies.get(name, {}), policies_of(body)))
 
         with _checked():
-            await self._access.change_users(put)
+            return await self._access.change_users(put)
 
     @handles(DeleteAcl)
-    async def delete_acl(self, request: DeleteAcl, caller: Caller) -> None:
+    async def delete_acl(self, request: DeleteAcl, caller: Caller) -> Answer:
         self._require_administrator(caller)
 
         def delete(rules: UserRules) -> UserRules:
@@ -147,7 +147,7 @@ class AccessRequests:
             return _with_policies(rules, name, without(rules.policies[name], policy_type, request.resource))
 
         with _checked():
-            await self._access.change_users(delete)
+            return await self._access.change_users(delete)
 
     @handles(GetAcl)
     def get_acl(self, request: GetAcl, caller: Caller) -> BodyAnswer[AclInfo | None]:

@@ -13,7 +13,7 @@ from pyromq.broker.flow.durability import Durability
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.table_copies import TableCopies
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.role import NOT_ELECTED, Role, RoleTable
+from pyromq.broker.tables.role import NOT_ELECTED, REPLICA_REMARK, Role, RoleTable
 from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
@@ -52,7 +52,7 @@ async def test_a_change_is_promised_when_the_replica_in_sync_has_it(group: Group
     waiting = asyncio.ensure_future(group.copies.begin()())
     await asyncio.sleep(0)
     group.copies.heard(REPLICA, (1,), OPEN)
-    await waiting
+    assert await waiting is None
 
 
 async def test_a_master_that_was_replaced_before_its_change_was_written_does_not_promise_it(
@@ -75,6 +75,16 @@ async def test_a_master_that_was_replaced_promises_no_change(group: Group, is_el
     group.copies.heard(REPLICA, (1,), OPEN)
     with pytest.raises(Refused, match="no longer the master"):
         await waiting
+
+
+@pytest.mark.parametrize("is_elected_meanwhile", [False, True])
+async def test_a_replica_promises_no_change_and_says_so(group: Group, is_elected_meanwhile: bool) -> None:
+    group.role.change(Role(REPLICA, 2))
+    copied = group.copies.begin()
+    if is_elected_meanwhile:
+        group.master.lead(OWN, frozenset({OWN}), 3)
+        group.role.change(Role(MASTER_ID, 3))
+    assert await copied() == REPLICA_REMARK
 
 
 @pytest.mark.parametrize("is_of_apache", [False, True])
