@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos kills interop lakehouse registry browser pictures bench docs site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser pictures bench docs site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -141,6 +141,10 @@ chaos: setup ## whole clusters, broken in every way we know, round after round: 
 	$(if $(KILLS),$(BIN)/python -m tests.spark_kills.commits --kills $(KILLS) --minutes 60)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(FAILOVERS),--failovers $(FAILOVERS))
+
+# FROM is a revision, a directory of wheels or a release in the package index.
+upgrade: setup ## two versions in one cluster, and the way from one to the other and back, under load
+	$(BIN)/python -m tests.campaign.upgrade --from '$(or $(FROM),$(error FROM=version is missing))'
 
 # TIMES is how many kills a test gets for each one in make test; SEED repeats a round.
 kills: MINUTES ?= 10

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -98,6 +98,8 @@ class Kind:
     """Whether transactions and timed messages ride along."""
     is_asked_for: bool = False
     """Whether it runs only if somebody names it."""
+    party: Callable[..., Party] = Party
+    """How name servers, controllers and brokers run."""
 
 
 APACHES: Mapping[str, Any] = {"is_apache": True}
@@ -252,7 +254,7 @@ class Cluster:
         }
 
     def _add(self, name: str, kind: str, **settings: Any) -> None:
-        self.parties[name] = Party(name, kind, self._directory / name, self.network, **settings)
+        self.parties[name] = self._kind.party(name, kind, self._directory / name, self.network, **settings)
 
     def _store(self) -> dict[str, Any]:
         return {**_STORE, "flush_disk_type": self._kind.flush}

@@ -4,14 +4,16 @@ import asyncio
 import contextlib
 import os
 import signal
+from asyncio.subprocess import Process
 from pathlib import Path
 from typing import Any, Protocol
 
 from tests.campaign.forks import Forked
-from tests.campaign.network import Network
+from tests.campaign.network import OWN_HOST, Network
 
 START_TIMEOUT_S = 60.0
 _RESTART_S = 0.2
+_LOOK_S = 0.05
 
 
 class Running(Protocol):
@@ -107,3 +109,35 @@ class Party:
         if self._running is not None and not self._running.is_over:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._running.pid, number)
+
+
+class Program:
+    """Any program that listens on a port when it is up."""
+
+    def __init__(self, process: Process, port: int) -> None:
+        self._process = process
+        self._port = port
+        self.pid = process.pid
+
+    @property
+    def is_over(self) -> bool:
+        return self._process.returncode is not None
+
+    async def comes_up(self) -> bool:
+        while not self.is_over:
+            try:
+                _, writer = await asyncio.open_connection(OWN_HOST, self._port)
+            except OSError:
+                await asyncio.sleep(_LOOK_S)
+                continue
+            writer.close()
+            return True
+        return False
+
+    async def ends(self) -> None:
+        await self._process.wait()
+
+    def tell(self, command: str) -> None:
+        """Its clock and its disk are the machine's."""
+        if command == "stop":
+            self._process.send_signal(signal.SIGTERM)

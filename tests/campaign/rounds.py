@@ -46,7 +46,7 @@ async def run_round(
         planned.extend(plan(seed, cluster.shape, seconds, faults))
         await _break(cluster, load, planned)
 
-    return await _run(seed, kind, KINDS[kind], directory, planned, breaking, retries=0)
+    return await run_breaking(seed, kind, KINDS[kind], directory, planned, breaking, retries=0)
 
 
 async def run_failovers(
@@ -58,10 +58,10 @@ async def run_failovers(
         async with asyncio.timeout(times * FAIL_OVER_TIMEOUT_S):
             await fail_over(cluster, load, times, seed, faults or ("kill",))
 
-    return await _run(seed, kind, calm(KINDS[kind]), directory, [], breaking)
+    return await run_breaking(seed, kind, calm(KINDS[kind]), directory, [], breaking)
 
 
-async def _run(
+async def run_breaking(
     seed: int,
     name: str,
     kind: Kind,
