@@ -62,10 +62,13 @@ class Refused(PyroError):
     A handler raises it on one side; `call` raises it again on the other.
     """
 
-    def __init__(self, code: int, remark: str | None = None) -> None:
-        super().__init__(f"code {int(code)}: {remark or 'no remark'}")
+    def __init__(self, code: int, remark: str | None = None, server: str = "") -> None:
+        """`server`: the address of the peer, where it is known."""
+        at = f"{server}: " if server else ""
+        super().__init__(f"{at}code {int(code)}: {remark or 'no remark'}")
         self.code = int(code)
         self.remark = remark
+        self.server = server
 
 
 class NoRoute(PyroError):

@@ -96,7 +96,10 @@ async def test_handles_are_printed_and_take_messages_back(broker: ScriptedBroker
     broker.answers.append(16)
     code, said, complained = await run(tmp_path, broker, "recall", stdin=f"{handle('B')}\n\n{said}")
     assert (code, said) == (1, "recalled\n")
-    assert f"not taken back; {handle('B')}: code 16: as the script says; does the broker" in complained
+    assert (
+        f"not taken back; {handle('B')}: {broker.address}: code 16: as the script says; does the broker"
+        in complained
+    )
     assert await run(tmp_path, broker, "recall", "-q", handle("C")) == (0, "", "")
     assert [asked.recall_handle for asked in broker.recalled] == [handle("B"), handle("A"), handle("C")]
 

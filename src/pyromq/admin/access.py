@@ -1,12 +1,18 @@
 """Operations on users and policies, and on the accounts of access control 1.0."""
 
+import asyncio
 from collections.abc import Collection, Sequence
+from hmac import compare_digest
+
+from msgspec.structs import replace
 
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound, PartlyFailed
+from pyromq.admin.name_servers import settings_of
 from pyromq.errors import ConfigError, PyroError, Refused
 from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import Action, Need, ResourceType
 from pyromq.protocol.requests.access import (
     CreateAcl,
@@ -24,10 +30,38 @@ from pyromq.protocol.requests.access import (
     UpdateTrustedAddresses,
     UpdateUser,
 )
+from pyromq.protocol.requests.settings import GetBrokerConfig
 from pyromq.security.decision import Decision
-from pyromq.security.users import UserRules, parse_resource, policies_of, subject_name, user_of
+from pyromq.security.users import NO_ACL, UserRules, parse_resource, policies_of, subject_name, user_of
 
-# Changes are made on all the brokers given; `PartlyFailed` if some refuse or are replicas.
+# Changes are made on all the servers given; `PartlyFailed` if some refuse or are replicas.
+
+
+async def servers(cluster: Cluster, cluster_name: str) -> list[str]:
+    """The servers of a cluster that keep users: masters, from which replicas copy them, name servers, and the
+    controllers that masters name. Servers without access control are left out."""
+    masters = [member.address for member in await cluster.masters(cluster_name)]
+    settings = await cluster.ask_each(masters, GetBrokerConfig(), some_will_do=True)
+    controllers = {
+        address.strip()
+        for answer in settings.values()
+        for address in settings_of(answer.body).get("controllerAddr", "").split(";")
+        if address.strip()
+    }
+    found = [*masters, *cluster.name_servers, *sorted(controllers)]
+    asked = await asyncio.gather(*(keeps_users(cluster, address) for address in found))
+    return [address for address, keeps in zip(found, asked, strict=True) if keeps]
+
+
+async def keeps_users(cluster: Cluster, address: str) -> bool:
+    """A server that does not answer may: the change will say why it is not made there."""
+    try:
+        await cluster.ask(address, ListUsers(filter=""))
+    except Refused as refusal:
+        return refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    except PyroError:
+        pass
+    return True
 
 
 async def create_user(
@@ -52,9 +86,19 @@ async def create_user(
 
 
 async def update_user(
-    cluster: Cluster, addresses: Collection[str], name: str, info: UserInfo
+    cluster: Cluster, addresses: Collection[str], name: str, info: UserInfo, *, keeps_old: bool = False
 ) -> dict[str, Answer]:
-    return await cluster.ask_each(addresses, UpdateUser(username=name, body=info), is_change=True)
+    """With `keeps_old` the present password is accepted as well, until the next change of the password."""
+    if not keeps_old:
+        return await cluster.ask_each(addresses, UpdateUser(username=name, body=info), is_change=True)
+    bodies = {}
+    for address in addresses:
+        now = await user(cluster, address, name)
+        is_changed_already = compare_digest((now.password or "").encode(), (info.password or "").encode())
+        bodies[address] = replace(info, old_password=now.old_password if is_changed_already else now.password)
+    return await cluster.ask_all(
+        {address: UpdateUser(username=name, body=body) for address, body in bodies.items()}, is_change=True
+    )
 
 
 async def delete_user(cluster: Cluster, addresses: Collection[str], name: str) -> dict[str, Answer]:
@@ -121,7 +165,20 @@ async def delete_acl(
 ) -> dict[str, Answer]:
     """Delete the entry of a resource, of the policy Custom unless another one is named; or all policies."""
     request = DeleteAcl(subject=subject, policy_type=policy_type, resource=resource)
-    return await cluster.ask_each(addresses, request, is_change=True)
+    done: dict[str, Answer] = {}
+    failed: dict[str, PyroError] = {}
+    for address in addresses:
+        try:
+            done[address] = await cluster.change(address, request)
+        except PyroError as problem:
+            # A server that shares the file of one before has none any more.
+            if not (done and isinstance(problem, Refused) and problem.remark == NO_ACL):
+                failed[address] = problem
+    if len(failed) == 1 == len(addresses):
+        raise failed.popitem()[1]
+    if failed:
+        raise PartlyFailed(done, failed)
+    return done
 
 
 async def acls_of(cluster: Cluster, address: str, subject: str) -> list[AclInfo]:

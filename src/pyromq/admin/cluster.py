@@ -1,7 +1,7 @@
 """Requests to a cluster: to the first name server that answers, or to brokers by address."""
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from types import TracebackType
 from typing import Self, TypeVar
@@ -141,20 +141,27 @@ class Cluster:
 
         For overviews, with `some_will_do`: if all fail; some that do are added to `unanswered`.
         """
+        requests = dict.fromkeys(addresses, request)
+        return await self.ask_all(requests, is_change=is_change, some_will_do=some_will_do)
+
+    async def ask_all(
+        self, requests: Mapping[str, Request[A]], *, is_change: bool = False, some_will_do: bool = False
+    ) -> dict[str, A]:
+        """The same with a request for each server."""
         answers = await asyncio.gather(
-            *((self.change if is_change else self.ask)(address, request) for address in addresses),
+            *((self.change if is_change else self.ask)(*each) for each in requests.items()),
             return_exceptions=True,
         )
         done: dict[str, A] = {}
         failed: dict[str, PyroError] = {}
-        for address, answer in zip(addresses, answers, strict=True):
+        for address, answer in zip(requests, answers, strict=True):
             if isinstance(answer, PyroError):
                 failed[address] = answer
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 done[address] = answer
-        if len(failed) == 1 == len(addresses):
+        if len(failed) == 1 == len(requests):
             raise next(iter(failed.values()))
         if failed and not (some_will_do and done):
             raise PartlyFailed(done, failed)

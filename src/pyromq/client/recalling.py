@@ -55,7 +55,7 @@ async def recall(sender: Sender, text: str, timeout_s: float) -> str:
         answer = await session.call(address, request, timeout_s)
     except Refused as refusal:
         hint = _hint(refusal.code, handle, session.clock.now_ms())
-        raise Refused(refusal.code, f"{refusal.remark or 'no remark'}; {hint}") from None
+        raise Refused(refusal.code, f"{refusal.remark or 'no remark'}; {hint}", refusal.server) from None
     return answer.msg_id
 
 

@@ -387,11 +387,12 @@ def encode_answer(declaration: Declaration, answer: Answer | RawAnswer, to: Fram
     )
 
 
-def decode_answer(request_type: type[Request[A]], frame: Frame) -> A:
-    """The typed answer; raises Refused for a refusal, RemoteProtocolError if it cannot be decoded."""
+def decode_answer(request_type: type[Request[A]], frame: Frame, server: str = "") -> A:
+    """The typed answer of the server at this address; raises Refused for a refusal, RemoteProtocolError if
+    it cannot be decoded."""
     declaration = _DECLARED[request_type]
     if frame.code not in declaration.accepts:
-        raise Refused(frame.code, frame.remark)
+        raise Refused(frame.code, frame.remark, server)
     part = declaration.answer_part
     try:
         reply = frame.reply

@@ -47,11 +47,11 @@ class FrontAccess:
             return user
         if signature is None or not user:
             raise Rejected(Code.UNAUTHORIZED, "the call is not signed: give the client credentials")
-        secret = rules.secret_of(user)
+        secrets = rules.secrets_of(user)
         stated = call.metadata.get(b"x-mq-date-time")
         # An unknown user takes as long as a known one, and gets the same answer.
-        is_signed = is_signed_call(signature, stated, _NOBODY_KEY if secret is None else secret)
-        if not is_signed or secret is None or not stated:
+        is_signed = any(is_signed_call(signature, stated, secret) for secret in secrets or (_NOBODY_KEY,))
+        if not is_signed or not secrets or not stated:
             self._control.refused += 1
             raise Rejected(Code.UNAUTHORIZED, f"the signature of {user} is wrong")
         return user

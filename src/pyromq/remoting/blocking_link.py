@@ -94,7 +94,7 @@ class Link:
         if frame.opaque != number:
             raise RemoteProtocolError(f"{self.address} answered request {frame.opaque}, not {number}")
         frame.body = bytes(body)
-        return decode_answer(type(request), frame)
+        return decode_answer(type(request), frame, self.address)
 
     def call_all(self, requests: Sequence[Request[A]]) -> list[A | Refused]:
         """Send all requests in one write, so that the server answers them at about the same moment. Returns
@@ -118,7 +118,7 @@ class Link:
             index = order.pop(frame.opaque)
             frame.body = bytes(body)
             try:
-                answers[index] = decode_answer(type(requests[index]), frame)
+                answers[index] = decode_answer(type(requests[index]), frame, self.address)
             except Refused as refusal:
                 answers[index] = refusal
         return answers

@@ -58,7 +58,7 @@ class StartedCall(msgspec.Struct, Generic[A], frozen=True, gc=False):
             frame = self.answered.result()
         except TimeoutError:
             raise self.timed_out() from None
-        return decode_answer(self.request_type, frame)
+        return decode_answer(self.request_type, frame, self.connection.peer_address)
 
     def timed_out(self) -> CallTimeout:
         address, name = self.connection.peer_address, self.request_type.__name__
@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
             raise started.timed_out() from None
         finally:
             self.forget(started.opaque)
-        return decode_answer(started.request_type, frame)
+        return decode_answer(started.request_type, frame, self.peer_address)
 
     def begin(self, request: FilledForm[A] | Request[A], timeout_s: float) -> "StartedCall[A]":
         """The same for callers that are no coroutines; only while the connection is writable."""

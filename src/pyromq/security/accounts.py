@@ -78,9 +78,9 @@ class AccountRules(msgspec.Struct, frozen=True):
             return f"account {who}, whiteRemoteAddress: {account.trusted_addresses.text}"
         return ""
 
-    def secret_of(self, who: str) -> str | None:
+    def secrets_of(self, who: str) -> tuple[str, ...]:
         account = self.accounts.get(who)
-        return account.secret_key if account is not None else None
+        return () if account is None else (account.secret_key,)
 
     def is_administrator(self, who: str) -> bool:
         account = self.accounts.get(who)

@@ -21,8 +21,8 @@ class Rules(Protocol):
         """The rule that lets this address in without a signature and without rights; empty if none does."""
         ...
 
-    def secret_of(self, who: str) -> str | None:
-        """The key that this account signs with; None if there is no such account, or it is disabled."""
+    def secrets_of(self, who: str) -> tuple[str, ...]:
+        """The keys that this account may sign with; none if there is no such account, or it is disabled."""
         ...
 
     def is_administrator(self, who: str) -> bool:

@@ -67,11 +67,11 @@ def _sum(challenge: bytes, content: bytes, secret_key: str) -> bytes:
 class HelloReader:
     """The master's side: holds back what a replica sends until it has proved who it is."""
 
-    def __init__(self, cluster: str, group: str, secret_of: Callable[[str], str | None]) -> None:
-        """`secret_of`: of an access key; None if it is not a broker's."""
+    def __init__(self, cluster: str, group: str, secrets_of: Callable[[str], tuple[str, ...]]) -> None:
+        """`secrets_of`: of an access key; none if it is not a broker's."""
         self.challenge = new_challenge()
         self._own = cluster, group
-        self._secret_of = secret_of
+        self._secrets_of = secrets_of
         self._held = b""
 
     def feed(self, data: bytes) -> bytes | None:
@@ -94,10 +94,10 @@ class HelloReader:
             texts.append(rest[_LENGTH.size : end].decode("utf-8", "replace"))
             rest = rest[end:]
         access_key, *group = texts
-        secret = self._secret_of(access_key)
+        known = self._secrets_of(access_key)
         # An unknown account takes as long as a known one, and gets the same answer.
-        made = _sum(self.challenge, content, _NOBODY_KEY if secret is None else secret)
-        if not hmac.compare_digest(made, claimed) or secret is None:
+        made = [_sum(self.challenge, content, secret) for secret in known or (_NOBODY_KEY,)]
+        if not any(hmac.compare_digest(each, claimed) for each in made) or not known:
             raise RemoteProtocolError(f"its hello has not the signature of a broker: {access_key[:100]!r}")
         if tuple(group) != self._own:
             raise RemoteProtocolError(

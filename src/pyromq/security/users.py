@@ -20,6 +20,7 @@ from pyromq.security.decision import Decision, described, is_to_reply
 
 SUBJECT_PREFIX = "User:"
 ALL = "All"
+NO_ACL = "The acl is not exist."  # java: the text
 _ANY = "*"
 
 
@@ -43,6 +44,8 @@ class User(msgspec.Struct, frozen=True):
     password: str
     type: UserType = UserType.NORMAL
     status: UserStatus = UserStatus.ENABLE
+    old_password: str = ""
+    """Accepted as well, so that programs can change to the new one after each other; empty: none is."""
 
     def __repr__(self) -> str:
         return f"<User {self.name} {self.type} {self.status}>"
@@ -104,9 +107,11 @@ class UserRules(msgspec.Struct, frozen=True):
     def free_pass(self, who: str, address: str) -> str:
         return ""
 
-    def secret_of(self, who: str) -> str | None:
+    def secrets_of(self, who: str) -> tuple[str, ...]:
         user = self.users.get(who)
-        return user.password if user is not None and user.status is UserStatus.ENABLE else None
+        if user is None or user.status is not UserStatus.ENABLE:
+            return ()
+        return (user.password, user.old_password) if user.old_password else (user.password,)
 
     def is_administrator(self, who: str) -> bool:
         user = self.users.get(who)
@@ -148,21 +153,29 @@ def user_of(info: UserInfo, name: str) -> User:
         info.password,
         _member(UserType, info.user_type, "userType") or UserType.NORMAL,
         _member(UserStatus, info.user_status, "userStatus") or UserStatus.ENABLE,
+        info.old_password or "",
     )
 
 
 def changed_user(user: User, info: UserInfo) -> User:
+    """A new password alone ends the old ones."""
+    password = info.password if info.password and info.password.strip() else ""
     return User(
         user.name,
-        info.password if info.password and info.password.strip() else user.password,
+        password or user.password,
         _member(UserType, info.user_type, "userType") or user.type,
         _member(UserStatus, info.user_status, "userStatus") or user.status,
+        info.old_password if info.old_password is not None else "" if password else user.old_password,
     )
 
 
-def user_info(user: User, password: str | None) -> UserInfo:
+def user_info(user: User, *, shows_passwords: bool) -> UserInfo:
     return UserInfo(
-        username=user.name, password=password, user_type=user.type.value, user_status=user.status.value
+        username=user.name,
+        password=user.password if shows_passwords else None,
+        old_password=(user.old_password or None) if shows_passwords else None,
+        user_type=user.type.value,
+        user_status=user.status.value,
     )
 
 

@@ -86,13 +86,13 @@ def test_trusted_addresses_need_neither_account_nor_right(rules: AccountRules) -
 
 def test_without_an_account_everything_is_refused(rules: AccountRules) -> None:
     assert not rules.decide("nobody", Need((GET,), CLUSTER), ELSEWHERE).is_allowed
-    assert rules.secret_of("nobody") is None
+    assert rules.secrets_of("nobody") == ()
 
 
 def test_the_first_file_with_an_account_wins() -> None:
     other = {"accounts": [{"accessKey": "RocketMQ", "secretKey": "somethingelse", "admin": True}]}
     rules = read_accounts([("a.yml", FILE), ("b.yml", other), ("empty.yml", None)])
-    assert rules.secret_of("RocketMQ") == "12345678"
+    assert rules.secrets_of("RocketMQ") == ("12345678",)
 
 
 @pytest.mark.parametrize(

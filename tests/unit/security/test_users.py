@@ -124,7 +124,7 @@ def test_super_users_may_do_everything_and_disabled_users_nothing() -> None:
     assert super_user.is_administrator("alice")
     disabled = rules(entry("*"), type=UserType.SUPER, status=UserStatus.DISABLE)
     assert not may(disabled, SEND)
-    assert disabled.secret_of("alice") is None
+    assert disabled.secrets_of("alice") == ()
     assert not disabled.is_administrator("alice")
 
 
@@ -203,7 +203,7 @@ def test_accounts_of_the_old_file_become_users_who_may_do_the_same() -> None:
             assert new.decide("alice01", need, HERE).is_allowed == old, need
     assert new.is_administrator("theadmin")
     kept = UserRules({"theadmin": User("theadmin", "own password")})
-    assert migrated(accounts, kept).secret_of("theadmin") == "own password"
+    assert migrated(accounts, kept).secrets_of("theadmin") == ("own password",)
 
 
 names = st.text("ab", min_size=1, max_size=3)

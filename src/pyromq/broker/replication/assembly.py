@@ -83,7 +83,7 @@ class Replication:
         master.begins_at = repair.look_at
         if live.now.asks_replicas and (control := access.control) is not None:
             master.new_hello = lambda: HelloReader(
-                live.now.broker_cluster_name, live.now.broker_name, control.secret_of_server
+                live.now.broker_cluster_name, live.now.broker_name, control.secrets_of_server
             )
         return cls(
             master,

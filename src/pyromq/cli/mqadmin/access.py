@@ -9,6 +9,7 @@ import click
 
 from pyromq.admin import access
 from pyromq.admin.cluster import Cluster
+from pyromq.admin.failures import NotFound
 from pyromq.cli.mqadmin.options import Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Report, Table, done
@@ -42,7 +43,40 @@ FromBroker = Annotated[str, option("-f --fromBroker", "The broker to copy from."
 ToBroker = Annotated[str, option("-t --toBroker", "The broker to copy to.")]
 AccessKey = Annotated[str, option("-a --accessKey", "The access key of the account.")]
 
+Servers = Annotated[
+    str | None,
+    option(
+        "-b --brokerAddr",
+        "These servers, separated by `;`: brokers, name servers, controllers, gRPC proxies.",
+    ),
+]
+WholeCluster = Annotated[
+    str | None,
+    option(
+        "-c --clusterName --cluster", "All masters of this cluster, its name servers and its controllers."
+    ),
+]
+OldPassword = Annotated[
+    str | None,
+    option(
+        "-o --oldPassword",
+        "keep: accept the present password as well, until programs use the new one. drop: no longer.",
+        click.Choice(["keep", "drop"]),
+    ),
+]
+
 PutAcl: TypeAlias = Callable[[Cluster, Collection[str], str, AclInfo], Awaitable[Collection[str]]]
+
+
+async def _servers_of(cluster: Cluster, servers: str | None, cluster_name: str | None) -> list[str]:
+    """The servers that -b and -c select; both may be given."""
+    if servers is None and cluster_name is None:
+        raise click.UsageError("give -b SERVER or -c CLUSTER, or both; `mqadmin clusterList` shows both")
+    found = await access.servers(cluster, cluster_name) if cluster_name is not None else []
+    found += [await address_of(cluster, each.strip()) for each in (servers or "").split(";") if each.strip()]
+    if not found:
+        raise NotFound(f"no server of {cluster_name} has access control; see docs/security.md")
+    return list(dict.fromkeys(found))
 
 
 def _secret(given: str | None, what: str) -> str:
@@ -64,7 +98,15 @@ def _users(found: Sequence[UserInfo]) -> Report:
         Column("#UserType", "userType"),
         Column("#UserStatus", "userStatus"),
     )
-    rows = [(user.username, "*" if user.password else "", user.user_type, user.user_status) for user in found]
+    rows = [
+        (
+            user.username,
+            "*, old *" if user.old_password else "*" if user.password else "",
+            user.user_type,
+            user.user_status,
+        )
+        for user in found
+    ]
     return Report.of(Table("users", columns, rows))
 
 
@@ -107,12 +149,12 @@ async def create_user(
     user: User,
     password: Password = None,
     user_type: UserType = None,
-    broker: Broker = None,
-    cluster_name: ClusterName = None,
+    servers: Servers = None,
+    cluster_name: WholeCluster = None,
 ) -> None:
     """Create a user; only a super user may."""
     info = UserInfo(password=_secret(password, f"Password of {user}"), user_type=user_type)
-    addresses = await addresses_of(cluster, broker, cluster_name)
+    addresses = await _servers_of(cluster, servers, cluster_name)
     for address in await access.create_user(cluster, addresses, user, info):
         out.show(done(f"create user to {address} success.", broker=address, user=user))
 
@@ -123,25 +165,30 @@ async def update_user(
     out: Output,
     user: User,
     password: Annotated[str | None, option("-p --password", "The new password; - asks for it.")] = None,
+    old_password: OldPassword = None,
     user_type: UserType = None,
     status: Annotated[str | None, option("-s --userStatus", "enable or disable.")] = None,
-    broker: Broker = None,
-    cluster_name: ClusterName = None,
+    servers: Servers = None,
+    cluster_name: WholeCluster = None,
 ) -> None:
     """Change the password, the type or the status of a user; only a super user may."""
     secret = _secret(None, f"New password of {user}") if password == "-" else password
+    if old_password == "keep" and secret is None:
+        raise click.UsageError("--oldPassword keep needs a new password: -p")
     info = UserInfo(password=secret, user_type=user_type, user_status=status)
-    addresses = await addresses_of(cluster, broker, cluster_name)
-    for address in await access.update_user(cluster, addresses, user, info):
+    if old_password == "drop":
+        info.old_password = ""
+    addresses = await _servers_of(cluster, servers, cluster_name)
+    for address in await access.update_user(cluster, addresses, user, info, keeps_old=old_password == "keep"):
         out.show(done(f"update user to {address} success.", broker=address, user=user))
 
 
 @admin_command("deleteUser")
 async def delete_user(
-    cluster: Cluster, out: Output, user: User, broker: Broker = None, cluster_name: ClusterName = None
+    cluster: Cluster, out: Output, user: User, servers: Servers = None, cluster_name: WholeCluster = None
 ) -> None:
     """Delete a user and its policies; only a super user may."""
-    addresses = await addresses_of(cluster, broker, cluster_name)
+    addresses = await _servers_of(cluster, servers, cluster_name)
     for address in await access.delete_user(cluster, addresses, user):
         out.show(done(f"delete user to {address} success.", broker=address, user=user))
 
@@ -194,11 +241,11 @@ def _acl_command(name: str, word: str, put: PutAcl, help: str) -> click.Command:
         actions: Actions,
         decision: Decision,
         source_ips: SourceIps = None,
-        broker: Broker = None,
-        cluster_name: ClusterName = None,
+        servers: Servers = None,
+        cluster_name: WholeCluster = None,
     ) -> None:
         info = access.acl(_split(resources), _split(actions), decision, _split(source_ips or ""))
-        addresses = await addresses_of(cluster, broker, cluster_name)
+        addresses = await _servers_of(cluster, servers, cluster_name)
         for address in await put(cluster, addresses, subject, info):
             out.show(done(f"{word} acl to {address} success.", broker=address, subject=subject))
 
@@ -226,18 +273,22 @@ async def delete_acl(
     out: Output,
     subject: Subject,
     resource: Annotated[str | None, option("-r --resources", "Only the entry of this resource.")] = None,
-    broker: Broker = None,
-    cluster_name: ClusterName = None,
+    servers: Servers = None,
+    cluster_name: WholeCluster = None,
 ) -> None:
     """Delete the policies of a user; only a super user may."""
-    addresses = await addresses_of(cluster, broker, cluster_name)
+    addresses = await _servers_of(cluster, servers, cluster_name)
     for address in await access.delete_acl(cluster, addresses, subject, resource):
         out.show(done(f"delete acl to {address} success.", broker=address, subject=subject))
 
 
 @admin_command("getAcl")
 async def get_acl(
-    cluster: Cluster, out: Output, subject: Subject, broker: Broker = None, cluster_name: ClusterName = None
+    cluster: Cluster,
+    out: Output,
+    subject: Subject,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
 ) -> None:
     """Show the policies of a user."""
     (address, *_) = await addresses_of(cluster, broker, cluster_name)

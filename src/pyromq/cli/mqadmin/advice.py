@@ -20,7 +20,8 @@ def with_advice(problem: PyroError) -> str:
     if isinstance(problem, Incomplete):
         return text + with_advice(problem.first).removeprefix(" ".join(str(problem.first).split()))
     if isinstance(problem, Refused):
-        text = " ".join((problem.remark or f"refused with code {problem.code}").split())
+        at = f"{problem.server}: " if problem.server else ""
+        text = at + " ".join((problem.remark or f"refused with code {problem.code}").split())
         known = _AFTER_REFUSAL.get(ResponseCode(problem.code)) if problem.code in _CODES else None
         advice = known if known is not None else f"the server answered with code {problem.code}"
     elif isinstance(problem, CallTimeout):

@@ -6,6 +6,8 @@ from pyromq.protocol.bodies.body import Body
 class UserInfo(Body):
     """A user: `Super` or `Normal`, `enable` or `disable`."""
 
+    # Accepted besides the password. Only PyroMQ's servers have it; empty in a change: it ends.
+    old_password: str | None = None
     password: str | None = None
     user_status: str | None = None
     user_type: str | None = None

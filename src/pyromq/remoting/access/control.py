@@ -17,6 +17,7 @@ from pyromq.clock import Clock
 from pyromq.errors import Refused
 from pyromq.protocol.catalogue import Declaration, Request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.frame import Frame
 from pyromq.protocol.names import is_retry_topic
 from pyromq.protocol.needs import CREATE, DELETE, UPDATE, Need
 from pyromq.protocol.requests.popping import AckMessage
@@ -86,9 +87,9 @@ class AccessControl:
         self.rules = rules
         self.version += 1
 
-    def secret_of_server(self, who: str) -> str | None:
-        """The key of an account that servers may have among themselves: it may do everything."""
-        return self.rules.secret_of(who) if self.rules.is_administrator(who) else None
+    def secrets_of_server(self, who: str) -> tuple[str, ...]:
+        """The keys of an account that servers may have among themselves: it may do everything."""
+        return self.rules.secrets_of(who) if self.rules.is_administrator(who) else ()
 
     def identify(self, caller: Caller) -> None:
         if caller.frame.code in self._free_codes:
@@ -102,16 +103,20 @@ class AccessControl:
         if not access_key:
             caller.user = self._user_of_certificate(caller)
             return
-        secret, frame = rules.secret_of(access_key), caller.frame
-        # An unknown user takes as long as a known one, and gets the same answer.
-        key = _NOBODY_KEY if secret is None else secret
-        is_full = FULL_SIGNATURE in frame.ext
-        is_right = is_fully_signed(frame, key) if is_full else is_signed(frame.ext, frame.body, key)
-        if secret is None or not is_right:
+        if self._secret_used(caller.frame, access_key) is None:
             raise self._refusal(caller, f"Check signature failed for accessKey={access_key}")
         caller.user = access_key
         if not _is_private(caller):
             self._check_once(caller)
+
+    def _secret_used(self, frame: Frame, access_key: str) -> str | None:
+        """The secret of this account that the frame is signed with; None if it is with none."""
+        is_full, secrets = FULL_SIGNATURE in frame.ext, self.rules.secrets_of(access_key)
+        # An unknown user takes as long as a known one, and gets the same answer.
+        for secret in secrets or (_NOBODY_KEY,):
+            if is_fully_signed(frame, secret) if is_full else is_signed(frame.ext, frame.body, secret):
+                return secret if secrets else None
+        return None
 
     def _check_once(self, caller: Caller) -> None:
         """Others could have overheard the request: it must not have been sent before."""
@@ -136,7 +141,7 @@ class AccessControl:
         if self._certificate_users and isinstance(channel, Connection):
             for name in channel.certificate_names:
                 user = self._certificate_users.get(name) or (name if "*" in self._certificate_users else "")
-                if user and self.rules.secret_of(user) is not None:
+                if user and self.rules.secrets_of(user):
                     return user
         raise self._refusal(caller, "No accessKey is configured")
 
@@ -211,7 +216,7 @@ class AccessControl:
         ):
             proof = None
             if not is_private:
-                secret = self.rules.secret_of(access_key)
+                secret = self._secret_used(caller.frame, access_key)
                 if secret is None:
                     return
                 proof = Proof(

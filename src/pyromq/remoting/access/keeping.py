@@ -4,6 +4,7 @@ A changed file that cannot be read changes nothing: the server goes on with the 
 """
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from pyromq.remoting.access.settings import AccessSettings
 from pyromq.remoting.access.users_file import Stamp, UsersFile, rules_in, table_of
 from pyromq.security.decision import Rules
 from pyromq.security.migration import migrated
+from pyromq.security.signature import Credentials
 from pyromq.security.users import UserRules
 
 _log = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ class AccessRules:
         answer."""
         self._writing = asyncio.Lock()
         self._told = ""
+        self._own: Credentials | None = None
+        self._own_problem = ""
         self._stamp: Stamp = ()
         self.users = UserRules(cluster=cluster, decides=settings.authorization or settings.deny_by_default)
         self.control: AccessControl | None = None
@@ -60,7 +64,7 @@ class AccessRules:
         if self._users_file is not None:
             self.users = self._with_first_users(self.users, settings, clock)
             rules = self.users
-        own = settings.credentials
+        own = self._own = settings.credentials
         self.control = AccessControl(
             rules,
             clock,
@@ -76,6 +80,7 @@ class AccessRules:
             max_call_age_ms=settings.max_call_age_ms,
             is_version_1=settings.acl_enable,
         )
+        self._check_own()
 
     def __repr__(self) -> str:
         return f"<AccessRules {self.control!r} users={len(self.users.users)}>"
@@ -144,8 +149,31 @@ class AccessRules:
             self.users = rules
         if self.control is not None:
             self.control.replace(rules)
+        self._check_own()
         for listener in self._listeners:
             listener()
+
+    def _check_own(self) -> None:
+        """Servers have the same users: if this one could not sign in here, the others refuse it, too."""
+        if self._own is None or not self.keeps_users:
+            return
+        name, problem = self._own.access_key, ""
+        known = [
+            hmac.compare_digest(secret.encode(), self._own.secret_key.encode())
+            for secret in self.users.secrets_of(name)
+        ]
+        if True not in known:
+            problem = "is not the one in the table of users: servers with the same table refuse this one"
+        elif not known[0]:
+            problem = "is the old one: put the new one into the file and start this server again"
+        elif not self.users.is_administrator(name):
+            problem = "belongs to a user who is not a super user: servers refuse this one"
+        if problem != self._own_problem:
+            if problem:
+                _log.warning("the password of %s in innerClientAuthenticationCredentials %s", name, problem)
+            else:
+                _log.info("the password of %s in innerClientAuthenticationCredentials is right", name)
+            self._own_problem = problem
 
     # Changes by requests
 

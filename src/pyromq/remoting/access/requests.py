@@ -27,6 +27,7 @@ from pyromq.remoting.access.control import AccessControl
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.routing import Caller, handles
 from pyromq.security.users import (
+    NO_ACL,
     Policies,
     PolicyType,
     User,
@@ -110,7 +111,7 @@ class AccessRequests:
     def _shown_to(self, caller: Caller) -> Callable[[User], UserInfo]:
         """Administrators see the passwords as well: tools copy users from one server to another."""
         is_administrator = self._require_on().rules.is_administrator(caller.user)
-        return lambda user: user_info(user, user.password if is_administrator else None)
+        return lambda user: user_info(user, shows_passwords=is_administrator)
 
     # Policies
 
@@ -140,7 +141,7 @@ class AccessRequests:
         def delete(rules: UserRules) -> UserRules:
             name = _existing(rules, subject_name(request.subject)).name
             if not rules.policies.get(name):
-                raise Refused(ResponseCode.NO_PERMISSION, "The acl is not exist.")  # java: the text
+                raise Refused(ResponseCode.NO_PERMISSION, NO_ACL)
             if not request.resource:
                 return _with_policies(rules, name, {})
             policy_type = PolicyType((request.policy_type or PolicyType.CUSTOM).capitalize())
@@ -177,7 +178,7 @@ class AccessRequests:
         control = self._access.control
         if control is None or not self._access.keeps_users:
             raise Refused(
-                ResponseCode.NO_PERMISSION,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 "this server has no users: set authenticationEnabled and initAuthenticationUser",
             )
         return control

@@ -32,7 +32,7 @@ def stamp_of(*paths: Path) -> Stamp:
 
 def table_of(rules: UserRules) -> AccessTable:
     return AccessTable(
-        users=[user_info(user, user.password) for user in rules.users.values()],
+        users=[user_info(user, shows_passwords=True) for user in rules.users.values()],
         acls=[acl_info(name, policies) for name, policies in rules.policies.items() if policies],
     )
 
@@ -71,6 +71,8 @@ class UsersFile:
                 table = json_body.decode(data, AccessTable)
                 for info in table.users:
                     info.password = unseal(info.password or "", self._key(), info.username or "")
+                    if info.old_password:
+                        info.old_password = unseal(info.old_password, self._key(), info.username or "")
                 return rules_in(table, empty)
             except PyroError as problem:
                 problems.append(f"{path}: {problem}")
@@ -82,6 +84,8 @@ class UsersFile:
         table = table_of(rules)
         for info in table.users:
             info.password = seal(info.password or "", self._key(), info.username or "")
+            if info.old_password:
+                info.old_password = seal(info.old_password, self._key(), info.username or "")
         self._file.save(json_body.encode(table))
         self._file.path.chmod(0o600)
 

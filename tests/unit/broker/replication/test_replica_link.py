@@ -101,7 +101,7 @@ class EpochLinks(Links):
 
 @pytest.mark.parametrize("is_controlled", [False, True], ids=["fixed", "controlled"])
 async def test_nothing_that_a_replica_says_counts_before_its_hello(is_controlled: bool) -> None:
-    hello = HelloReader("c", "g", lambda _: "secret")
+    hello = HelloReader("c", "g", lambda _: ("secret",))
     link: ReplicaLink
     if is_controlled:
         link = EpochReplicaLink(cast(Any, EpochLinks(None)), cast(Any, Store()), ManualClock(), hello)
