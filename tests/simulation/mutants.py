@@ -322,8 +322,11 @@ MUTANTS = (
         "pyromq.broker.services.transactions:Transactions._end",
         "if offset is None and not self._is_given_up(half, is_commit=is_commit):",
         "if half is None:",
-        5 * (Fault("stall", 1.5, 2.0, detail="any", strength=0.6),),
-        changes=_CHECKED,
+        6 * (Fault("stall", 1.5, 2.0, detail="any", strength=0.4),),
+        changes={
+            **_CHECKED,
+            "broker_settings": {"transaction_timeout_ms": 200, "transaction_check_interval_ms": 200},
+        },
     ),
     Mutant(
         "u",
