@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer
 
 if TYPE_CHECKING:
     from pyromq.client.blocking import Producer, Transaction, TransactionProducer
+    from pyromq.client.blocking_dead_letters import DeadLetters
     from pyromq.client.blocking_schedule import Schedule
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyromq.client.consumer.handling.typed import typed
     from pyromq.client.consumer.reading.popping import PoppedMessage
     from pyromq.client.consumer.reading.subscriptions import Sql
+    from pyromq.client.dead_letters import DeadLetter
     from pyromq.client.health import ConsumerHealth, Health
     from pyromq.client.readiness import readiness
     from pyromq.client.settings import Credentials, TlsOptions
@@ -56,6 +58,8 @@ _HOMES = {
     "ConfigError": "errors",
     "ConsumerHealth": "client.health",
     "Credentials": "client.settings",
+    "DeadLetter": "client.dead_letters",
+    "DeadLetters": "client.blocking_dead_letters",
     "GiveUp": "client.consumer.handling.outcomes",
     "Health": "client.health",
     "Message": "client.values",
@@ -98,6 +102,8 @@ __all__ = [
     "ConfigError",
     "ConsumerHealth",
     "Credentials",
+    "DeadLetter",
+    "DeadLetters",
     "GiveUp",
     "Health",
     "Message",

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,15 @@ from tests.support.consumer_cluster import ConsumerCluster, consumer_cluster
 
 import pyromq
 from pyromq import aio
-from pyromq.client.schedule import Tick, Ticks, _Job
+from pyromq.client.cron import Cron
+from pyromq.client.schedule import Job, Tick, Ticks, next_multiple
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, StateError
 from pyromq.protocol.record import StoredMessage
 from pyromq.testing import RunningCluster
 
 MINUTE_MS = 60_000
+EVERY_MINUTE = next_multiple(MINUTE_MS)
 
 
 class Broker:
@@ -48,12 +50,12 @@ class Broker:
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def process(broker: Broker, turns: list[datetime]) -> Ticks:
+def process(broker: Broker, turns: list[datetime], next_after: Callable[[int], int] = EVERY_MINUTE) -> Ticks:
     async def clean_up(due: datetime) -> None:
         turns.append(due)
 
     ticks = Ticks("T", broker.send, lambda: broker.now_ms)
-    ticks.jobs["clean_up"] = _Job(clean_up, MINUTE_MS)
+    ticks.jobs["clean_up"] = Job(clean_up, next_after)
     return ticks
 
 
@@ -84,6 +86,63 @@ async def test_after_an_outage_one_turn_makes_up_for_all() -> None:
     await broker.deliver_to(worker)
     assert len(turns) == 1
     assert broker.dues() == [107 * MINUTE_MS]
+
+
+async def test_a_turn_that_is_further_away_than_brokers_time_messages_comes_all_the_same() -> None:
+    broker, turns = Broker(), list[datetime]()
+    broker.now_ms = 2 * 24 * 60 * MINUTE_MS
+    monthly = process(broker, turns, Cron("0 3 1 * *").next_after)
+    await monthly.begin()
+    longest_ms = 0
+    for _ in range(70):
+        (due_ms,) = broker.dues()
+        longest_ms = max(longest_ms, due_ms - broker.now_ms)
+        broker.now_ms = due_ms - MINUTE_MS
+        await broker.deliver_to(monthly)
+    assert longest_ms <= 24 * 60 * MINUTE_MS
+    assert turns == [datetime(1970, 2, 1, 3, tzinfo=UTC), datetime(1970, 3, 1, 3, tzinfo=UTC)]
+
+
+async def test_a_turn_that_was_missed_between_two_ticks_is_made_up_for() -> None:
+    broker, turns = Broker(), list[datetime]()
+    broker.now_ms = 2 * 24 * 60 * MINUTE_MS
+    monthly = process(broker, turns, Cron("0 3 1 * *").next_after)
+    await monthly.begin()
+    broker.now_ms = 40 * 24 * 60 * MINUTE_MS
+    await broker.deliver_to(monthly)
+    await broker.deliver_to(monthly)
+    assert turns == [datetime(1970, 2, 1, 3, tzinfo=UTC)]
+
+
+async def test_another_expression_leaves_one_schedule() -> None:
+    broker, turns = Broker(), list[datetime]()
+    await process(broker, turns, Cron("10 * * * *").next_after).begin()
+    changed = process(broker, turns, Cron("20 * * * *").next_after)
+    await changed.begin()
+    first, second = broker.waiting
+    for broker.now_ms, message in ((10 * MINUTE_MS, first), (20 * MINUTE_MS, second)):
+        await changed.handle(ReceivedMessage(StoredMessage("T", message.body), QUEUE))
+    assert turns == [datetime(1970, 1, 1, 0, 20, tzinfo=UTC)]
+    broker.waiting = broker.waiting[2:]
+    broker.now_ms = 80 * MINUTE_MS - MINUTE_MS
+    await broker.deliver_to(changed)
+    assert len(broker.waiting) == 1
+
+
+async def test_a_consumer_that_fails_to_close_leaves_no_producer_open(cluster: ConsumerCluster) -> None:
+    schedule = aio.Schedule("cleaners", cluster.namesrv)
+    await schedule.start()
+    consumer, close = schedule._consumer, schedule._consumer.close
+
+    async def fail() -> None:
+        await close()
+        raise StateError("it failed")
+
+    consumer.close = fail  # type: ignore[method-assign]
+    with pytest.raises(StateError, match="it failed"):
+        await schedule.close()
+    with pytest.raises(StateError, match="is closed"):
+        await schedule._producer.send(Message("T", b"x"))
 
 
 @pytest.fixture
@@ -141,3 +200,7 @@ def test_wrong_jobs_are_refused() -> None:
     schedule.every(timedelta(minutes=1), name="one")(print)
     with pytest.raises(ConfigError, match="no other job"):
         schedule.every(timedelta(minutes=1), name="one")(print)
+    with pytest.raises(ConfigError, match="no other job"):
+        schedule.cron("0 3 * * *", name="one")(print)
+    with pytest.raises(ConfigError, match="time zone"):
+        schedule.cron("0 3 * * *", tz="Europe/Atlantis")

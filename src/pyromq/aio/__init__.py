@@ -8,6 +8,7 @@ from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.consumer.simple import SimpleConsumer
+from pyromq.client.dead_letters import DeadLetter, DeadLetters
 from pyromq.client.health import ConsumerHealth, Health
 from pyromq.client.producer import Producer
 from pyromq.client.readiness import aio_readiness as readiness
@@ -41,6 +42,8 @@ __all__ = [
     "ConfigError",
     "ConsumerHealth",
     "Credentials",
+    "DeadLetter",
+    "DeadLetters",
     "GiveUp",
     "Health",
     "Message",

@@ -36,3 +36,11 @@ class Schedule(Blocking):
         `name`: of the schedule; by default the function's. A turn that fails is logged.
         """
         return self._aio.every(interval, name=name)
+
+    def cron(self, expression: str, *, tz: str = "UTC", name: str | None = None) -> Callable[[J], J]:
+        """Call a function at the times of a cron expression, as in "0 3 * * mon-fri", in a time zone.
+
+        The fields are minute, hour, day of the month, month, day of the week. A time that a change of the
+        clocks skips is an hour later; one that comes twice counts once, unless the hour is `*`.
+        """
+        return self._aio.cron(expression, tz=tz, name=name)

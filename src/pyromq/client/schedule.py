@@ -1,9 +1,11 @@
 """Recurring work: one durable schedule, however many processes start, crash and stop.
 
-A tick is a timed message: a name, and when it is due. Its due time is a multiple of the interval, so all
-processes agree on it. Whoever handles a tick sends the next one first. All ticks of a name go to one queue,
-which one member reads in order: of several ticks with the same due time it handles the first. A process that
-starts sends a tick, too; so does one that handles a tick again after a crash. None of them adds a schedule.
+A tick is a timed message: a name, and when it is due. Its due time is a multiple of the interval, or follows
+from the cron expression, so all processes agree on it. Whoever handles a tick sends the next one first. All
+ticks of a name go to one queue, which one member reads in order: of several ticks with the same due time it
+handles the first. A process that starts sends a tick, too; so does one that handles a tick again after a
+crash. None of them adds a schedule. Brokers time messages for some days at most: a tick comes every day, and
+may find that no turn is due.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ import msgspec
 
 from pyromq.client.application_log import application_log
 from pyromq.client.consumer.push import PushConsumer
+from pyromq.client.cron import Cron
 from pyromq.client.producer import Producer
 from pyromq.client.settings import ClientOptions
 from pyromq.client.values import Message, ReceivedMessage
@@ -32,12 +35,17 @@ class Tick(msgspec.Struct, frozen=True):
     due_ms: int
 
 
-class _Job(NamedTuple):
+class Job(NamedTuple):
     function: Callable[[datetime], Any]
-    interval_ms: int
+    next_after: Callable[[int], int]
+    """The first turn after a moment, in milliseconds."""
 
-    def next_after(self, moment_ms: int) -> int:
-        return (moment_ms // self.interval_ms + 1) * self.interval_ms
+
+def next_multiple(interval_ms: int) -> Callable[[int], int]:
+    return lambda moment_ms: (moment_ms // interval_ms + 1) * interval_ms
+
+
+_next_day = next_multiple(24 * 60 * 60 * 1000)
 
 
 class Send(Protocol):
@@ -51,14 +59,14 @@ class Ticks:
         self._topic = topic
         self._send = send
         self._now_ms = now_ms
-        self.jobs: dict[str, _Job] = {}
+        self.jobs: dict[str, Job] = {}
         self._done: dict[str, int] = {}
         """The last tick of each name that was handled here."""
 
     async def begin(self) -> None:
         """Send the first tick of each job; if its schedule is under way, that is one more copy of a tick."""
         for name, job in self.jobs.items():
-            await self._put(Tick(name, job.next_after(self._now_ms())))
+            await self._put_next(name, job, self._now_ms())
 
     async def handle(self, message: ReceivedMessage) -> None:
         tick = message.decode(Tick)
@@ -68,17 +76,21 @@ class Ticks:
             return
         if tick.due_ms <= self._done.get(tick.name, -1):
             return  # a copy
-        # After an outage one tick makes up for all that were missed.
-        await self._put(Tick(tick.name, job.next_after(max(tick.due_ms, self._now_ms()))))
+        # After an outage one turn makes up for all that were missed.
+        turn_ms, now_ms = job.next_after(tick.due_ms - 1), max(tick.due_ms, self._now_ms())
+        await self._put_next(tick.name, job, now_ms)
         self._done[tick.name] = tick.due_ms
+        if turn_ms > now_ms:
+            return
         try:
-            await _called(job.function, _moment(tick.due_ms))
+            await _called(job.function, _moment(turn_ms))
         except Exception:
             application_log.exception(
                 "a recurring job failed, its next turn comes as planned name=%s", tick.name
             )
 
-    async def _put(self, tick: Tick) -> None:
+    async def _put_next(self, name: str, job: Job, now_ms: int) -> None:
+        tick = Tick(name, min(job.next_after(now_ms), _next_day(now_ms)))
         message = Message.of(self._topic, tick, keys=[tick.name])
         await self._send(message, sharding_key=tick.name, deliver_at=_moment(tick.due_ms))
 
@@ -118,12 +130,22 @@ class Schedule:
         """
         if not issubclass(type(interval), timedelta) or interval < _MIN_INTERVAL:
             raise ConfigError("interval", interval, f"a timedelta of at least {_MIN_INTERVAL}")
+        return self._job(name, next_multiple(round(interval / timedelta(milliseconds=1))))
 
+    def cron(self, expression: str, *, tz: str = "UTC", name: str | None = None) -> Callable[[J], J]:
+        """Call a function at the times of a cron expression, as in "0 3 * * mon-fri", in a time zone.
+
+        The fields are minute, hour, day of the month, month, day of the week. A time that a change of the
+        clocks skips is an hour later; one that comes twice counts once, unless the hour is `*`.
+        """
+        return self._job(name, Cron(expression, tz).next_after)
+
+    def _job(self, name: str | None, next_after: Callable[[int], int]) -> Callable[[J], J]:
         def decorate(function: J) -> J:
             called: str = name or getattr(function, "__name__", None) or repr(function)
             if called in self._ticks.jobs:
                 raise ConfigError("name", called, "a name that no other job of the schedule has")
-            self._ticks.jobs[called] = _Job(function, round(interval / timedelta(milliseconds=1)))
+            self._ticks.jobs[called] = Job(function, next_after)
             return function
 
         return decorate
@@ -140,8 +162,10 @@ class Schedule:
 
     async def close(self) -> None:
         """Finish the running job; other processes take over."""
-        await self._consumer.close()
-        await self._producer.close()
+        try:
+            await self._consumer.close()
+        finally:
+            await self._producer.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -8,6 +8,7 @@ from pyromq.admin.messages import Receipt
 from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
 from pyromq.console.security.roles import Role
 from pyromq.errors import ConfigError, PyroError
+from pyromq.protocol.dead_letters import SETTLED
 from pyromq.protocol.names import dlq_topic
 from pyromq.protocol.properties import DELAY, TIMER_DELAY_SEC
 from pyromq.protocol.record import StoredMessage
@@ -167,7 +168,7 @@ class ResendLetters(Operation, frozen=True, kw_only=True):
             raise ConfigError("newest", self.newest, "1 or more dead letters")
         limits = browsing.Limits(rows=min(self.newest, MAX_LETTERS))
         look = await browsing.look(around.cluster, topic, limits=limits)
-        return [each.message for each in look.found]
+        return [each.message for each in look.found if each.message.get(SETTLED) is None]
 
     async def plan(self, around: Surroundings) -> Plan:
         rows: list[Row] = [

@@ -12,6 +12,7 @@ from pyromq.console.page import Data
 from pyromq.console.pages import pipelines
 from pyromq.console.pages.messages import audit_look, look
 from pyromq.console.visit import Visit
+from pyromq.protocol.dead_letters import SETTLED
 from pyromq.protocol.names import dlq_topic
 
 _LOOKED_BACK = 5000
@@ -135,6 +136,7 @@ async def letters(visit: Visit) -> Data:
             "reconsume_times": each.message.reconsume_times,
         }
         for each in found.found
+        if each.message.get(SETTLED) is None
     ]
     from_here = ",".join(f"{q.broker_name}:{q.queue_id}:{at}" for q, at in found.positions.items())
     go_on = from_here if found.stop is not browsing.Stop.END else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 from pyspark.sql.window import Window
 
+from pyromq.protocol.dead_letters import SETTLED
 from pyromq.protocol.names import DLQ_PREFIX
 from pyromq.protocol.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
 from pyromq.spark.pipelines.trace import consumptions
@@ -50,6 +51,7 @@ def described(letters: "DataFrame", max_retries: int = MAX_RETRIES) -> "DataFram
     """Messages of dead-letter topics with group, origin, attempts and reason."""
     origin = fn.coalesce(*[fn.col("properties")[name] for name in (DLQ_ORIGIN_TOPIC, RETRY_TOPIC)])
     reason = fn.when(fn.col("attempts") > max_retries, "retries used up").otherwise("given up")
+    letters = letters.where(fn.col("properties")[SETTLED].isNull())
     # This does not look at the frame's columns: declarative pipelines forbid it.
     return letters.withColumnRenamed("reconsumeTimes", "attempts").withColumns(
         {

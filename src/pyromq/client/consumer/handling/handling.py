@@ -13,13 +13,13 @@ from typing import Protocol
 from pyromq.client.application_log import application_log
 from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
-from pyromq.client.consumer.handling.dead_letters import DeadLetters
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts
 from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
 from pyromq.client.consumer.handling.outcomes import Backoff, Delay
 from pyromq.client.consumer.handling.popped_outcomes import PoppedOutcomes
 from pyromq.client.consumer.handling.retries import Retries
+from pyromq.client.consumer.handling.retry_limit import RetryLimit
 from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Settling, log_cut_off
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
 from pyromq.client.consumer.reading.popping import Popping
@@ -86,7 +86,7 @@ class Handling:
             unit_mode=session.settings.unit_mode,
             member=session.client_id,
         )
-        dead_letters = DeadLetters(session, group, session.clock, max_times=settings.max_retries)
+        dead_letters = RetryLimit(session, group, session.clock, max_times=settings.max_retries)
         self.popped: PoppedOutcomes | None = None
         backoff = settings.backoff
 

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable
 from datetime import timedelta
 
-from pyromq.client.consumer.handling.dead_letters import DeadLetters
 from pyromq.client.consumer.handling.outcomes import LEVELS_S, Delay
 from pyromq.client.consumer.handling.retries import Retries
+from pyromq.client.consumer.handling.retry_limit import RetryLimit
 from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, Refused
@@ -25,7 +25,7 @@ _SOON_S = 0.01
 
 
 class PoppedOutcomes:
-    def __init__(self, popping: Popping, retries: Retries, dead_letters: DeadLetters) -> None:
+    def __init__(self, popping: Popping, retries: Retries, dead_letters: RetryLimit) -> None:
         self._popping = popping
         self._retries = retries
         self._dead_letters = dead_letters

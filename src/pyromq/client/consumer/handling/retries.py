@@ -20,7 +20,7 @@ from pyromq.cluster.sending.request import (
     send_request,
 )
 from pyromq.errors import NoRoute, PyroError
-from pyromq.protocol import names
+from pyromq.protocol import dead_letters, names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.properties import encode_properties
@@ -101,10 +101,10 @@ class Retries:
             # As brokers do: consoles and proxies show them.
             props.DLQ_ORIGIN_TOPIC: message.get(props.RETRY_TOPIC) or message.queue.topic,
             props.DLQ_ORIGIN_MESSAGE_ID: message.message_id,
-            "PYROMQ_ERROR": _cut(reason),
-            "PYROMQ_MEMBER": self._member,
-            "PYROMQ_FAILED_AT": str(self._clock.now_ms()),
-            "PYROMQ_ATTEMPTS": str(message.reconsume_times + 1),
+            dead_letters.ERROR: _cut(reason),
+            dead_letters.MEMBER: self._member,
+            dead_letters.FAILED_AT: str(self._clock.now_ms()),
+            dead_letters.ATTEMPTS: str(message.reconsume_times + 1),
         }
         try:
             await self.send_again(message, is_dead=True, why=why)

@@ -22,7 +22,7 @@ _ASK_TIMEOUT_S = 1.0
 _KNOWN_FOR_S = 60.0
 
 
-class DeadLetters:
+class RetryLimit:
     """`max_times`: how often a message is retried; None: as the group's settings say."""
 
     def __init__(self, network: Network, group: str, clock: Clock, *, max_times: int | None) -> None:
@@ -37,7 +37,7 @@ class DeadLetters:
         self._asking = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<DeadLetters {self._group} max_times={self._max_times}>"
+        return f"<RetryLimit {self._group} max_times={self._max_times}>"
 
     async def tell_if_dead(self, message: ReceivedMessage, delay: Delay, reason: str) -> None:
         """Called after a broker took a failed message back."""

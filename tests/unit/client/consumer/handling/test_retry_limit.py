@@ -6,7 +6,7 @@ import pytest
 from tests.support.fake_network import FakeNetwork
 from tests.support.held_messages import QUEUE, tagged
 
-from pyromq.client.consumer.handling.dead_letters import DeadLetters
+from pyromq.client.consumer.handling.retry_limit import RetryLimit
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock
 from pyromq.errors import CallTimeout
@@ -28,7 +28,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_the_last_failure_is_told_as_a_dead_letter(
     network: FakeNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dead_letters = DeadLetters(network, "billing", ManualClock(), max_times=2)
+    dead_letters = RetryLimit(network, "billing", ManualClock(), max_times=2)
     for earlier_failures in (0, 1):
         await dead_letters.tell_if_dead(failed_message(earlier_failures), 0, "no stock")
     assert warnings(caplog) == []
@@ -42,7 +42,7 @@ async def test_the_last_failure_is_told_as_a_dead_letter(
 async def test_a_message_that_was_given_up_is_a_dead_letter_at_once(
     network: FakeNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await DeadLetters(network, "billing", ManualClock(), max_times=None).tell_if_dead(
+    await RetryLimit(network, "billing", ManualClock(), max_times=None).tell_if_dead(
         failed_message(0), -1, "unreadable"
     )
     assert warnings(caplog) == [
@@ -55,7 +55,7 @@ async def test_the_limit_of_the_group_is_asked_for_once_a_minute(
     network: FakeNetwork, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
-    dead_letters = DeadLetters(network, "billing", clock, max_times=None)
+    dead_letters = RetryLimit(network, "billing", clock, max_times=None)
     network.answers[GetGroupConfig] = BodyAnswer(
         body=SubscriptionGroupConfig(group_name="billing", retry_max_times=1)
     )
@@ -73,7 +73,7 @@ async def test_the_usual_limit_is_assumed_of_a_group_whose_broker_does_not_say(
 ) -> None:
     caplog.set_level(logging.INFO)
     network.answers[GetGroupConfig] = CallTimeout("no answer")
-    dead_letters = DeadLetters(network, "billing", ManualClock(), max_times=None)
+    dead_letters = RetryLimit(network, "billing", ManualClock(), max_times=None)
     await dead_letters.tell_if_dead(failed_message(15), 0, "no stock")
     assert "16 assumed group=billing" in caplog.text
     assert warnings(caplog) == []
@@ -84,10 +84,10 @@ async def test_the_usual_limit_is_assumed_of_a_group_whose_broker_does_not_say(
 async def test_a_limit_that_is_only_assumed_buries_nothing(network: FakeNetwork) -> None:
     clock = ManualClock()
     network.answers[GetGroupConfig] = CallTimeout("no answer")
-    dead_letters = DeadLetters(network, "billing", clock, max_times=None)
+    dead_letters = RetryLimit(network, "billing", clock, max_times=None)
     assert not await dead_letters.is_surely_dead(failed_message(16), 0)
     assert await dead_letters.is_surely_dead(failed_message(0), -1)
-    assert await DeadLetters(network, "billing", clock, max_times=2).is_surely_dead(failed_message(2), 0)
+    assert await RetryLimit(network, "billing", clock, max_times=2).is_surely_dead(failed_message(2), 0)
     network.answers[GetGroupConfig] = BodyAnswer(body=SubscriptionGroupConfig(group_name="billing"))
     clock.advance(61)
     assert await dead_letters.is_surely_dead(failed_message(16), 0)
