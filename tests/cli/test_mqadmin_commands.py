@@ -303,6 +303,8 @@ WRITES: list[tuple[list[str], str]] = [
         ["updateBrokerConfig", *ON, "-k", "fileReservedTime", "-v", "72", "-a", "true"],
         r"update broker config success",
     ),
+    (["drainBroker", "-b", "broker-a"], r"^broker-a/0 \(127.*\) is read-only\n$"),
+    (["drainBroker", "-b", "broker-a", "--undo"], r"^broker-a/0 \(127.*\) is writable\n$"),
     (
         ["setCommitLogReadAheadMode", "-b", "broker-a", "-m", "1"],
         r"^=+127\.0\.0\.1:\d+=+\ncommitLog set readAhead mode rstStrdataReadAheadEnable is false\n$",

@@ -5,8 +5,9 @@ from collections.abc import Collection
 import msgspec
 
 from pyromq.admin.cluster import BrokerMember, Cluster
-from pyromq.admin.name_servers import require_setting, settings_of
+from pyromq.admin.name_servers import add_write_permission, require_setting, settings_of
 from pyromq.config.properties import render
+from pyromq.protocol import names
 from pyromq.protocol.bodies.brokers import HARuntimeInfo
 from pyromq.protocol.bodies.statistics import BrokerStatsData, ConsumeStatsList, QueryConsumeQueueResponseBody
 from pyromq.protocol.codes import ResponseCode
@@ -82,6 +83,26 @@ async def update_config(cluster: Cluster, addresses: Collection[str], key: str, 
     for address in addresses:
         require_setting(f"broker {address}", await config(cluster, address), key)
     return {address: answer.remark for address, answer in answers.items() if answer.remark}
+
+
+async def of_same_groups(cluster: Cluster, addresses: Collection[str]) -> list[BrokerMember]:
+    """All members of the broker groups that have one at these addresses."""
+    members = await cluster.members()
+    chosen = {member.broker_name for member in members if member.address in addresses}
+    return [member for member in members if member.broker_name in chosen]
+
+
+async def set_drained(cluster: Cluster, broker_name: str, *, is_drained: bool) -> list[BrokerMember]:
+    """Make a broker read-only, or writable again; returns the members of its group.
+
+    Each keeps it in its settings, so it outlasts restarts and fail-over; `wipeWritePerm` ends with the name
+    servers."""
+    members = await of_same_groups(cluster, [await cluster.broker_address(broker_name)])
+    permission = names.READ if is_drained else names.READ_WRITE
+    await update_config(cluster, [each.address for each in members], "brokerPermission", str(permission))
+    if not is_drained:
+        await add_write_permission(cluster, broker_name)
+    return members
 
 
 async def consume_stats(

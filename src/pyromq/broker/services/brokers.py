@@ -129,6 +129,7 @@ class Brokers:
         disk = shutil.disk_usage(self._store.root)
         table = {
             "brokerActive": "true",
+            "brokerPermission": str(self._live.now.broker_permission),
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "brokerVersion": str(CURRENT_VERSION),
             "pyromqVersion": self._version,

@@ -8,9 +8,9 @@ import click
 from pyromq.admin import brokers
 from pyromq.admin.brokers import BrokerStatus
 from pyromq.admin.cluster import BrokerMember, Cluster
-from pyromq.admin.failures import NotFound, nearest
+from pyromq.admin.failures import NoNameServer, NotFound, nearest
 from pyromq.admin.rates import Rates
-from pyromq.cli.mqadmin.options import Broker, ClusterName, option
+from pyromq.cli.mqadmin.options import Broker, ClusterName, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Facts, Lines, Report, Table
 from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command, one_of
@@ -185,17 +185,50 @@ async def update_broker_config(
     *,
     broker: Broker = None,
     cluster_name: ClusterName = None,
-    replicas: Annotated[bool, option("-a --updateAllBroker", "With -c: also on replicas.")] = False,
+    replicas: Annotated[bool, option("-a --updateAllBroker", "Also on replicas.")] = False,
     key: Annotated[str, option("-k --key", "The setting.")],
     value: Annotated[str, option("-v --value", "Its new value.")],
 ) -> None:
-    """Change a setting of running brokers."""
-    addresses = await addresses_of(cluster, broker, cluster_name, replicas=replicas)
+    """Change a setting of running brokers. The answer names the members of their groups that keep theirs."""
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    try:
+        members = await brokers.of_same_groups(cluster, addresses)
+    except NoNameServer:  # they alone know who else is in the group
+        members = []
+    others = [each for each in members if each.address not in addresses]
+    if replicas:
+        addresses, others = [*addresses, *(each.address for each in others)], []
     remarks = await brokers.update_config(cluster, addresses, key, value)
     lines = [f"update broker config success, {address}" for address in addresses]
     lines += [f"{address}: {remark}" for address, remark in remarks.items()]
-    values = {"key": key, "value": value, "addresses": addresses, "remarks": remarks}
+    if others:
+        left_out = ", ".join(f"{each.broker_name}/{each.broker_id} ({each.address})" for each in others)
+        lines.append(f"not changed, but may take over after a fail-over (-a true changes them): {left_out}")
+    values = {
+        "key": key,
+        "value": value,
+        "addresses": addresses,
+        "remarks": remarks,
+        "notChanged": [each.address for each in others],
+    }
     out.show(Report.of(Lines(lines, values)))
+
+
+@admin_command("drainBroker")
+async def drain_broker(
+    cluster: Cluster,
+    out: Output,
+    broker_name: Annotated[str, option("-b --brokerName", "The name of the broker.")],
+    undo: Annotated[bool, flag("-u --undo", "Make it writable again.")] = False,
+) -> None:
+    """Make a broker and its replicas read-only (brokerPermission=4): producers leave, consumers stay.
+
+    It lasts through restarts and fail-over, until --undo. `mqadmin clusterList` shows it."""
+    members = await brokers.set_drained(cluster, broker_name, is_drained=not undo)
+    word = "writable" if undo else "read-only"
+    lines = [f"{each.broker_name}/{each.broker_id} ({each.address}) is {word}" for each in members]
+    values = {"brokerName": broker_name, "addresses": [each.address for each in members]}
+    out.show(Report.of(Lines(lines, {**values, "isDrained": not undo})))
 
 
 @admin_command("setCommitLogReadAheadMode")

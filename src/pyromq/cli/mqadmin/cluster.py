@@ -17,6 +17,7 @@ from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import watch
 
 _HOUR_MS = 3_600_000
+_PERMISSIONS = {"6": "RW", "4": "R", "2": "W"}
 _MEMBER = (
     Column("#Cluster Name", "clusterName"),
     Column("#Broker Name", "brokerName"),
@@ -66,6 +67,7 @@ def _overview(found: list[BrokerStatus], now_ms: int) -> Table:
         Column("#Hour", "hour", lambda hours: "" if hours is None else f"{hours:.2f}"),
         Column("#SPACE", "space", lambda ratio: "" if ratio is None else f"{ratio:.4f}"),
         Column("#ACTIVATED", "activated", plainly, is_number=True),
+        Column("#PERM", "permission"),
     )
     rows = [
         (
@@ -75,6 +77,7 @@ def _overview(found: list[BrokerStatus], now_ms: int) -> Table:
             each.member.address,
             *((None,) * 7 if each.figures is None else _load(each, now_ms)),
             each.text("brokerActive") == "true",
+            _PERMISSIONS.get(each.text("brokerPermission"), each.text("brokerPermission")),
         )
         for each in found
     ]

@@ -60,7 +60,10 @@ async def delete_kv_config(cluster: Cluster, out: Output, namespace: _Namespace,
 
 @admin_command("wipeWritePerm")
 async def wipe_write_perm(cluster: Cluster, out: Output, broker_name: _Broker) -> None:
-    """Remove the write permission of a broker: producers use other brokers, consumers keep reading it."""
+    """Remove the write permission of a broker: producers use other brokers, consumers keep reading it.
+
+    Only the name servers know it: it ends when they restart, or another broker becomes master. `mqadmin
+    drainBroker` lasts."""
     counts = await name_servers.wipe_write_permission(cluster, broker_name)
     out.show(_permissions("wipe", broker_name, counts))
 

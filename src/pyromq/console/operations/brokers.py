@@ -42,7 +42,7 @@ class SetOnBroker(Operation, frozen=True, kw_only=True):
 
 
 class DrainBroker(Operation, frozen=True, kw_only=True):
-    """Take the write permission of a broker away, or give it back: producers go elsewhere, consumers
+    """Make a broker and its replicas read-only, or writable again: producers go elsewhere, consumers
     finish."""
 
     NAME: ClassVar[str] = "brokers.drain"
@@ -54,20 +54,20 @@ class DrainBroker(Operation, frozen=True, kw_only=True):
     writable: bool = False
 
     def line(self, namesrv: str) -> str:
-        return mqadmin("addWritePerm" if self.writable else "wipeWritePerm", namesrv, {"-b": self.broker})
+        line = mqadmin("drainBroker", namesrv, {"-b": self.broker})
+        return f"{line} --undo" if self.writable else line
 
     async def plan(self, around: Surroundings) -> Plan:
         address = await around.cluster.broker_address(self.broker)
+        wanted = "rw" if self.writable else "r"
+        members = await brokers.of_same_groups(around.cluster, [address])
         return Plan(
-            [{"broker": self.broker, "address": address, "value_wanted": "rw" if self.writable else "r"}]
+            [{"broker": self.broker, "address": each.address, "value_wanted": wanted} for each in members]
         )
 
     async def run(self, around: Surroundings) -> Done:
-        change = name_servers.add_write_permission if self.writable else name_servers.wipe_write_permission
-        counts = await change(around.cluster, self.broker)
-        return Done(
-            [{"address": address, "topics": count} for address, count in counts.items()], ("brokers",)
-        )
+        members = await brokers.set_drained(around.cluster, self.broker, is_drained=not self.writable)
+        return Done([{"address": each.address} for each in members], ("brokers",))
 
 
 class CleanBroker(Operation, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pyromq.console.watch.broker_part import BrokerPart
 from pyromq.console.watch.forecast import FullDisk
 from pyromq.console.watch.values import BrokerView, Source, StoreHealth
+from pyromq.protocol import names
 from pyromq.protocol.bodies.figures import StoreFigures
 
 _UNITS = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5, "EiB": 6}
@@ -22,6 +23,7 @@ def view(part: BrokerPart, full: FullDisk | None) -> BrokerView:
     end, start = whole(told, "commitLogMaxOffset"), whole(told, "commitLogMinOffset")
     oldest_ms = whole(told, "earliestMessageTimeStamp")
     ours = told.get("pyromqVersion")
+    permission = whole(told, "brokerPermission")
     return BrokerView(
         cluster=member.cluster,
         name=member.broker_name,
@@ -45,6 +47,7 @@ def view(part: BrokerPart, full: FullDisk | None) -> BrokerView:
         oldest_ms=oldest_ms if oldest_ms is not None and oldest_ms > 0 else None,
         put_latency_99_ms=None if ours else number(told, "putLatency99"),
         topics=len(part.topics) if part.lists_told.at_ms is not None else None,
+        is_drained=None if permission is None else not permission & names.WRITE,
         store=None if part.store is None else _health(part.store),
         full=full,
     )

@@ -83,6 +83,8 @@ class BrokerView:
     """When its oldest message was stored."""
     put_latency_99_ms: float | None = None
     topics: int | None = None
+    is_drained: bool | None = None
+    """Producers must not write to it: brokerPermission."""
     store: StoreHealth | None = None
     full: FullDisk | None = None
 
