@@ -526,6 +526,21 @@ def test_what_is_exported_can_be_made_again(workshop: Tool, tmp_path: Path) -> N
         "path": str(tmp_path / "metadata.json")
     }
     found = json.loads((tmp_path / "metadata.json").read_bytes())
+    # The file itself, with a topic that has attributes.
+    made = ("updateTopic", *ON, "-t", "typed", "-a", "+message.type=FIFO")
+    assert "success" in workshop.text(*made)
+    workshop.data("exportMetadata", *ON, "-f", str(tmp_path))
+    assert "success" in workshop.text("deleteTopic", *ON, "-t", "typed")
+    for command in ("updateTopicList", "updateSubGroupList"):
+        assert "success" in workshop.text(command, *ON, "-f", str(tmp_path / "metadata.json"))
+    workshop.data("exportMetadata", *ON, "-f", str(tmp_path / "again"))
+    before, after = (
+        json.loads((directory / "metadata.json").read_bytes()) for directory in (tmp_path, tmp_path / "again")
+    )
+    assert after["topicConfigTable"] == before["topicConfigTable"]
+    assert after["topicConfigTable"]["typed"]["attributes"] == {"message.type": "FIFO"}
+    assert after["subscriptionGroupTable"] == before["subscriptionGroupTable"]
+
     topics = [dict(found["topicConfigTable"][TOPIC], topicName="copied", attributes={})]
     groups = [dict(found["subscriptionGroupTable"][GROUP], groupName="copied")]
     (tmp_path / "topics.json").write_text(json.dumps(topics))

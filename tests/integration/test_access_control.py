@@ -248,6 +248,31 @@ async def test_without_access_control_nobody_can_prepare_users(tmp_path: Path) -
             assert (await stranger.refusal(request)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
+async def test_a_broker_that_denies_by_default_says_that_it_authenticates(broker: Broker) -> None:
+    async with client(broker.address, ROOT) as root:
+        told = (await root.call(GetBrokerConfig())).body.splitlines()
+    assert {"authenticationEnabled=true", "authorizationEnabled=true"} <= set(told)
+
+
+async def test_the_audit_log_says_what_was_changed_and_how_it_ended(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pyromq.audit")
+    async with client(broker.address, ROOT) as root, client(broker.address, ALICE) as alice:
+        await root.call(UpdateBrokerConfig(body="longPollingEnable=false\n"))
+        with pytest.raises(Refused):
+            await root.call(UpdateBrokerConfig(body="listenPort=1\n"))
+        await alice.refusal(UpdateBrokerConfig(body="longPollingEnable=true\n"))
+        await root.call(topic_creation("Made"))
+    lines = [each.message for each in caplog.records if each.name == "pyromq.audit"]
+    done, failed, refused, made = [line for line in lines if "CreateUser" not in line][-4:]
+    assert "request=UpdateBrokerConfig outcome=SUCCESS changed=longPollingEnable: true -> false" in done
+    assert "user=root" in done
+    assert "request=UpdateBrokerConfig outcome=NO_PERMISSION" in failed
+    assert "request=UpdateBrokerConfig: 'User:alice has no permission" in refused
+    assert "outcome=SUCCESS" in made
+
+
 async def test_codes_on_the_white_lists_need_nothing(tmp_path: Path) -> None:
     settings = {
         **SECURE,

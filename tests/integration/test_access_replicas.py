@@ -92,6 +92,19 @@ async def test_a_replica_whose_master_has_no_users_left_has_none(tmp_path: Path)
         assert not replica.access.users.users
 
 
+async def test_a_replica_that_has_no_users_yet_says_so(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path, **SECURE) as group,
+        group.replica(**SECURE) as replica,
+        client(replica.address, ALICE) as alice,
+    ):
+        remark = (await alice.refusal(message())).remark or ""
+        assert "this replica has not copied the users of its master yet" in remark
+        async with group.master(**SECURE):
+            await until(lambda: replica.replication.table_sync.copies, "the tables are copied")
+            assert "not copied" not in ((await alice.refusal(message())).remark or "")
+
+
 async def test_a_replica_that_shares_the_file_of_its_master_writes_nothing_older_into_it(
     tmp_path: Path,
 ) -> None:

@@ -128,3 +128,4 @@ async def test_a_refusal_names_the_server(tmp_path: Path) -> None:
         assert caught.value.server == address
         done = await run(tmp_path, "x:1", "getUser", "-b", address, "-u", "x", who=Credentials("nobody", "x"))
         assert f"{address}: Check signature failed for accessKey=nobody" in done.output
+        assert "--key-file" not in done.output

@@ -36,3 +36,6 @@ class ScriptedAdmission:
         if self.vouches:
             assert isinstance(caller.channel, Connection)
             caller.channel.vouched_version = self.version
+
+    def finished(self, caller: Caller, declaration: Declaration, code: int) -> None:
+        pass

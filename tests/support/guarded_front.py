@@ -71,6 +71,9 @@ class Noting:
     def authorize(self, declaration: Declaration, request: Request[Any], caller: Caller) -> None:
         self.asked.append((declaration, request))
 
+    def finished(self, caller: Caller, declaration: Declaration, code: int) -> None:
+        pass
+
 
 class GuardedFront:
     def __init__(self, running: Front, noting: Noting) -> None:

@@ -70,6 +70,10 @@ class Cluster:
         self.unanswered: dict[str, PyroError] = {}
         """The failures that `known` met, by their text."""
 
+    @property
+    def is_signing(self) -> bool:
+        return self._credentials is not None
+
     def copy(self) -> "Cluster":
         """The same cluster, with connections of its own."""
         return Cluster(

@@ -148,6 +148,11 @@ async def put(
 async def put_many(
     cluster: Cluster, addresses: Collection[str], wanted: list[TopicConfig]
 ) -> dict[str, Answer]:
+    # A list has attributes as changes (`+name`) or, if it was exported, as they are.
+    for each in wanted:
+        each.attributes = {
+            name if name[:1] in ("+", "-") else f"+{name}": value for name, value in each.attributes.items()
+        }
     body = CreateTopicListRequestBody(topic_config_list=wanted)
     return await cluster.ask_each(addresses, CreateOrUpdateTopics(body=body))
 

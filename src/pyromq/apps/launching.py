@@ -147,9 +147,9 @@ def warn_if_open(settings: ServerSettings, addresses: Iterable[tuple[str, int]])
 
 
 def announce(line: str) -> None:
-    """Say that the server is up, on stdout for scripts that wait for the line, and in the log."""
+    """Say that the server is up, on stdout for scripts that wait for the line, and in the log's file."""
     click.echo(line)
-    log.info("%s", line)
+    log.info("%s", line, extra={"is_on_console": False})
 
 
 @contextmanager

@@ -111,6 +111,14 @@ CURRENT_VERSION = V5_3_3
 _MAJOR_ORIGIN = {4: 213, 5: 413}
 
 
+def code_name(code: int) -> str:
+    """The name of a response code; the number if it has none."""
+    return ResponseCode(code).name if code in _RESPONSE_CODES else str(code)
+
+
+_RESPONSE_CODES = frozenset(ResponseCode)
+
+
 def version_name(ordinal: int) -> str:
     """The release with this wire number, as RocketMQ's tools print it."""
     if ordinal >= HIGHER_VERSION:

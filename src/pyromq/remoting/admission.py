@@ -62,7 +62,7 @@ class Grants:
 
 
 class Admission(Protocol):
-    """Both methods return to say yes and raise Refused to say no."""
+    """`identify` and `authorize` return to say yes and raise Refused to say no."""
 
     version: int
     """Changes when the rules change. A connection is vouched for while its `vouched_version` equals this
@@ -75,4 +75,8 @@ class Admission(Protocol):
 
     def authorize(self, declaration: Declaration, request: Request[Any], caller: Caller) -> None:
         """Check that the caller may do what `declaration.needs_of(request)` lists."""
+        ...
+
+    def finished(self, caller: Caller, declaration: Declaration, code: int) -> None:
+        """A change was answered with this code; called if `authorize` has set `caller.allowed`."""
         ...

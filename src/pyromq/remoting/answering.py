@@ -82,8 +82,8 @@ class Answering:
             elif route is not None and route.may_wait and (overload := self.overload or group.overload):
                 result = self._answer_overload(frame, overload)
             else:
+                caller = Caller(connection, frame, received_at)
                 try:
-                    caller = Caller(connection, frame, received_at)
                     if admission is not None:
                         admission.identify(caller)
                     if route is None:
@@ -93,12 +93,14 @@ class Answering:
                         if admission is not None:
                             admission.authorize(route.declaration, request, caller)
                         answer = route.handler(request, caller)
-                        if route.may_wait and self._is_deferred(connection, route, frame, answer, started):
+                        if route.may_wait and self._is_deferred(connection, route, caller, answer, started):
                             result = None
                         else:
                             result = self._answer(route.declaration, answer, frame)
                 except Exception as problem:
                     result = self._answer_problem(frame, problem, connection)
+                if caller.allowed and result is not None:
+                    self._note_outcome(caller, route, result)
             now = monotonic()
             if observe is not None and result is not None:
                 declaration = route.declaration if route is not None else None
@@ -121,7 +123,7 @@ class Answering:
     # Answers that come later
 
     def _is_deferred(
-        self, connection: "Connection", route: Route, frame: Frame, answer: Any, started: float
+        self, connection: "Connection", route: Route, caller: Caller, answer: Any, started: float
     ) -> bool:
         """Whether the answer comes later; if so, arrange that it is sent then."""
         if route.is_async:
@@ -132,22 +134,23 @@ class Answering:
             future = answer
         else:
             return False
+        frame = caller.frame
         size_bytes = _FRAME_COST_BYTES + len(frame.body) + len(frame.remark or "")
         size_bytes += sum(map(len, frame.ext)) + sum(map(len, frame.ext.values()))
         self.begin(size_bytes, connection)
-        future.add_done_callback(partial(self._finish, connection, route, frame, size_bytes, started))
+        future.add_done_callback(partial(self._finish, connection, route, caller, size_bytes, started))
         return True
 
     def _finish(
         self,
         connection: "Connection",
         route: Route,
-        frame: Frame,
+        caller: Caller,
         size_bytes: int,
         started: float,
         future: "asyncio.Future[Any]",
     ) -> None:
-        group = self._group
+        group, frame = self._group, caller.frame
         group.tasks.discard(future)
         self.end(size_bytes, connection)
         try:
@@ -157,10 +160,16 @@ class Answering:
         except Exception as problem:
             result = self._answer_problem(frame, problem, connection)
         connection.flush_soon()
+        if caller.allowed:
+            self._note_outcome(caller, route, result)
         if group.observer is not None:
             seconds = group.clock.monotonic() - started
             group.observer.request_handled(route.declaration, frame.code, result, seconds, True)
         group.end(size_bytes)
+
+    def _note_outcome(self, caller: Caller, route: Route | None, result: int) -> None:
+        if self._group.admission is not None and route is not None:
+            self._group.admission.finished(caller, route.declaration, result)
 
     def begin(self, size_bytes: int, connection: "Connection") -> None:
         """Count a request that is answered later."""

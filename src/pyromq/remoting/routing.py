@@ -6,7 +6,7 @@ A plain method answers at once and runs where the request was read. A method tha
 
 from asyncio import Future
 from collections.abc import Callable, Coroutine, Hashable, Mapping
-from functools import cache
+from functools import cache, partial
 from inspect import getmembers_static, iscoroutinefunction
 from math import inf
 from types import MappingProxyType
@@ -44,13 +44,22 @@ class Caller(msgspec.Struct, gc=False, eq=False):
     """Who it is, under access control."""
     session: SignedSession | None = None
     """Of its full signature, if others could have overheard it: it was not sent before."""
-    check: Callable[[Need], object] | None = None
-    """Raises Refused; None without access control."""
+    authority: Callable[["Caller", Need], object] | None = None
+    """Raises Refused; None without access control. It does not hold the caller: the garbage collector does
+    not see a cycle here."""
+    allowed: str = ""
+    """What the audit log will say of it, if it is a change."""
+    changed: str = ""
+    """What it changed, from which value to which, for the audit log."""
+
+    @property
+    def check(self) -> Callable[[Need], object] | None:
+        return None if self.authority is None else partial(self.authority, self)
 
     def require(self, *actions: Action, topic: str) -> None:
         """For topics that only the handler finds out; raises Refused."""
-        if self.check is not None:
-            self.check(need_of(actions, ResourceType.TOPIC, topic))
+        if self.authority is not None:
+            self.authority(self, need_of(actions, ResourceType.TOPIC, topic))
 
     @property
     def address(self) -> str:

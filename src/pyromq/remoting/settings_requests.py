@@ -54,8 +54,12 @@ async def change_settings(
         updated = settings.updated(changes)
     except ConfigError as problem:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+    before, after = settings.as_java_dict(), updated.as_java_dict()
+    caller.changed = ", ".join(
+        f"{key}: {before.get(key, '')} -> {after.get(key, '')}" for key in sorted(changes)
+    )
     replace(updated)
-    _log.info("settings changed peer=%s keys=%.500s", caller.address, ",".join(sorted(changes)))
+    _log.info("settings changed peer=%s %.1000s", caller.address, caller.changed)
     remarks = updated.remarks_on(changes)
     for remark in remarks:
         _log.warning("%.500s", remark)

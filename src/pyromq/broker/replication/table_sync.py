@@ -93,6 +93,12 @@ class TableSync:
         replica.before_log(self._first_copy)
         appending.at_turn_end(self._look_at_log)
         tables.role.on_change(self._role_changed)
+        if access.control is not None:
+            access.control.lack = self._lack
+
+    def _lack(self) -> str:
+        is_early = self._access.is_new and not self._role.is_master
+        return "this replica has not copied the users of its master yet" if is_early else ""
 
     def __repr__(self) -> str:
         return f"<TableSync from {self._replica.master} copies={self.copies}>"

@@ -249,7 +249,7 @@ class Inspection:
         record = self._store.record_at(offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {offset}")
-        if caller.check is not None:
+        if caller.authority is not None:
             # The request may name another topic than that of the message.
             caller.require(SUB, topic=decode_record(record).topic)
         channel = self._member(request.consumer_group, request.client_id or "")

@@ -41,7 +41,7 @@ class Queries:
         record = self._store.record_at(request.offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {request.offset}")
-        if caller.check is not None:
+        if caller.authority is not None:
             # The request may name another topic, or none.
             caller.require(SUB, GET, topic=decode_record(record).topic)
         return BodyAnswer(body=bytes(record))

@@ -13,17 +13,21 @@ _AFTER_REFUSAL = {
 }
 
 
-def with_advice(problem: PyroError) -> str:
-    """The failure on one line, with a hint."""
+def with_advice(problem: PyroError, *, is_signed: bool = False) -> str:
+    """The failure on one line, with a hint; `is_signed`: the request was."""
     text = " ".join(str(problem).split())
     advice = None
     if isinstance(problem, Incomplete):
-        return text + with_advice(problem.first).removeprefix(" ".join(str(problem.first).split()))
+        return text + with_advice(problem.first, is_signed=is_signed).removeprefix(
+            " ".join(str(problem.first).split())
+        )
     if isinstance(problem, Refused):
         at = f"{problem.server}: " if problem.server else ""
         text = at + " ".join((problem.remark or f"refused with code {problem.code}").split())
         known = _AFTER_REFUSAL.get(ResponseCode(problem.code)) if problem.code in _CODES else None
         advice = known if known is not None else f"the server answered with code {problem.code}"
+        if problem.code == ResponseCode.NO_PERMISSION and is_signed:
+            advice = None
     elif isinstance(problem, CallTimeout):
         advice = "--timeout SECONDS waits longer"
     elif isinstance(problem, TransportError) and not isinstance(problem, NoNameServer):

@@ -1,5 +1,6 @@
 """Files that commands read and write."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,20 @@ def read_json(path: Path, type_: type[T]) -> T:
         raise click.ClickException(f"cannot read {path}: {problem.strerror}") from problem
     except RemoteProtocolError as problem:
         raise click.ClickException(f"{path} has unexpected content: {problem}") from problem
+
+
+def read_list(path: Path, type_: type[T], table: str) -> list[T]:
+    """Read a JSON list, or a table of what `exportMetadata` wrote."""
+    with suppress(OSError):
+        if path.read_bytes().lstrip().startswith(b"{"):
+            tables = read_json(path, dict[str, Any])
+            if not isinstance(tables.get(table), dict):
+                raise click.ClickException(f"{path} has neither a list nor a {table}")
+            try:
+                return [msgspec.convert(each, type_) for each in tables[table].values()]
+            except msgspec.ValidationError as problem:
+                raise click.ClickException(f"{path} has unexpected content: {problem}") from problem
+    return read_json(path, list[type_])  # type: ignore[valid-type]
 
 
 def write_json(directory: Path, name: str, value: Any) -> Path:

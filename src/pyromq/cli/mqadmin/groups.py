@@ -8,7 +8,7 @@ import msgspec
 
 from pyromq.admin import groups
 from pyromq.admin.cluster import Cluster
-from pyromq.cli.mqadmin.files import read_json
+from pyromq.cli.mqadmin.files import read_list
 from pyromq.cli.mqadmin.options import Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Fact, Facts, Lines, Report, plainly
@@ -140,11 +140,11 @@ async def update_sub_group_list(
     *,
     broker: Broker = None,
     cluster_name: ClusterName = None,
-    file: Annotated[Path, option("-f --filename", "A JSON list of groups.")],
+    file: Annotated[Path, option("-f --filename", "A JSON list of groups, or a file of `exportMetadata`.")],
 ) -> None:
-    """Create or change the groups in a JSON list of objects like those that `exportMetadata` writes."""
+    """Create or change the groups in a JSON list, or in a file that `exportMetadata -b` wrote."""
     one_of(broker, cluster_name)
-    wanted = read_json(file, list[SubscriptionGroupConfig])
+    wanted = read_list(file, SubscriptionGroupConfig, "subscriptionGroupTable")
     addresses = await addresses_of(cluster, broker, cluster_name)
     await groups.put_many(cluster, addresses, wanted)
     lines = [f"submit batch of subscription group config to {address} success." for address in addresses]

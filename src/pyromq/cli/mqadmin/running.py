@@ -21,6 +21,9 @@ from pyromq.cluster.connection_url import (
 )
 from pyromq.remoting.tls import TlsOptions
 
+SIGNED = "pyromq.signed"
+"""In the context of a command: whether its requests are signed."""
+
 Handler: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
 
@@ -76,6 +79,7 @@ def admin_command(name: str) -> Callable[[Handler], click.Command]:
         @functools.wraps(handler)
         def run(**given: Any) -> None:
             cluster, out = _opened(**{each.name: given.pop(each.name) for each in common})
+            click.get_current_context().meta[SIGNED] = cluster.is_signing
 
             async def work() -> None:
                 async with cluster:

@@ -9,7 +9,7 @@ import msgspec
 from pyromq.admin import kv, offsets, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.rates import Rates
-from pyromq.cli.mqadmin.files import read_json
+from pyromq.cli.mqadmin.files import read_list
 from pyromq.cli.mqadmin.options import Broker, ClusterName, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, done, plainly
@@ -212,11 +212,11 @@ async def update_topic_list(
     *,
     broker: Broker = None,
     cluster_name: ClusterName = None,
-    file: Annotated[Path, option("-f --filename", "A JSON list of topics.")],
+    file: Annotated[Path, option("-f --filename", "A JSON list of topics, or a file of `exportMetadata`.")],
 ) -> None:
-    """Create or change the topics in a JSON list of objects like those that `exportMetadata` writes."""
+    """Create or change the topics in a JSON list, or in a file that `exportMetadata -b` wrote."""
     one_of(broker, cluster_name)
-    wanted = read_json(file, list[TopicConfig])
+    wanted = read_list(file, TopicConfig, "topicConfigTable")
     addresses = await addresses_of(cluster, broker, cluster_name)
     await topics.put_many(cluster, addresses, wanted)
     lines = [f"submit batch of topic config to {address} success." for address in addresses]

@@ -9,14 +9,13 @@ from other servers.
 """
 
 import logging
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pyromq.clock import Clock
 from pyromq.errors import Refused
-from pyromq.protocol.catalogue import Declaration, Request
-from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.catalogue import CATALOGUE, Declaration, Request
+from pyromq.protocol.codes import ResponseCode, code_name
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.names import is_retry_topic
 from pyromq.protocol.needs import CREATE, DELETE, UPDATE, Need
@@ -75,6 +74,8 @@ class AccessControl:
         self._max_send_age_ms = max_send_age_ms
         self._max_call_age_ms = max_call_age_ms
         self._is_version_1 = is_version_1
+        self.lack: Callable[[], str] = lambda: ""
+        """Why this server cannot know the users of others yet."""
         self.refused = 0
         self._refusals_left = _REFUSALS_PER_S
         self._refused_at = clock.monotonic()
@@ -104,7 +105,9 @@ class AccessControl:
             caller.user = self._user_of_certificate(caller)
             return
         if self._secret_used(caller.frame, access_key) is None:
-            raise self._refusal(caller, f"Check signature failed for accessKey={access_key}")
+            lack = self.lack()
+            problem = f"Check signature failed for accessKey={access_key}"
+            raise self._refusal(caller, f"{problem}: {lack}" if lack else problem)
         caller.user = access_key
         if not _is_private(caller):
             self._check_once(caller)
@@ -150,18 +153,11 @@ class AccessControl:
             return
         if declaration.is_administrative and not (_is_private(caller) or self._allows_admin_without_tls):
             self._check_server(declaration, caller)
-        caller.check = partial(self._check, caller)
+        caller.authority = self._check
         for need in declaration.needs_of(request):
             rule = self._check(caller, need)
             if _CHANGES.issuperset(need.actions) and caller.user != self._inner_user:
-                _audit.info(
-                    "user=%s peer=%s request=%s allowed=%s rule=%s",
-                    caller.user or "-",
-                    caller.address,
-                    declaration.name,
-                    described(need),
-                    rule,
-                )
+                caller.allowed += f" allowed={described(need)} rule={rule}"
         channel = caller.channel
         connection = channel if isinstance(channel, Connection) else None
         is_private = _is_private(caller) or (connection is not None and self._trusts_plain_connections)
@@ -169,6 +165,18 @@ class AccessControl:
             self._check_age(request.born_timestamp, caller)
         if connection is not None:
             self._remember(request, caller, connection, is_private)
+
+    def finished(self, caller: Caller, declaration: Declaration, code: int) -> None:
+        changed = f" changed={caller.changed}" if caller.changed else ""
+        _audit.info(
+            "user=%s peer=%s request=%s outcome=%s%.2000s%s",
+            caller.user or "-",
+            caller.address,
+            declaration.name,
+            code_name(code),
+            changed,
+            caller.allowed,
+        )
 
     def _check_server(self, declaration: Declaration, caller: Caller) -> None:
         """Without TLS only servers send each other administrative requests, which they sign fully."""
@@ -254,8 +262,11 @@ class AccessControl:
         self._refused_at = now
         if self._refusals_left >= 1:  # an attack must not fill the log
             self._refusals_left -= 1
+            code = caller.frame.code
+            known = CATALOGUE.get(code)
+            name = f"code {code}" if known is None else known.name
             _audit.warning(
-                "refused peer=%s code=%d: %.200r rule=%.200r", caller.address, caller.frame.code, remark, rule
+                "refused peer=%s request=%s: %.200r rule=%.200r", caller.address, name, remark, rule
             )
         if self._is_version_1:
             # java: the broker of 4.x answers with the text of its exception

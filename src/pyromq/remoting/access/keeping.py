@@ -44,7 +44,7 @@ class AccessRules:
         """`directory`: where users are kept unless settings say otherwise. Raises ConfigError."""
         self.accounts = AccountFiles(settings.acl_file, clock.now_ms) if settings.acl_enable else None
         self._users_file = (
-            UsersFile(settings.auth_config_path or directory, files) if settings.authenticates else None
+            UsersFile(settings.auth_config_path or directory, files) if settings.authentication else None
         )
         self._listeners: list[Callable[[], None]] = []
         self.copied: Callable[[], Callable[[], Awaitable[str | None]]] | None = None
@@ -54,13 +54,16 @@ class AccessRules:
         self._told = ""
         self._own: Credentials | None = None
         self._own_problem = ""
+        self.is_new = False
+        """It has its first users only, and has taken over none."""
         self._stamp: Stamp = ()
-        self.users = UserRules(cluster=cluster, decides=settings.authorization or settings.deny_by_default)
+        self.users = UserRules(cluster=cluster, decides=settings.authorization)
         self.control: AccessControl | None = None
         if not settings.controls_access:
             return
         self._stamp = self._stamp_now()
         rules = self._load()
+        self.is_new = not self.users.users
         if self._users_file is not None:
             self.users = self._with_first_users(self.users, settings, clock)
             rules = self.users
@@ -214,3 +217,4 @@ class AccessRules:
         sent may be older than what is there."""
         if self._users_file is not None and table.place != self._users_file.place:
             await self.change_users(lambda rules: rules_in(table, rules))
+            self.is_new = False

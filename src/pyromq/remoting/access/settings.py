@@ -51,10 +51,16 @@ class AccessSettings(Settings):
     acl_file: Path = setting(Path("conf/plain_acl.yml"), "File with the accounts of access control 1.0. All *.yml files in the directory acl next to it are also read. Changes are picked up.")
     # fmt: on
 
+    def __post_init__(self) -> None:
+        if self.deny_by_default:  # it means both, so both are shown
+            object.__setattr__(self, "authentication", True)
+            object.__setattr__(self, "authorization", True)
+        super().__post_init__()
+
     def verify_together(self) -> None:
-        if self.acl_enable and self.authenticates:
+        if self.acl_enable and self.authentication:
             raise ConfigError("aclEnable", "true", "false, because authenticationEnabled or denyByDefault is true")
-        if self.authorization and not self.authenticates:
+        if self.authorization and not self.authentication:
             raise ConfigError("authorizationEnabled", "true", "authenticationEnabled to be true as well")
         if self.require_full_signature and self.trust_plain_connections:
             raise ConfigError("trustPlainConnections", "true", "false, because requireFullSignature is true")
@@ -66,12 +72,8 @@ class AccessSettings(Settings):
         _ = self.credentials, self.first_users, self.users_of_certificates  # reading them checks them
 
     @property
-    def authenticates(self) -> bool:
-        return self.authentication or self.deny_by_default
-
-    @property
     def controls_access(self) -> bool:
-        return self.authenticates or self.acl_enable
+        return self.authentication or self.acl_enable
 
     @property
     def credentials(self) -> Credentials | None:
