@@ -27,9 +27,15 @@ def elapsed_ms(clock: Clock) -> int:
 
 
 def clock_of(loop: object) -> Clock:
-    """The clock of an event loop that has one, as simulated loops do; else the machine's."""
+    """The clock of an event loop that has one, as simulated loops do; else the one of the process."""
     own: Clock | None = getattr(loop, "clock", None)
-    return own if own is not None else SystemClock()
+    return own if own is not None else _of_process
+
+
+def use_in_process(clock: Clock) -> None:
+    """Clients that start from now on have this clock; for tests."""
+    global _of_process
+    _of_process = clock
 
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -47,6 +53,25 @@ class SystemClock:
 
     def since_boot(self) -> float:
         return time.clock_gettime(_SINCE_BOOT)
+
+
+_of_process: Clock = SystemClock()
+
+
+class TravellingClock(SystemClock):
+    """The machine's clocks, except that `advance` skips time, as if the machine had been suspended."""
+
+    def __init__(self) -> None:
+        self._skipped_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self._skipped_s * 1000)
+
+    def since_boot(self) -> float:
+        return super().since_boot() + self._skipped_s
+
+    def advance(self, seconds: float) -> None:
+        self._skipped_s += seconds
 
 
 class ManualClock:

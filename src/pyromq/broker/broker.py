@@ -12,6 +12,7 @@ from pyromq.broker.recovery_log import log_recovery
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
 from pyromq.broker.status_pages import StatusPages
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock, SystemClock
 from pyromq.config.live import LiveSettings
@@ -113,6 +114,10 @@ class Broker(Lifetime):
         return self._started.store
 
     @property
+    def tables(self) -> Tables:
+        return self._started.tables
+
+    @property
     def role(self) -> RoleTable:
         return self._started.tables.role
 
@@ -143,6 +148,10 @@ class Broker(Lifetime):
             groups=len(parts.tables.groups),
             held_pulls=parts.held_pulls.held_count,
         )
+
+    async def catch_up(self) -> None:
+        """A test has let time pass: deliver what is due now, and ask about open transactions."""
+        await self._started.catch_up()
 
     async def start(self) -> None:
         if self._parts is not None:

@@ -89,6 +89,7 @@ from pyromq.store.message_store import MessageStore
 _log = logging.getLogger(__name__)
 
 _ROUTE_TIMEOUT_S = 3.0
+_SOON_S = 0.01
 
 _BUSIEST = (10, 310, 11, 200050)
 """Sends, pulls and pops: their headers are decoded straight into the request."""
@@ -198,7 +199,7 @@ class Parts:
         )
         inbound = self._inbound
         reading = Reading(live, store, tables, slices)
-        delays = Delays(
+        self._delays = delays = Delays(
             store,
             inbound.appending,
             tables,
@@ -206,6 +207,9 @@ class Parts:
             save_interval_ms=live.now.flush_delay_offsets_ms,
         )
         self._transactions = OpenTransactions(live, store, tables, inbound.appending, slices, clock)
+        self._checks = checks = TransactionChecks(
+            live, store, tables, inbound.appending, self._transactions, slices, clock
+        )
         self.timers = Timers(store, inbound.appending, tables, clock, slices)
         topics = Topics(live, store, tables, self._topic_deleted, slices)
         topics.finish_deletions()
@@ -251,7 +255,7 @@ class Parts:
                 self.dialer,
             ),
             Transactions(live, store, tables, inbound.appending, self._transactions, clock),
-            TransactionChecks(live, store, tables, inbound.appending, self._transactions, slices, clock),
+            checks,
             self.timers,
             self._membership,
             Offsets(live, store, tables, slices=slices, on_reset=self.release_held),
@@ -392,6 +396,19 @@ class Parts:
             for service in self._all_services:
                 if isinstance(service, Running):
                     tasks.create_task(service.run(), name=type(service).__name__)
+
+    async def catch_up(self) -> None:
+        """Time has passed at once: return when all messages that are due are in their queues."""
+        self.store.time.look()
+        await self._checks.check_round()
+        is_done = False
+        while not is_done:
+            end = self.store.log_end
+            waits_s = (self._delays.step(), self.timers.step(), self._reviving.step())
+            await asyncio.sleep(0)
+            is_done = all(each is None or each > _SOON_S for each in waits_s) and self.store.log_end == end
+        for held in (self.held_pops, self._notices):
+            held.wake_all()
 
     def close(self) -> None:
         """Save all state in memory, then close the store."""

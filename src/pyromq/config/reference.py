@@ -19,9 +19,10 @@ def markdown(part: type[Settings]) -> str:
         "the network.",
         "",
         f"Every key has an environment variable: {_variables(part)}.",
+        "The last column has its name in Python, for [`pyromq.testing`](../howto/testing.md).",
         "",
-        "| key | default | live | meaning | value |",
-        "|---|---|---|---|---|",
+        "| key | default | live | meaning | value | in Python |",
+        "|---|---|---|---|---|---|",
         *map(_row, effective),
     ]
     if ineffective:
@@ -94,7 +95,7 @@ def _row(each: Setting) -> str:
     if each.environment:
         meaning += f" The environment variable `{each.environment}` sets the default."
     live = "never" if each.is_local else "yes" if each.mutable else ""
-    return f"| `{each.key}` | {_default(each)} | {live} | {meaning} | {each.expected} |"
+    return f"| `{each.key}` | {_default(each)} | {live} | {meaning} | {each.expected} | `{each.name}` |"
 
 
 def _default(each: Setting) -> str:

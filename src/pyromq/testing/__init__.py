@@ -6,15 +6,16 @@ with cluster() as running:                      # or the pytest fixture `rocketm
     Producer("orders", namesrv=running.namesrv)
 
 async with aio_cluster() as running:            # on the test's own event loop
-    ...
+    await running.advance(hours=2)              # retries, delays and timers are due
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyromq.testing.aio_clusters import AioCluster
     from pyromq.testing.clusters import RunningCluster, aio_cluster, cluster
 
-__all__ = ["RunningCluster", "aio_cluster", "cluster"]
+__all__ = ["AioCluster", "RunningCluster", "aio_cluster", "cluster"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,11 +10,17 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pyromq.broker.settings import vip_port
-from pyromq.standalone import Standalone, StandaloneSettings
+from pyromq.broker.settings import BrokerSettings, vip_port
+from pyromq.client.values import ReceivedMessage
+from pyromq.clock import TravellingClock
+from pyromq.config.nearest import NearestName
+from pyromq.standalone import StandaloneSettings
+from pyromq.store.settings import StoreSettings
+from pyromq.testing.aio_clusters import AioCluster, shared_clock
 from pyromq.testing.held_ports import held_port
 
 T = TypeVar("T")
@@ -28,11 +34,11 @@ _INDEX_SLOTS, _INDEX_UNITS = 10_000, 40_000
 class RunningCluster:
     """A cluster that any thread may use; brokers are numbered from 0."""
 
-    def __init__(self, settings: StandaloneSettings) -> None:
+    def __init__(self, settings: StandaloneSettings, clock: TravellingClock) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rocketmq-cluster", daemon=True)
         self._thread.start()
-        self._cluster = Standalone(settings)
+        self._cluster = AioCluster(settings, clock)
         try:
             self._call(self._cluster.start())
         except BaseException:
@@ -78,6 +84,34 @@ class RunningCluster:
         """Start a broker that was stopped or killed, on the same port and with the same files."""
         self._call(self._cluster.start_broker(number))
 
+    # Time and consumption
+
+    def now(self) -> datetime:
+        """The time of the cluster and its clients, in UTC."""
+        return self._cluster.now()
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Let time pass at once. Retries, delayed and timed messages, and popped ones that were not
+        acknowledged, are in their queues when this returns, if they are due. Producers are asked about
+        transactions that have been open for too long."""
+        self._call(self._cluster.advance(days=days, hours=hours, minutes=minutes, seconds=seconds))
+
+    def wait_until_consumed(self, group: str, topic: str | None = None, *, timeout_s: float = 30) -> None:
+        """Return when a group has nothing left to do: in its topics or in one, retries included.
+
+        Retries that wait for their time are not counted: `advance` makes them due. Raises StateError, with
+        what is left, after `timeout_s`.
+        """
+        self._call(self._cluster.wait_until_consumed(group, topic, timeout_s=timeout_s))
+
+    def dead_letters(self, group: str) -> list[ReceivedMessage]:
+        """What the group has given up, in the order of time."""
+
+        async def find() -> list[ReceivedMessage]:
+            return self._cluster.dead_letters(group)
+
+        return self._call(find())
+
     # Fail-over, with `replicas`
 
     @property
@@ -111,15 +145,19 @@ class RunningCluster:
 
 @contextmanager
 def cluster(
-    store: Path | None = None, *, brokers: int = 1, replicas: int = 1, flush: Flush = "async", **broker: Any
+    store: Path | None = None, *, brokers: int = 1, replicas: int = 1, flush: Flush = "async", **settings: Any
 ) -> Iterator[RunningCluster]:
     """Run a cluster during the block; without a `store` its files are removed afterwards.
 
     With `replicas`, each broker name has so many brokers, the master among them, and a controller.
-    Other arguments are broker settings, by their names in Python.
+    Other arguments are settings of brokers and their stores, by their names in Python.
     """
-    with _directory(store) as directory, _settings(directory, brokers, replicas, flush, broker) as settings:
-        running = RunningCluster(settings)
+    with (
+        _directory(store) as directory,
+        _settings(directory, brokers, replicas, flush, settings) as chosen,
+        shared_clock() as clock,
+    ):
+        running = RunningCluster(chosen, clock)
         try:
             yield running
         finally:
@@ -128,11 +166,15 @@ def cluster(
 
 @asynccontextmanager
 async def aio_cluster(
-    store: Path | None = None, *, brokers: int = 1, replicas: int = 1, flush: Flush = "async", **broker: Any
-) -> AsyncIterator[Standalone]:
+    store: Path | None = None, *, brokers: int = 1, replicas: int = 1, flush: Flush = "async", **settings: Any
+) -> AsyncIterator[AioCluster]:
     """The same on the running event loop."""
-    with _directory(store) as directory, _settings(directory, brokers, replicas, flush, broker) as settings:
-        async with Standalone(settings) as running:
+    with (
+        _directory(store) as directory,
+        _settings(directory, brokers, replicas, flush, settings) as chosen,
+        shared_clock() as clock,
+    ):
+        async with AioCluster(chosen, clock) as running:
             yield running
 
 
@@ -147,18 +189,30 @@ def _directory(store: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _settings(
-    store: Path, brokers: int, replicas: int, flush: Flush, broker: dict[str, Any]
+    store: Path, brokers: int, replicas: int, flush: Flush, given: dict[str, Any]
 ) -> Iterator[StandaloneSettings]:
+    of_stores = {each.name for each in StoreSettings.all_settings() if each.name}
+    of_brokers = {each.name for each in BrokerSettings.all_settings() if each.name}
+    for name in given:
+        if name not in of_stores | of_brokers:
+            meant = NearestName(of_stores | of_brokers).find(name)
+            hint = (
+                f"did you mean {meant!r}?"
+                if meant
+                else "docs/reference lists all, with their names in Python"
+            )
+            raise TypeError(f"no broker or store has a setting {name!r}: {hint}")
     settings = StandaloneSettings(
         store=store,
         brokers=brokers,
         replicas=replicas,
         flush=flush,
-        broker=broker,
+        broker={name: value for name, value in given.items() if name in of_brokers},
         store_settings={
             "log_segment_bytes": _LOG_SEGMENT_BYTES,
             "index_slots": _INDEX_SLOTS,
             "index_units": _INDEX_UNITS,
+            **{name: value for name, value in given.items() if name in of_stores},
         },
     )
     with on_held_ports(settings) as settled:

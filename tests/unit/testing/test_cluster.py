@@ -19,6 +19,7 @@ from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.requests.offsets import GetMaxOffset
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.sending import SendMessageV2
+from pyromq.protocol.requests.settings import GetBrokerConfig
 from pyromq.remoting.dialer import Dialer
 from pyromq.testing import RunningCluster, aio_cluster, cluster
 
@@ -146,6 +147,31 @@ async def test_a_cluster_can_share_the_loop_of_a_test(tmp_path: Path) -> None:
         assert answer.queue_offset == 1
         await dialer.close()
     assert (tmp_path / "commitlog").is_dir()
+
+
+def test_settings_of_brokers_and_of_their_stores_are_given_by_their_names_in_python() -> None:
+    with cluster(log_segment_bytes=6_000_000, max_message_bytes=1000, auto_create_topics=False) as running:
+        store = ask(running.broker_address, GetBrokerConfig()).body
+        assert "mappedFileSizeCommitLog=6000000" in store
+        assert "maxMessageSize=1000" in store
+        assert "autoCreateTopicEnable=false" in store
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("auto_create_topic", "did you mean 'auto_create_topics'"),
+        ("file_reserved_hour", "did you mean 'file_reserved_hours'"),
+        ("zzz", "docs/reference lists all"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_refused_with_the_name_that_was_meant(
+    wrong: str, meant: str
+) -> None:
+    given: dict[str, Any] = {wrong: 1}
+    complaint = f"no broker or store has a setting '{wrong}': {meant}"
+    with pytest.raises(TypeError, match=complaint), cluster(**given):
+        pass
 
 
 @pytest.mark.parametrize("wrong", [{"brokers": 0}, {"brokers": 27}, {"replicas": 0}, {"flush": "SYNC"}])

@@ -90,7 +90,7 @@ class Delays:
     async def run(self) -> None:
         while True:
             self._woken.clear()
-            wait_s = self._deliver_and_save()
+            wait_s = self.step()
             if wait_s == 0:
                 await asyncio.sleep(0)
                 continue
@@ -100,8 +100,11 @@ class Delays:
                 async with asyncio.timeout(wait_s):
                     await self._woken.wait()
 
-    def _deliver_and_save(self) -> float | None:
-        """See `deliver_due`. After a disk error it tries again later; the broker keeps running."""
+    def step(self) -> float | None:
+        """Deliver what is due, and save; see `deliver_due`.
+
+        After a disk error it tries again later; the broker keeps running.
+        """
         try:
             wait_s = self.deliver_due()
             self.save_if_due()

@@ -65,6 +65,7 @@ class TransactionChecks:
         self._slices = slices
         self._clock = clock
         self._complaint = ""
+        self._rounds = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<TransactionChecks of {self._open!r}>"
@@ -116,6 +117,10 @@ class TransactionChecks:
 
     async def check_round(self) -> None:
         """Check the transactions that have been open for too long. A replica checks none."""
+        async with self._rounds:
+            await self._check_round()
+
+    async def _check_round(self) -> None:
         transactions = self._open
         halves = transactions.halves
         began_ms, ends_at = self._clock.now_ms(), self._clock.monotonic() + _MAX_ROUND_S

@@ -1,6 +1,7 @@
 """The log's time: the machine's time, except that it never goes back and does not follow large jumps at once.
 
-The log's time advances with the monotonic clock. Each look compares both clocks:
+The log's time advances with the seconds since boot, which also count while the machine is suspended. Each
+look compares both clocks:
 
 - It follows small differences: clocks are adjusted all the time.
 - If the clock was set back, the log's time runs 5% slower until the clock has caught up. Delayed messages
@@ -107,7 +108,7 @@ class LogTime:
         """The earliest possible current time, for deciding which files have expired."""
         now_ms = min(self.now_ms(), self._clock.now_ms())
         if self._is_in_doubt:
-            up_s = self._clock.monotonic() - self._began
+            up_s = self._clock.since_boot() - self._began
             if up_s < CONFIRMED_AFTER_S:
                 return min(now_ms, self._newest_ms + int(up_s * 1000))
             self._is_in_doubt = False
@@ -172,8 +173,8 @@ class LogTime:
     def _read(self) -> tuple[float, int]:
         """Both clocks at one moment, as far as the system lets us."""
         for _ in range(3):
-            before, wall_ms = self._clock.monotonic(), self._clock.now_ms()
-            if self._clock.monotonic() - before < _READING_S:
+            before, wall_ms = self._clock.since_boot(), self._clock.now_ms()
+            if self._clock.since_boot() - before < _READING_S:
                 break
         return before, wall_ms
 

@@ -98,6 +98,14 @@ def test_a_leap_is_believed_when_it_has_stood() -> None:
     assert "follows it now" in time.take_notices()[-1]
 
 
+def test_time_that_passed_while_the_machine_was_suspended_is_no_leap() -> None:
+    clock = ManualClock()
+    time = log_time(clock)
+    clock.suspend(5 * DAY_S)
+    assert time.now_ms() == time.cautious_ms() == clock.now_ms()
+    assert (time.take_notices(), time.leap_count) == ([], 0)
+
+
 def test_another_leap_meanwhile_is_doubted_anew() -> None:
     clock = ManualClock()
     time = log_time(clock)

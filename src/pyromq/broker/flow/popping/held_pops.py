@@ -87,6 +87,11 @@ class HeldPops(HeldRequests[_HeldPop]):
             line.alarm.cancel()
         line.alarm = self._loop.call_at(when, self._ring, line)
 
+    def wake_all(self) -> None:
+        """Time has passed at once: a queue may be free again that was in use."""
+        for line in list(self._lines.values()):
+            self._ring(line)
+
     def _ring(self, line: _Line) -> None:
         line.alarm = None
         for held in list(line.waiting):  # each may wait for another queue
