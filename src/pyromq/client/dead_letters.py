@@ -5,7 +5,7 @@ a letter comes before the letter. A letter is sent first and noted then: after a
 listed, and may be sent twice.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, Unpack
@@ -130,7 +130,7 @@ class DeadLetters:
             if message.get(said.SETTLED) is not None:
                 settled.update(map(int, message.body.split(b",")))
             elif message.queue_offset not in settled:
-                yield _letter(message, session)
+                yield letter_of(message, session.unwrap)
 
     async def resend(self, *letters: DeadLetter, to_topic: bool = False) -> None:
         """Send letters again as new messages, to their group alone, or to their topics, for all groups."""
@@ -195,11 +195,11 @@ async def _backwards(
         end = begin
 
 
-def _letter(message: ReceivedMessage, session: Session) -> DeadLetter:
+def letter_of(message: ReceivedMessage, unwrap: Callable[[str], str] = str) -> DeadLetter:
     failed_ms, attempts = message.get(said.FAILED_AT), message.get(said.ATTEMPTS)
     return DeadLetter(
         message=message,
-        topic=session.unwrap(said.origin_topic(message)),
+        topic=unwrap(said.origin_topic(message)),
         error=message.get(said.ERROR),
         member=message.get(said.MEMBER),
         failed_at=datetime.fromtimestamp(int(failed_ms or message.stored_ms) / 1000, UTC),

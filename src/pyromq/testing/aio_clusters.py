@@ -15,12 +15,14 @@ from datetime import UTC, datetime, timedelta
 from pyromq.broker.broker import Broker
 from pyromq.broker.flow.popping.earlier_revivals import message_at
 from pyromq.broker.tables.clients import ConsumerGroup
+from pyromq.client.dead_letters import DeadLetter, letter_of
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.clock import SystemClock, TravellingClock, use_in_process
 from pyromq.errors import ConfigError, PyroError, StateError
 from pyromq.protocol import names
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
 from pyromq.protocol.bodies.heartbeat import ConsumeType
+from pyromq.protocol.dead_letters import SETTLED
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
 from pyromq.standalone import Standalone, StandaloneSettings
 
@@ -74,19 +76,14 @@ class AioCluster(Standalone):
             what = "it has no topic" if left is None else ", ".join(f"{n} of {t}" for t, n in left.items())
             raise StateError(f"{group} has not consumed everything after {timeout_s} s: {what}") from None
 
-    def dead_letters(self, group: str) -> list[ReceivedMessage]:
-        """What the group has given up, in the order of time."""
-        topic = names.dlq_topic(group)
+    def dead_letters(self, group: str) -> list[DeadLetter]:
+        """What the group has given up and was neither sent again nor dropped, in the order of time."""
         found = [
-            ReceivedMessage(stored, MessageQueue(topic, broker.settings.broker_name, queue_id))
+            letter_of(message)
             for broker in self._master_brokers()
-            for queue_id in broker.store.queue_ids(topic)
-            for offset in range(
-                broker.store.min_offset(topic, queue_id), broker.store.max_offset(topic, queue_id)
-            )
-            if (stored := message_at(broker.store, topic, queue_id, offset)) is not None
+            for message in _open_letters(broker, names.dlq_topic(group))
         ]
-        return sorted(found, key=lambda letter: letter.stored.store_timestamp)
+        return sorted(found, key=lambda letter: letter.message.stored_ms)
 
     def _master_brokers(self) -> list[Broker]:
         return [broker for broker in self.brokers if broker.role.now.is_master]
@@ -104,6 +101,22 @@ class AioCluster(Standalone):
             retries = {each for topic in topics for each in names.pop_retry_topics(topic, group)}
             found += await _left_at(broker, group, topics | retries | {names.retry_topic(group)})
         return dict(found) if is_known else None
+
+
+def _open_letters(broker: Broker, topic: str) -> Iterator[ReceivedMessage]:
+    store = broker.store
+    for queue_id in store.queue_ids(topic):
+        queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
+        settled: set[int] = set()
+        # Backwards, so that the note about a letter comes before the letter.
+        for offset in reversed(range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))):
+            stored = message_at(store, topic, queue_id, offset)
+            if stored is None:
+                continue
+            if stored.get(SETTLED) is not None:
+                settled.update(map(int, stored.body.split(b",")))
+            elif offset not in settled:
+                yield ReceivedMessage(stored, queue)
 
 
 async def _left_at(broker: Broker, group: str, topics: set[str]) -> "Counter[str]":

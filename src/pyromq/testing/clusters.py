@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pyromq.broker.settings import BrokerSettings, vip_port
-from pyromq.client.values import ReceivedMessage
+from pyromq.client.dead_letters import DeadLetter
 from pyromq.clock import TravellingClock
 from pyromq.config.nearest import NearestName
 from pyromq.standalone import StandaloneSettings
@@ -104,10 +104,10 @@ class RunningCluster:
         """
         self._call(self._cluster.wait_until_consumed(group, topic, timeout_s=timeout_s))
 
-    def dead_letters(self, group: str) -> list[ReceivedMessage]:
-        """What the group has given up, in the order of time."""
+    def dead_letters(self, group: str) -> list[DeadLetter]:
+        """What the group has given up and was neither sent again nor dropped, in the order of time."""
 
-        async def find() -> list[ReceivedMessage]:
+        async def find() -> list[DeadLetter]:
             return self._cluster.dead_letters(group)
 
         return self._call(find())

@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 
 from pyromq import (
+    DeadLetters,
     GiveUp,
     Message,
     Producer,
@@ -57,7 +58,12 @@ def test_a_message_that_always_fails_goes_through_all_its_retries(
             assert rounds <= 20
     assert tried == list(range(17))
     (letter,) = running.dead_letters("billing")
-    assert (letter.body, letter.keys) == (b"a book", ("o-1",))
+    assert (letter.message.body, letter.message.keys) == (b"a book", ("o-1",))
+    assert (letter.topic, letter.attempts) == ("Orders", 17)
+    assert "no such customer" in (letter.error or "")
+    with DeadLetters("billing", namesrv=running.namesrv) as letters:
+        letters.drop(letter)
+    assert running.dead_letters("billing") == []
 
 
 def test_delays_and_timers_are_due_when_their_time_has_passed(running: RunningCluster) -> None:
@@ -171,7 +177,7 @@ async def test_the_same_on_the_loop_of_a_test() -> None:
             for _ in range(3):
                 await running.wait_until_consumed("billing", "Orders")
                 await running.advance(hours=2)
-        assert [letter.body for letter in running.dead_letters("billing")] == [b"a book"]
+        assert [letter.message.body for letter in running.dead_letters("billing")] == [b"a book"]
 
 
 def test_a_group_that_is_not_done_is_named_with_what_is_left(running: RunningCluster) -> None:
