@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyromq.client.blocking import Producer, Transaction, TransactionProducer
     from pyromq.client.blocking_dead_letters import DeadLetters
     from pyromq.client.blocking_schedule import Schedule
+    from pyromq.client.codecs import JSON, MSGPACK, Codec
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
     from pyromq.client.consumer.handling.routers import Router
@@ -50,10 +51,13 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "JSON": "client.codecs",
+    "MSGPACK": "client.codecs",
     "AskerGone": "errors",
     "BadBody": "errors",
     "BadExpression": "errors",
     "BadMessage": "errors",
+    "Codec": "client.codecs",
     "Compression": "protocol.compression",
     "ConfigError": "errors",
     "ConsumerHealth": "client.health",
@@ -94,10 +98,13 @@ _HOMES = {
 }
 
 __all__ = [
+    "JSON",
+    "MSGPACK",
     "AskerGone",
     "BadBody",
     "BadExpression",
     "BadMessage",
+    "Codec",
     "Compression",
     "ConfigError",
     "ConsumerHealth",

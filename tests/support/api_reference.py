@@ -84,6 +84,8 @@ def _section(title: str, module: ModuleType, names: tuple[str, ...] | list[str])
         value = getattr(module, name)
         if isinstance(value, type):
             yield from _class(f"{module.__name__}.{name}", value)
+        elif not callable(value):
+            yield f"### `{module.__name__}.{name}`\n\n{inspect.getdoc(value)}\n"
         else:
             function = _tree(inspect.unwrap(value))
             assert isinstance(function, Function)

@@ -1,5 +1,6 @@
 """The asyncio API: the same names as in `pyromq`, with awaitable methods; values are the same classes."""
 
+from pyromq.client.codecs import JSON, MSGPACK, Codec
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.handling.routers import Router
 from pyromq.client.consumer.handling.typed import typed
@@ -34,10 +35,13 @@ from pyromq.errors import (
 from pyromq.protocol.compression import Compression
 
 __all__ = [
+    "JSON",
+    "MSGPACK",
     "AskerGone",
     "BadBody",
     "BadExpression",
     "BadMessage",
+    "Codec",
     "Compression",
     "ConfigError",
     "ConsumerHealth",

@@ -32,9 +32,10 @@ from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
 from pyromq.client.application_log import application_log
 from pyromq.client.direct_sending import DirectSending
+from pyromq.client.middleware import Middleware, entered, surrounded
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
-from pyromq.client.values import Message, MessageQueue, Selector, SendResult
+from pyromq.client.values import Message, MessageFields, MessageQueue, Selector, SendResult
 from pyromq.cluster.sending.plan import SendPlan
 from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import Refused, StateError, TransportError
@@ -341,6 +342,7 @@ class Producer(Blocking):
         super().__init__()
         self._aio = producer
         self._submitted = threading.BoundedSemaphore(producer.settings.max_in_flight)
+        self._middlewares: list[Middleware] = []
         self._direct: DirectSending | None = None
         self._making_direct = threading.Lock()
 
@@ -376,6 +378,25 @@ class Producer(Blocking):
 
     def statistics(self) -> aio.ProducerStatistics:
         return self._aio.statistics()
+
+    def around(self, middleware: Middleware) -> Middleware:
+        """Send every message inside the context manager that this function returns for it, or for a list.
+
+        It runs on the calling thread, and can be a decorator, over `@contextmanager`. A message, or list,
+        that it yields is sent instead. It surrounds the call of `submit`, not the wait for its result. Add it
+        before the start.
+        """
+        if self._aio._parts is not None:
+            raise StateError("the producer has been started: add what is around its sends first")
+        if not self._middlewares:
+            for name in ("send", "send_oneway", "submit", "request"):
+                setattr(self, name, surrounded(getattr(self, name), self._middlewares))
+        self._middlewares.append(middleware)
+        return middleware
+
+    def message(self, topic: str, value: object, **fields: Unpack[MessageFields]) -> Message:
+        """A message whose body is the value, in the producer's codec; `fields` as in `Message`."""
+        return self._aio.message(topic, value, **fields)
 
     send = first_on_this_thread(awaited(aio.Producer.send))
 
@@ -450,7 +471,8 @@ class TransactionProducer(Producer):
         than `check_after` (whole seconds; by default the broker's settings decide), the broker asks.
         """
         run, transactions = self._thread.run, self._transactions
-        half = run(transactions._prepare, message, check_after)
+        with entered(self._middlewares, message) as message:
+            half = run(transactions._prepare, message, check_after)
         if not half.result.is_ok:
             return run(transactions._end, half, TransactionState.ROLLBACK)
         try:
@@ -471,15 +493,22 @@ class TransactionProducer(Producer):
         asks `check`: nobody else knows whether the database has committed. `check_after`: see
         `send_in_transaction`.
         """
-        return Transaction(self._transactions.transaction(message, check_after=check_after), self._thread)
+        transaction = self._transactions.transaction(message, check_after=check_after)
+        return Transaction(transaction, self._thread, self._middlewares)
 
 
 class Transaction:
     """A message that is delivered if the block succeeds; made by `TransactionProducer.transaction`."""
 
-    def __init__(self, transaction: aio_transactions.Transaction, thread: LoopThread) -> None:
+    def __init__(
+        self,
+        transaction: aio_transactions.Transaction,
+        thread: LoopThread,
+        middlewares: Sequence[Middleware],
+    ) -> None:
         self._aio = transaction
         self._thread = thread
+        self._middlewares = middlewares
 
     def __repr__(self) -> str:
         return f"<blocking {self._aio!r}>"
@@ -495,7 +524,8 @@ class Transaction:
 
     def begin(self) -> None:
         """Done by `with`. Raises SendFailed if the half message is not stored safely."""
-        self._thread.run(self._aio.begin)
+        with entered(self._middlewares, self._aio.message) as self._aio.message:
+            self._thread.run(self._aio.begin)
 
     def end(self, problem: BaseException | None = None) -> None:
         """Done by `with`; with the error of the block the broker is told UNKNOWN."""

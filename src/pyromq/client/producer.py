@@ -13,6 +13,7 @@ from pyromq.client.application_log import application_log
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
 from pyromq.client.health import DEFAULT_TIMEOUT_S, Health, health_of
 from pyromq.client.in_flight_limit import InFlightLimit
+from pyromq.client.middleware import Middleware, surrounded
 from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.quick_batches import gathering, quick_batches
@@ -25,7 +26,7 @@ from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.timing import timed
 from pyromq.client.trace_records import MessageKind, sent_record
 from pyromq.client.tracing import Tracing
-from pyromq.client.values import Message, ReceivedMessage, Selector, SendResult, SendStatus
+from pyromq.client.values import Message, MessageFields, ReceivedMessage, Selector, SendResult, SendStatus
 from pyromq.cluster.sending.choice import queue_of_key
 from pyromq.cluster.sending.plan import SendPlan
 from pyromq.cluster.sending.request import PreparedMessage
@@ -71,16 +72,15 @@ Send: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 MethodT = TypeVar("MethodT", bound=Send)
 
 
-def in_a_span(method: MethodT) -> MethodT:
-    """A method that sends a message, with a span around it if the producer has spans."""
+def in_middleware(method: MethodT) -> MethodT:
+    """A method that sends a message, with the producer's middleware and spans around it."""
 
     @wraps(method)
     def sending(self: "Producer", message: Message, *args: Any, **options: Any) -> Any:
-        if self._spans is None:
+        if not self._is_surrounded:
             return method(self, message, *args, **options)
-        return self._spans.around(partial(method, self), method.__name__.lstrip("_"))(
-            message, *args, **options
-        )
+        name = method.__name__.lstrip("_")
+        return self._surrounded(partial(method, self), name)(message, *args, **options)
 
     return cast(MethodT, sending)
 
@@ -120,16 +120,37 @@ class Producer:
         self._is_closed = False
         self._priority_topics: set[str] = set()
         """Topics that were checked for what priorities do there."""
+        self._middlewares: list[Middleware] = []
         self._spans: spans.SendSpans | None = None
-        self._send: Send = self._send_generally
         if self.settings.otel:
             # Imported late: OpenTelemetry is optional.
             from pyromq.client.spans import SendSpans
 
             self._spans = SendSpans(self._span_attributes)
-            self._send = self._spans.around(self._send_generally)
+        self._send: Send = self._surrounded(self._send_generally, "send")
         self._send_plainly: Send = self._send
         """For a message without options; compiled while the producer runs, where that is possible."""
+
+    @property
+    def _is_surrounded(self) -> bool:
+        return self._spans is not None or bool(self._middlewares)
+
+    def _surrounded(self, method: Send, name: str) -> Send:
+        if self._middlewares:
+            method = surrounded(method, self._middlewares)
+        return method if self._spans is None else self._spans.around(method, name)
+
+    def around(self, middleware: Middleware) -> Middleware:
+        """Send every message inside the context manager that this function returns for it, or for a list.
+
+        It can be a decorator, over `@contextmanager`. A message, or list, that it yields is sent instead. Add
+        it before the start.
+        """
+        if self._parts is not None:
+            raise StateError("the producer has been started: add what is around its sends first")
+        self._middlewares.append(middleware)
+        self._send = self._send_plainly = self._surrounded(self._send_generally, "send")
+        return middleware
 
     def _span_attributes(self, broker_name: str | None) -> dict[str, str | int]:
         session = self._started().session
@@ -174,7 +195,7 @@ class Producer:
             raise StateError("the producer has been started already")
         session = await Session.obtain(self.client_settings)
         self._parts = parts = ProducerParts(self, session)
-        if self._spans is None:
+        if not self._is_surrounded:
             self._compiled = parts.compiled_sends(self._send)
         if self._compiled is not None:
             self._send_plainly = self._compiled.send
@@ -221,7 +242,7 @@ class Producer:
     def _direct_parts(self) -> "ProducerParts | None":
         """The parts of a started producer whose plain sends need not go through the loop; else None."""
         parts = self._parts
-        if parts is None or self._is_closed or self.settings.otel or not parts.sends_directly:
+        if parts is None or self._is_closed or self._is_surrounded or not parts.sends_directly:
             return None
         return parts
 
@@ -234,6 +255,10 @@ class Producer:
         return await parts.send_on(prepared, plan)
 
     # Sending
+
+    def message(self, topic: str, value: object, **fields: Unpack[MessageFields]) -> Message:
+        """A message whose body is the value, in the producer's codec; `fields` as in `Message`."""
+        return Message.of(topic, value, codec=self.settings.codec, **fields)
 
     @overload
     def send(
@@ -356,7 +381,7 @@ class Producer:
                 raise
         return results
 
-    @in_a_span
+    @in_middleware
     async def send_oneway(
         self,
         message: Message,
@@ -427,7 +452,7 @@ class Producer:
 
     # Requests and replies between clients
 
-    @in_a_span
+    @in_middleware
     async def request(
         self,
         message: Message,
@@ -547,7 +572,7 @@ class ProducerParts:
             )
         self.body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
         self._has_namespace = client_settings.namespace is not None
-        self.quick = quick_sends(self, producer._send) if not settings.otel else None
+        self.quick = quick_sends(self, producer._send) if not producer._is_surrounded else None
         if self.accumulator is not None and (batches := quick_batches(self)) is not None:
             self.accumulator.quickly = batches.begin
 

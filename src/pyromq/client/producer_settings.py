@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from pyromq.client.codecs import IS_CODEC, JSON, Codec
 from pyromq.client.prepared_messages import (
     DEFAULT_COMPRESS_FROM_BYTES,
     DEFAULT_MAX_BYTES,
@@ -36,6 +37,7 @@ class ProducerSettings(Options):
     linger_ms: float | None = setting(None, "How long a message waits for others to share its request. 0 batches messages sent in the same turn of the event loop; None sends each message alone.", check=between(0, 30_000))
     batch_max_bytes: int = setting(32 * 1024, "Size at which a shared request is sent without waiting longer.", check=between(1, 2 * _MEBIBYTE))
     max_delay_level: int = setting(DEFAULT_MAX_DELAY_LEVEL, "Highest delay level that the producer accepts. Brokers would silently lower a higher one. Raise it if `messageDelayLevel` of the brokers has more levels.", check=between(0, 2**31 - 1))
+    codec: Codec = setting(JSON, "How `Producer.message` encodes values: `JSON`, `MSGPACK`, or your own.", check=IS_CODEC)
     otel: bool = setting(False, "Create OpenTelemetry spans and send the trace context with messages. Needs `pyromq[otel]`.")
     trace: bool = setting(False, "Report every message to the trace topic.")
     trace_topic: str = setting(names.TRACE_TOPIC, "Trace topic, with `trace`.")
@@ -61,6 +63,7 @@ class ProducerOptions(ClientOptions, total=False):
     linger_ms: float | None
     batch_max_bytes: int
     max_delay_level: int
+    codec: Codec
     otel: bool
     trace: bool
     trace_topic: str

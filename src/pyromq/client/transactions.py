@@ -21,7 +21,7 @@ import msgspec
 
 from pyromq.client.application_log import application_log
 from pyromq.client.application_threads import ApplicationThreads
-from pyromq.client.producer import Producer, ProducerParts, in_a_span
+from pyromq.client.producer import Producer, ProducerParts, in_middleware
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.sending import SendOutcome
 from pyromq.client.timing import given_times
@@ -94,7 +94,7 @@ class Transaction:
         self, producer: "TransactionProducer", message: Message, check_after: timedelta | None
     ) -> None:
         self._producer = producer
-        self._message = message
+        self.message = message
         self._check_after = check_after
         self._half: Half | None = None
         self._state: TransactionState | None = None
@@ -103,7 +103,7 @@ class Transaction:
     def __repr__(self) -> str:
         half, state = self._half, self._state
         how = "not begun" if half is None else "open" if state is None else state.name
-        return f"<Transaction {how} {self._message!r}>"
+        return f"<Transaction {how} {self.message!r}>"
 
     @property
     def message_id(self) -> str:
@@ -119,7 +119,7 @@ class Transaction:
         """Done by `async with`. Raises SendFailed if the half message is not stored safely."""
         if self._half is not None:
             raise StateError("a transaction can begin only once: create another one")
-        half = await self._producer._prepare(self._message, self._check_after)
+        half = await self._producer._prepare(self.message, self._check_after)
         if not half.result.is_ok:
             # java: the transaction does not run if the half message may be lost
             await self._producer._end(half, TransactionState.ROLLBACK)
@@ -258,7 +258,7 @@ class TransactionProducer(Producer):
         if not self._open:
             self._none_open.set()
 
-    @in_a_span
+    @in_middleware
     async def _prepare(self, message: Message, check_after: timedelta | None = None) -> Half:
         """Send the half message of a transaction; `close` waits until `_end` or `_leave_open` is called."""
         parts = self._started()

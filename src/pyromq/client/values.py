@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
-from pyromq.client.json_bodies import decode_json, encode_json
+from pyromq.client.codecs import JSON, Codec, decode_body, encode_body
 from pyromq.client.pulled_message import PulledMessage
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -20,6 +20,20 @@ __all__ = ["Message", "MessageQueue", "ReceivedMessage", "Selector", "SendResult
 T = TypeVar("T")
 
 _SHOWN_BODY_BYTES = 32
+
+
+class MessageFields(TypedDict, total=False):
+    """The fields of a message apart from its topic and body."""
+
+    tags: str | None
+    keys: str | Sequence[str]
+    properties: Mapping[str, str]
+    delay_level: int
+    delay_ms: int | None
+    deliver_at_ms: int | None
+    wait_stored: bool
+    flag: int
+    priority: int | None
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -49,26 +63,14 @@ class Message(msgspec.Struct, frozen=True):
         topic: str,
         value: object,
         *,
-        tags: str | None = None,
-        keys: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        delay_level: int = 0,
-        delay_ms: int | None = None,
-        deliver_at_ms: int | None = None,
-        priority: int | None = None,
+        codec: Codec = JSON,
+        **fields: Unpack[MessageFields],
     ) -> "Message":
-        """A message whose body is the value as JSON: a msgspec.Struct, a dataclass, a dict, …"""
-        return cls(
-            topic,
-            encode_json(value),
-            tags,
-            keys,
-            properties or {},
-            delay_level,
-            delay_ms,
-            deliver_at_ms,
-            priority=priority,
-        )
+        """A message whose body is the value as JSON, or in another codec: a msgspec.Struct, a dataclass, …
+
+        `fields`: tags, keys, properties and others, as in `Message`.
+        """
+        return cls(topic, encode_body(codec, value), **fields)
 
     def replace(self, **changes: Any) -> "Message":
         """A copy with other values in these fields: `message.replace(tags="Paid")`."""
@@ -106,14 +108,14 @@ class ReceivedMessage(PulledMessage):
         )
 
     @overload
-    def decode(self) -> Any: ...
+    def decode(self, *, codec: Codec = JSON) -> Any: ...
 
     @overload
-    def decode(self, type_: type[T]) -> T: ...
+    def decode(self, type_: type[T], *, codec: Codec = JSON) -> T: ...
 
-    def decode(self, type_: Any = Any) -> Any:
+    def decode(self, type_: Any = Any, *, codec: Codec = JSON) -> Any:
         """The JSON body as a value of a type: a msgspec.Struct, a dataclass, … Raises BadBody."""
-        return decode_json(self.body, type_, f"{self.topic} {self.message_id}")
+        return decode_body(codec, self.body, type_, f"{self.topic} {self.message_id}")
 
     @property
     def properties(self) -> dict[str, str]:

@@ -19,11 +19,11 @@ from pyromq.client.consumer.group.assigned_queues import RebalanceListener
 from pyromq.client.consumer.handling.handlers import HandlerFunction, MessageStream, as_decorator
 from pyromq.client.consumer.handling.loops import is_left_on_purpose
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
-from pyromq.client.consumer.handling.routers import Middleware
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.push import F
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
 from pyromq.client.consumer.settings import PullOptions, PushOptions, SimpleOptions
+from pyromq.client.middleware import Middleware
 from pyromq.client.values import MessageQueue, ReceivedMessage
 
 

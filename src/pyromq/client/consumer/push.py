@@ -22,7 +22,8 @@ from pyromq.client.consumer.handling.handlers import (
     check_takes_one,
 )
 from pyromq.client.consumer.handling.handling import Handling
-from pyromq.client.consumer.handling.routers import Middleware, Router, surrounded
+from pyromq.client.consumer.handling.routers import Router
+from pyromq.client.consumer.handling.typed import bound
 from pyromq.client.consumer.interrupts import run_until_interrupted, started_before
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
@@ -33,6 +34,7 @@ from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
 from pyromq.client.consumer.settings import PushOptions, PushSettings
+from pyromq.client.middleware import Middleware, surrounded
 from pyromq.client.requesting import expired
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
@@ -111,8 +113,9 @@ class PushConsumer(Consumer[_Parts]):
         stream = None
         takes_batch = self.settings.batch_size is not None
         if handler is not None:
+            check_takes_one(handler)
+            handler = bound(handler, self.settings.codec)
             if self._middlewares:
-                check_takes_one(handler)
                 handler = surrounded(handler, tuple(self._middlewares))
             traced = self._traced(Handler(handler, takes_batch=takes_batch))
             expression = self._handlers.put(topic, expression, traced)

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from pyromq.client.codecs import IS_CODEC, JSON, Codec
 from pyromq.client.consumer.handling.outcomes import Backoff
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.offsets import StartFrom
@@ -94,6 +95,7 @@ class PushSettings(ConsumerSettings):
     queue_span: int = setting(2000, "Distance between a queue's first and last offset in the client above which the queue is not pulled. Does not apply to `ordered`.", check=between(1, 65_535))
     topic_messages: int | None = setting(None, "Limit of waiting messages per topic, divided by the number of assigned queues. Replaces `queue_messages`.", check=between(1, 6_553_500))
     topic_bytes: int | None = setting(None, "Limit of waiting bytes per topic, divided by the number of assigned queues. Replaces `queue_bytes`.", check=between(1, 102_400 * _MIB))
+    codec: Codec = setting(JSON, "How typed handlers decode bodies, unless they or their router have a codec: `JSON`, `MSGPACK`, or your own.", check=IS_CODEC)
     trace: bool = setting(False, "Report every message to the trace topic.")
     trace_topic: str = setting(TRACE_TOPIC, "Trace topic, with `trace`.")
     commit_interval_s: float = setting(5.0, "How often offsets are committed, apart from those that pulls carry.", check=_INTERVAL_S)
@@ -152,6 +154,7 @@ class PushOptions(ConsumerOptions, total=False):
     queue_span: int
     topic_messages: int | None
     topic_bytes: int | None
+    codec: Codec
     trace: bool
     trace_topic: str
     commit_interval_s: float

@@ -1,23 +1,14 @@
-"""Handlers apart from a consumer, and code around them.
+"""Handlers apart from a consumer: any number of consumers may include a router, in turn or at once."""
 
-A router remembers handlers; any number of consumers may include it, one after the other or at once. A
-middleware is a function of the message (or the list of messages) that returns a context manager: one form for
-async and plain handlers. The first one that was added is the outermost.
-"""
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from functools import wraps
-from inspect import iscoroutinefunction
-from typing import Any, NamedTuple, TypeAlias, TypeVar
-
+from pyromq.client.codecs import Codec
 from pyromq.client.consumer.handling.handlers import HandlerFunction, as_decorator, check_takes_one
+from pyromq.client.consumer.handling.typed import bound
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
 
 F = TypeVar("F", bound=HandlerFunction)
-
-Middleware: TypeAlias = Callable[[Any], AbstractContextManager[object]]
-"""Called with what the handler gets: a message, or a list of them if `batch_size` is set."""
 
 
 class Route(NamedTuple):
@@ -29,7 +20,9 @@ class Route(NamedTuple):
 class Router:
     """`@router.on("Orders", "Paid")` over a handler; `consumer.include(router)` subscribes to all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, codec: Codec | None = None) -> None:
+        """`codec`: of typed handlers that have none; by default that of the consumer."""
+        self._codec = codec
         self._routes: list[Route] = []
 
     def __repr__(self) -> str:
@@ -45,25 +38,8 @@ class Router:
 
         def put(function: HandlerFunction) -> None:
             check_takes_one(function)
+            if self._codec is not None:
+                function = bound(function, self._codec)
             self._routes.append(Route(topic, expression, function))
 
         return as_decorator(put)
-
-
-def surrounded(function: Callable[[Any], Any], middlewares: Sequence[Middleware]) -> Callable[[Any], Any]:
-    """The function with all of them around it."""
-
-    def handle(given: Any) -> Any:
-        with ExitStack() as stack:
-            for middleware in middlewares:
-                stack.enter_context(middleware(given))
-            return function(given)
-
-    async def handle_async(given: Any) -> Any:
-        with ExitStack() as stack:
-            for middleware in middlewares:
-                stack.enter_context(middleware(given))
-            return await function(given)
-
-    is_async = iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-    return wraps(function)(handle_async if is_async else handle)
