@@ -163,10 +163,17 @@ class WritableQueues:
             else:
                 return await result if isinstance(result, Future) else result
             finally:
-                is_over.set_result(None)
-                if self._last_waiting[topic] is is_over:
-                    del self._last_waiting[topic]
+                self._leave(topic, before, is_over)
             topic = another
+
+    def _leave(self, topic: str, before: Future[None] | None, is_over: Future[None]) -> None:
+        if before is not None and not before.done():
+            # It failed or was cancelled before its turn: those behind it wait for the one in front of it.
+            before.add_done_callback(lambda _: self._leave(topic, None, is_over))
+            return
+        is_over.set_result(None)
+        if self._last_waiting[topic] is is_over:
+            del self._last_waiting[topic]
 
     def _in_turn(self, attempt: Callable[[], T]) -> T:
         self._is_their_turn = True

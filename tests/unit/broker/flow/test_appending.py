@@ -307,6 +307,26 @@ class TestLanes:
         assert order == [0, 1, 2, 3]
         send(0)
 
+    async def test_the_last_one_may_give_up_before_the_first_is_over(
+        self, parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queues = WritableQueues(parts.live, parts.tables, parts.clock)
+        wakes, order = asyncio.Event(), list[int]()
+
+        async def saved() -> None:
+            await wakes.wait()
+
+        monkeypatch.setattr(parts.topics, "saved", saved)
+        first = asyncio.ensure_future(queues.when_written(TOPIC, partial(order.append, 0)))
+        last = asyncio.ensure_future(queues.when_written(TOPIC, partial(order.append, 1)))
+        await asyncio.sleep(0)
+        last.cancel()
+        await asyncio.wait([last])
+        late = asyncio.ensure_future(queues.when_written(TOPIC, partial(order.append, 2)))
+        wakes.set()
+        await asyncio.gather(first, late)
+        assert order == [0, 2]
+
     async def test_changed_settings_close_every_writable_queue(self, parts: BrokerParts) -> None:
         writable_queues = WritableQueues(parts.live, parts.tables, parts.clock)
         writable_queues.open(self.request(), "peer")
