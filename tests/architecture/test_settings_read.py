@@ -53,6 +53,7 @@ HOLDERS = ("settings", "now", "live", "options", "access", "parsed")
 READ_BY_KEY = {
     "tls.config.file",  # `Settings.INCLUDED_FILE_KEY`
     "path",  # `write_options` makes it the topic
+    "denyByDefault",  # `AccessSettings` makes it authenticationEnabled and authorizationEnabled
     "key_file",  # `ClientSettings.of` reads the credentials from it
 }
 

@@ -31,6 +31,15 @@ def test_users_are_added_listed_and_removed(tmp_path: Path) -> None:
     assert run(*home, "user", "list").stdout == "ada\toperator\n"
 
 
+def test_the_users_of_a_console_are_found_by_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "console.conf"
+    file.write_text(f"home={tmp_path / 'elsewhere'}\n")
+    added = run("user", "add", "ada", "-c", str(file), input=f"{PASSWORD}\n{PASSWORD}\n")
+    assert added.exit_code == 0, added.output
+    assert run("user", "list", "-c", str(file)).stdout == "ada\tviewer\n"
+    assert run("-c", str(file), "user", "list").stdout == "ada\tviewer\n"
+
+
 def test_a_short_password_is_refused_without_being_shown(tmp_path: Path) -> None:
     done = run("-o", f"home={tmp_path}", "user", "add", "ada", input="geheim\ngeheim\n")
     assert done.exit_code == 1

@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import grpc.aio
 import pytest
 from click.testing import CliRunner, Result
 from tests.support.access import client, is_refused
-from tests.support.broker_cluster import message
+from tests.support.broker_cluster import message, pull
 from tests.support.front import user
 from tests.support.front_user import Resource
 
@@ -185,3 +188,43 @@ async def test_a_user_with_few_rights_sends_and_consumes(secure: Secure) -> None
         assert (await arrived.get()).body == b"paid"
         with pytest.raises(PyroError):
             await producer.send(Message("Secrets", b"x"))
+
+
+async def test_a_user_reads_a_topic_without_a_group_with_keys_and_trust_from_the_environment(
+    secure: Secure, tmp_path: Path
+) -> None:
+    broker = secure.running.broker.advertised_address
+    for words in (
+        ("createUser", "-u", "alice", "-p", "hush-hush"),
+        ("createAcl", "-s", "User:alice", "-r", "Topic:Orders", "-a", "Pub,Sub", "-d", "Allow"),
+        ("updateTopic", "-t", "Orders"),
+    ):
+        done = await secure.run(*words, "-b", broker)
+        assert done.exit_code == 0, done.output
+    await secure.running.name_server.access.check_files()
+    keys = tmp_path / "alice.properties"
+    keys.write_text("AccessKey=alice\nSecretKey=hush-hush\n")
+    env = {
+        "NAMESRV_ADDR": secure.running.namesrv,
+        "PYROMQ_KEY_FILE": str(keys),
+        "PYROMQ_TLS_TRUST": str(secure.files.certificate),
+    }
+
+    async def run(*words: str, given: str = "") -> str:
+        started = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "pyromq", *words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **env},
+        )
+        said, complained = await started.communicate(given.encode())
+        assert started.returncode == 0, complained.decode()
+        return said.decode()
+
+    await run("produce", "Orders", "--timeout", "60", given="paid\n")
+    assert await run("consume", "Orders", "-q") == "paid\n"
+    assert "broker-a" in await run("admin", "topicRoute", "-t", "Orders", "--timeout", "60")
+    who = Credentials("alice", "hush-hush")
+    async with client(secure.running.broker.address, who, tls=secure.tls) as alice:
+        assert await is_refused(alice, pull(0, topic="Secrets", group="TOOLS_CONSUMER"))

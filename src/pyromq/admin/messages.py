@@ -27,6 +27,7 @@ from pyromq.protocol.message_id import (
     decode_offset_message_id,
     encode_offset_message_id,
 )
+from pyromq.protocol.names import TOOLS_GROUP
 from pyromq.protocol.properties import (
     KEY_SEPARATOR,
     KEYS,
@@ -41,7 +42,6 @@ from pyromq.protocol.requests.inspection import ConsumeMessageDirectly
 from pyromq.protocol.requests.pulling import PullMessage, QueryMessage, ViewMessage
 from pyromq.protocol.requests.transactions import ResumeTransactionCheck
 
-TOOLS_GROUP = "TOOLS_CONSUMER"
 SENDER_GROUP = "TOOLS_PRODUCER"
 FOREVER_MS = 2**63 - 1
 TAG, SQL92 = "TAG", "SQL92"

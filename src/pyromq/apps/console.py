@@ -24,6 +24,10 @@ LOG_FILE = "console.log"
 @click.option(
     "-c", "--config-file", type=click.Path(path_type=Path), help="Read settings from this properties file."
 )
+@click.option("--key-file", metavar="FILE", help="Sign requests to the clusters with the keys in this file.")
+@click.option(
+    "--tls-trust", metavar="FILE", help="Use TLS to the clusters, and check certificates against this file."
+)
 @click.option(
     "-p", "--print-settings", "print_settings", is_flag=True, help="Print all settings and do not start."
 )
@@ -36,6 +40,8 @@ def console(
     port: str | None,
     read_only: bool,
     config_file: Path | None,
+    key_file: str | None,
+    tls_trust: str | None,
     print_settings: bool,
     assignments: tuple[str, ...],
 ) -> None:
@@ -50,6 +56,8 @@ def console(
         "bindAddress": host,
         "listenPort": port,
         "readOnly": "true" if read_only else None,
+        "keyFile": key_file,
+        "clusterTrustPath": tls_trust,
     }
     with one_line_failures(PROGRAM):
         loaded = load_console(config_file, overrides(named, assignments), os.environ)
@@ -97,12 +105,30 @@ def say_where(url: str, first_password: str | None) -> None:
         click.echo(f"Log in as admin with {first_password} (it is shown only now)")
 
 
+def _own_file(ctx: click.Context, _: click.Parameter, file: Path | None) -> None:
+    """Settings of the file that a subcommand names, instead of those of the console."""
+    if file is not None:
+        with one_line_failures(PROGRAM):
+            ctx.obj = load_console(file, {}, os.environ).settings
+
+
+_OWN_FILE = click.option(
+    "-c",
+    "--config-file",
+    type=click.Path(path_type=Path),
+    callback=_own_file,
+    expose_value=False,
+    help="The properties file of the console whose users are meant.",
+)
+
+
 @console.group()
 def user() -> None:
     """Manage users. A running console picks up changes within a second."""
 
 
 @user.command("add")
+@_OWN_FILE
 @click.argument("name")
 @click.option(
     "--role", type=click.Choice(["viewer", "operator", "admin"]), default="viewer", show_default=True
@@ -141,6 +167,7 @@ def add(
 
 
 @user.command("remove")
+@_OWN_FILE
 @click.argument("name")
 @click.pass_obj
 def remove(settings: ConsoleSettings, name: str) -> None:
@@ -152,6 +179,7 @@ def remove(settings: ConsoleSettings, name: str) -> None:
 
 
 @user.command("list")
+@_OWN_FILE
 @click.pass_obj
 def names_of(settings: ConsoleSettings) -> None:
     """List the users and their roles."""

@@ -153,9 +153,8 @@ def _how_to_connect(files: SecureFiles, namesrv: str) -> str:
         f"Only users get in. Keys of {ADMINISTRATOR}: {files.key_file}; certificate: {files.certificate};"
         f" audit log: {files.audit_log}\n"
         f"  mqadmin clusterList -n {namesrv} --key-file {files.key_file} --tls-trust {files.certificate}\n"
-        f"  export PYROMQ_ACCESS_KEY={ADMINISTRATOR}"
-        f" PYROMQ_SECRET_KEY=$(sed -n 's/^SecretKey=//p' {files.key_file})\n"
-        f"  echo hello | pyromq produce Greetings -n {namesrv} --tls-trust {files.certificate}"
+        f"  export PYROMQ_KEY_FILE={files.key_file} PYROMQ_TLS_TRUST={files.certificate}\n"
+        f"  echo hello | pyromq produce Greetings -n {namesrv}"
     )
 
 

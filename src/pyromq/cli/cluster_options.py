@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from pyromq.client.settings import ClientOptions, ClientSettings, Credentials, TlsOptions
-from pyromq.cluster.connection_url import ADDRESS_VARIABLE, KEY_FILE_VARIABLE, URL_VARIABLE
+from pyromq.cluster.connection_url import ADDRESS_VARIABLE, KEY_FILE_VARIABLE, TRUST_VARIABLE, URL_VARIABLE
 from pyromq.errors import ConfigError, PyroError, SendFailed, TransportError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,7 +47,8 @@ _OPTIONS = (
         "--tls-trust",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Connect with TLS, and check the servers' certificates against those in this file (PEM).",
+        help="Connect with TLS, and check the servers' certificates against those in this file (PEM)."
+        f"  [env var: {TRUST_VARIABLE}]",
     ),
 )
 

@@ -16,9 +16,7 @@ from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.cluster.retry_table import is_passing
 from pyromq.cluster.routes import Route
 from pyromq.errors import PyroError
-
-GROUP = "TOOLS_CONSUMER"
-"""java: every broker knows this group, which is for tools"""
+from pyromq.protocol.names import TOOLS_GROUP
 
 _PULL_MESSAGES = 512
 _PARTS_AHEAD = 8
@@ -65,7 +63,7 @@ class QueueScan:
         self._positions = StartPositions(Brokers(session), "first", session.clock)
         self._fetching = Fetching(
             session,
-            GROUP,
+            TOOLS_GROUP,
             namespace=session.settings.namespace,
             is_lite=True,
             batch_size=_PULL_MESSAGES,

@@ -14,6 +14,7 @@ from pyromq.cli.progress import progress_bar
 from pyromq.cli.stored_messages import as_json, body_text, message_id
 from pyromq.cli.tables import console, moment, printable, table
 from pyromq.cli.tree import did_you_mean
+from pyromq.cluster.connection_url import KEY_FILE_VARIABLE, TRUST_VARIABLE, credentials_in
 from pyromq.cluster.signing import signers
 from pyromq.errors import Refused, StoreError
 from pyromq.protocol.record import StoredMessage
@@ -116,9 +117,19 @@ def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit
     "--access-key", envvar="PYROMQ_ACCESS_KEY", show_envvar=True, help="Sign requests as this user."
 )
 @click.option("--secret-key", envvar="PYROMQ_SECRET_KEY", show_envvar=True, help="The user's secret.")
+@click.option(
+    "--key-file",
+    envvar=KEY_FILE_VARIABLE,
+    show_envvar=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Sign requests with AccessKey= and SecretKey= of this file.",
+)
 @click.option("--tls", is_flag=True, help="Connect with TLS.")
 @click.option(
     "--tls-trust",
+    envvar=TRUST_VARIABLE,
+    show_envvar=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Connect with TLS, and check the broker's certificate against those in this file (PEM).",
@@ -128,6 +139,7 @@ def repair(
     address: str,
     access_key: str | None,
     secret_key: str | None,
+    key_file: Path | None,
     tls: bool,
     tls_trust: Path | None,
 ) -> None:
@@ -138,6 +150,8 @@ def repair(
     """
     out = console()
     credentials = Credentials(access_key, secret_key) if access_key and secret_key else None
+    if credentials is None and key_file is not None:
+        credentials = credentials_in(key_file)
     chosen = TlsOptions.chosen(tls, tls_trust)
     options = LinkOptions(tls=None if chosen is None else TlsClient(chosen), new_signer=signers(credentials))
     left = count = 0

@@ -17,7 +17,7 @@ from pyromq.security.signature import Credentials, credentials_from_text
 SCHEME = "rocketmq://"
 URL_VARIABLE, ADDRESS_VARIABLE = "PYROMQ_URL", "NAMESRV_ADDR"
 ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE = "PYROMQ_ACCESS_KEY", "PYROMQ_SECRET_KEY"
-KEY_FILE_VARIABLE = "PYROMQ_KEY_FILE"
+KEY_FILE_VARIABLE, TRUST_VARIABLE = "PYROMQ_KEY_FILE", "PYROMQ_TLS_TRUST"
 
 _EXPECTED = "rocketmq://user:secret@host:9876,host2:9876/namespace?tls=true"
 _QUERY = ("tls", "tls_trust", "tls_certificate", "tls_key", "key_file")
@@ -88,3 +88,7 @@ def keys_from_environment(environ: Mapping[str, str]) -> Credentials | None:
         return Credentials(access_key, secret_key)
     path = environ.get(KEY_FILE_VARIABLE)
     return credentials_in(Path(path)) if path else None
+
+
+def tls_from_environment(environ: Mapping[str, str]) -> TlsOptions | None:
+    return TlsOptions.chosen(False, environ.get(TRUST_VARIABLE) or None)

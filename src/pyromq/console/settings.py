@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.admin.pipeline_runs import RUNS
+from pyromq.cluster.connection_url import KEY_FILE_VARIABLE, TRUST_VARIABLE, credentials_in
 from pyromq.cluster.name_servers import name_server_addresses
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Seconds, SizeBytes
 from pyromq.config.options import HIDDEN, setting
@@ -46,8 +47,9 @@ class ConsoleSettings(Settings):
     clusters: str = setting("", "More clusters, as name=host:port;host:port,name=host:port.", local=True)
     access_key: str = setting("", "User that signs requests to the clusters.", local=True, environment="PYROMQ_ACCESS_KEY")
     secret_key: str | None = setting(None, "Secret of the user in accessKey.", secret=True, environment="PYROMQ_SECRET_KEY")
+    key_file: Path | None = setting(None, "File with the keys that sign requests to the clusters, as `mqadmin --key-file` reads it. Used without accessKey and secretKey.", environment=KEY_FILE_VARIABLE)
     cluster_tls: bool = setting(False, "Use TLS for connections to the clusters.", local=True)
-    cluster_trust_path: Path | None = setting(None, "Trusted certificates for verifying the servers of the clusters, PEM. Turns on TLS.")
+    cluster_trust_path: Path | None = setting(None, "Trusted certificates for verifying the servers of the clusters, PEM. Turns on TLS.", environment=TRUST_VARIABLE)
     checkpoints: str = setting("", "Directories of tables and checkpoints of Spark's streaming queries, separated by commas. The pages of topics compare them with the brokers.", local=True)
     local_stores: str = setting("", "Store directories of brokers on this machine, separated by commas. Administrators can inspect and verify them.", local=True)
     pipeline_runs: Path = setting(RUNS, "Directory in which runs of `pyromq pipeline` report their progress (their --runs).")
@@ -128,7 +130,9 @@ class ConsoleSettings(Settings):
         return self.home / "alerts.json"
 
     def credentials(self) -> Credentials | None:
-        return Credentials(self.access_key, self.secret_key) if self.secret_key else None
+        if self.secret_key:
+            return Credentials(self.access_key, self.secret_key)
+        return credentials_in(self.key_file) if self.key_file is not None else None
 
     def tls(self) -> TlsOptions | None:
         return TlsOptions.chosen(self.cluster_tls, self.cluster_trust_path)

@@ -51,8 +51,10 @@ UNSENDABLE_TOPICS = frozenset(
 KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC, CHECK_MAX_TIME_TOPIC))
 """Topics in which brokers keep messages of other topics until their time comes."""
 
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""java: every broker knows this group. Tools read as it, without committing offsets."""
 SYSTEM_GROUPS = (
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
     "CID_ONS-HTTP-PROXY",

@@ -13,7 +13,7 @@ import msgspec
 from pyromq.errors import ConfigError
 from pyromq.protocol.needs import GET, LIST, PUB, SUB, Action, Need, ResourceType
 from pyromq.security.address_patterns import AddressPattern
-from pyromq.security.decision import Decision, described, is_to_reply
+from pyromq.security.decision import Decision, described, is_to_read_as_tool, is_to_reply
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _MIN_KEY_CHARS = 7
@@ -57,6 +57,8 @@ class Account(msgspec.Struct, frozen=True):
         own = self.permissions.get((kind, name))
         if own is None and is_to_reply(need):
             return Decision(True, "every account may reply to requests")
+        if own is None and is_to_read_as_tool(need):
+            return Decision(True, "every account may read as a tool, if the topic allows it")
         word = self.defaults[kind] if own is None else own
         lower = kind.lower()
         rule = f"default{kind}Perm: {word}" if own is None else f"{lower}Perms: {name}={word}"

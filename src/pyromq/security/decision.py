@@ -4,8 +4,8 @@ from typing import Protocol
 
 import msgspec
 
-from pyromq.protocol.names import reply_topic
-from pyromq.protocol.needs import PUB, Need, ResourceType
+from pyromq.protocol.names import TOOLS_GROUP, reply_topic
+from pyromq.protocol.needs import PUB, SUB, Need, ResourceType
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -35,6 +35,11 @@ class Rules(Protocol):
 def described(need: Need) -> str:
     """`Pub on Topic:orders`."""
     return f"{' or '.join(need.actions)} on {need.resource_type}:{need.name or '*'}"
+
+
+def is_to_read_as_tool(need: Need) -> bool:
+    """Whether it is to read as the group of tools, which keeps no offsets: the rights to the topic decide."""
+    return need.resource_type is ResourceType.GROUP and need.name == TOOLS_GROUP and need.actions == (SUB,)
 
 
 def is_to_reply(need: Need, cluster: str = "") -> bool:

@@ -16,7 +16,7 @@ from pyromq.errors import ConfigError
 from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.protocol.needs import Action, Need, ResourceType
 from pyromq.security.address_patterns import is_in_network
-from pyromq.security.decision import Decision, described, is_to_reply
+from pyromq.security.decision import Decision, described, is_to_read_as_tool, is_to_reply
 
 SUBJECT_PREFIX = "User:"
 ALL = "All"
@@ -136,6 +136,8 @@ class UserRules(msgspec.Struct, frozen=True):
                 return Decision(best.is_allowed, f"{SUBJECT_PREFIX}{who}, {policy_type} policy: {best}")
         if is_to_reply(need, self.cluster):
             return Decision(True, "every user may reply to requests")
+        if is_to_read_as_tool(need):
+            return Decision(True, "every user may read as a tool, if the topic allows it")
         return Decision(False, f"no policy of user {who} allows {described(need)} from {address}")
 
 

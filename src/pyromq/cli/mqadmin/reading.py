@@ -9,7 +9,6 @@ import click
 from pyromq.admin import messages, offsets, traces
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
-from pyromq.admin.messages import TOOLS_GROUP
 from pyromq.cli.mqadmin import shown_messages
 from pyromq.cli.mqadmin.messages import charset
 from pyromq.cli.mqadmin.options import Topic, option
@@ -19,6 +18,7 @@ from pyromq.cli.mqadmin.running import admin_command
 from pyromq.cli.mqadmin.times import time
 from pyromq.cluster.routes import route_addresses
 from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.names import TOOLS_GROUP
 from pyromq.protocol.properties import TAGS
 from pyromq.protocol.record import StoredMessage
 

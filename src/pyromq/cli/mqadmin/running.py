@@ -18,6 +18,7 @@ from pyromq.cluster.connection_url import (
     credentials_in,
     from_environment,
     keys_from_environment,
+    tls_from_environment,
 )
 from pyromq.remoting.tls import TlsOptions
 
@@ -54,7 +55,9 @@ def _opened(
     tls_trust: Annotated[
         Path | None,
         option(
-            "--tls-trust", "Connect with TLS; certificates are checked against this file.", metavar="FILE"
+            "--tls-trust",
+            "Connect with TLS; certificates are checked against this file.  [env: PYROMQ_TLS_TRUST]",
+            metavar="FILE",
         ),
     ] = None,
 ) -> tuple[Cluster, Output]:
@@ -65,7 +68,7 @@ def _opened(
         url.namesrv,
         timeout_s=timeout_s,
         credentials=credentials or keys_from_environment(os.environ),
-        tls=TlsOptions.chosen(use_tls, tls_trust) or url.tls,
+        tls=TlsOptions.chosen(use_tls, tls_trust) or url.tls or tls_from_environment(os.environ),
     )
     return cluster, Output(as_json=as_json)
 
