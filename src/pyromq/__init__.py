@@ -15,6 +15,9 @@ with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
 TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer than all of this
 
 if TYPE_CHECKING:
+    from pyromq.admin.blocking import Admin
+    from pyromq.admin.facade import GroupLag, QueueLag, QueueRange, TopicDescription
+    from pyromq.admin.failures import NotFound
     from pyromq.client.blocking import Producer, Transaction, TransactionProducer
     from pyromq.client.blocking_dead_letters import DeadLetters
     from pyromq.client.blocking_schedule import Schedule
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "JSON": "client.codecs",
     "MSGPACK": "client.codecs",
+    "Admin": "admin.blocking",
     "AskerGone": "errors",
     "BadBody": "errors",
     "BadExpression": "errors",
@@ -65,16 +69,20 @@ _HOMES = {
     "DeadLetter": "client.dead_letters",
     "DeadLetters": "client.blocking_dead_letters",
     "GiveUp": "client.consumer.handling.outcomes",
+    "GroupLag": "admin.facade",
     "Health": "client.health",
     "Message": "client.values",
     "MessageQueue": "client.values",
     "NoReply": "errors",
     "NoRoute": "errors",
+    "NotFound": "admin.failures",
     "PoppedMessage": "client.consumer.reading.popping",
     "Producer": "client.blocking",
     "PullConsumer": "client.consumer.blocking",
     "PushConsumer": "client.consumer.blocking",
     "PyroError": "errors",
+    "QueueLag": "admin.facade",
+    "QueueRange": "admin.facade",
     "ReceivedMessage": "client.values",
     "Refused": "errors",
     "RequestFailed": "errors",
@@ -88,6 +96,7 @@ _HOMES = {
     "Sql": "client.consumer.reading.subscriptions",
     "StateError": "errors",
     "TlsOptions": "client.settings",
+    "TopicDescription": "admin.facade",
     "Transaction": "client.blocking",
     "TransactionProducer": "client.blocking",
     "TransactionResult": "client.transactions",
@@ -100,6 +109,7 @@ _HOMES = {
 __all__ = [
     "JSON",
     "MSGPACK",
+    "Admin",
     "AskerGone",
     "BadBody",
     "BadExpression",
@@ -112,16 +122,20 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "GiveUp",
+    "GroupLag",
     "Health",
     "Message",
     "MessageQueue",
     "NoReply",
     "NoRoute",
+    "NotFound",
     "PoppedMessage",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "PyroError",
+    "QueueLag",
+    "QueueRange",
     "ReceivedMessage",
     "Refused",
     "RequestFailed",
@@ -135,6 +149,7 @@ __all__ = [
     "Sql",
     "StateError",
     "TlsOptions",
+    "TopicDescription",
     "Transaction",
     "TransactionProducer",
     "TransactionResult",

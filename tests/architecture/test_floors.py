@@ -17,7 +17,8 @@ FLOORS = [
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
     {"proxy"},
-    {"admin", "aio", "django", "otel", "standalone"},
+    {"admin", "django", "otel", "standalone"},
+    {"aio"},
     {"cli", "console", "spark", "testing"},
     {"apps"},
 ]

@@ -31,7 +31,8 @@ Generated from the source by `python -m tests.support.api_reference`; do not edi
 
 `pyromq` is for programs without an event loop, `pyromq.aio` has the same names for asyncio; messages,
 results and errors are the same for both. How to use them: [producing](../howto/producer.md),
-[consuming](../howto/consumer.md), [testing](../howto/testing.md). Whatever is not on this page may change
+[consuming](../howto/consumer.md), [managing topics and groups](../howto/admin.md#from-python),
+[testing](../howto/testing.md). Whatever is not on this page may change
 without notice.
 """
 
@@ -45,7 +46,7 @@ _OPTIONS: dict[str, type[Options]] = {
 _OPTIONS_INTRODUCTION = """\
 Keyword arguments of producers and consumers: those of its kind, and those of every client.
 """
-_CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer", "SimpleConsumer")
+_CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer", "SimpleConsumer", "Admin")
 
 _FOR_BROKERS = ("check_transaction",)
 _MADE_BY_US = ("PoppedMessage", "ReceivedMessage", "RunningCluster")

@@ -1,5 +1,7 @@
 """The asyncio API: the same names as in `pyromq`, with awaitable methods; values are the same classes."""
 
+from pyromq.admin.facade import Admin, GroupLag, QueueLag, QueueRange, TopicDescription
+from pyromq.admin.failures import NotFound
 from pyromq.client.codecs import JSON, MSGPACK, Codec
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.handling.routers import Router
@@ -37,6 +39,7 @@ from pyromq.protocol.compression import Compression
 __all__ = [
     "JSON",
     "MSGPACK",
+    "Admin",
     "AskerGone",
     "BadBody",
     "BadExpression",
@@ -49,16 +52,20 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "GiveUp",
+    "GroupLag",
     "Health",
     "Message",
     "MessageQueue",
     "NoReply",
     "NoRoute",
+    "NotFound",
     "PoppedMessage",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "PyroError",
+    "QueueLag",
+    "QueueRange",
     "ReceivedMessage",
     "Refused",
     "RequestFailed",
@@ -72,6 +79,7 @@ __all__ = [
     "Sql",
     "StateError",
     "TlsOptions",
+    "TopicDescription",
     "Transaction",
     "TransactionProducer",
     "TransactionResult",

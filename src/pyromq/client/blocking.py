@@ -214,10 +214,13 @@ def _warn_of_a_loop(work: Callable[..., object]) -> None:
 
 
 class Lifetime(Protocol):
-    @property
-    def group(self) -> str: ...
     async def start(self) -> None: ...
     async def close(self) -> None: ...
+
+
+class Grouped(Lifetime, Protocol):
+    @property
+    def group(self) -> str: ...
 
 
 class Blocking:
@@ -230,10 +233,6 @@ class Blocking:
 
     def __repr__(self) -> str:
         return f"<blocking {self._aio!r}>"
-
-    @property
-    def group(self) -> str:
-        return self._aio.group
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: create a new one in the other process")
@@ -253,6 +252,14 @@ class Blocking:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class BlockingClient(Blocking):
+    _aio: Grouped
+
+    @property
+    def group(self) -> str:
+        return self._aio.group
 
 
 def awaited(
@@ -324,7 +331,7 @@ def first_on_this_thread(general: Callable[..., Any]) -> Send:
     return cast(Send, send)
 
 
-class Producer(Blocking):
+class Producer(BlockingClient):
     """`with Producer("orders", namesrv="127.0.0.1:9876") as producer: producer.send(message)`.
 
     May be used by many threads at once.

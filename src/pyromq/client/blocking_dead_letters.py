@@ -3,11 +3,11 @@
 from typing import Unpack
 
 from pyromq.client import dead_letters
-from pyromq.client.blocking import Blocking, awaited
+from pyromq.client.blocking import BlockingClient, awaited
 from pyromq.client.settings import ClientOptions
 
 
-class DeadLetters(Blocking):
+class DeadLetters(BlockingClient):
     """`with DeadLetters("billing", namesrv=...) as letters: letters.list()`."""
 
     _aio: dead_letters.DeadLetters

@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Unpack
 
 from pyromq.client import schedule
-from pyromq.client.blocking import Blocking
+from pyromq.client.blocking import BlockingClient
 from pyromq.client.schedule import J
 from pyromq.client.settings import ClientOptions
 
 
-class Schedule(Blocking):
+class Schedule(BlockingClient):
     """`@schedule.every(timedelta(minutes=5))` over `def clean_up(due: datetime)`; async functions, too.
 
     All processes of a group have the same jobs; one of them runs each turn. Needs brokers with timers.

@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any, Unpack, overload
 
-from pyromq.client.blocking import Blocking, LoopThread, awaited, on_the_loop
+from pyromq.client.blocking import BlockingClient, LoopThread, awaited, on_the_loop
 from pyromq.client.consumer import pull, push, simple
 from pyromq.client.consumer.consumer import Consumer
 from pyromq.client.consumer.group.assigned_queues import RebalanceListener
@@ -84,7 +84,7 @@ class _Loop(Iterator[ReceivedMessage]):
             self._stream.leave(self._reader, id(self), on_purpose=on_purpose)
 
 
-class BlockingConsumer(Blocking):
+class BlockingConsumer(BlockingClient):
     """What all blocking consumers have in common."""
 
     _aio: Consumer[Any]
@@ -246,7 +246,7 @@ class PullConsumer(BlockingConsumer):
     offsets_for_times = awaited(pull.PullConsumer.offsets_for_times)
 
 
-class SimpleConsumer(Blocking):
+class SimpleConsumer(BlockingClient):
     """`with SimpleConsumer("billing", namesrv=...) as consumer: consumer.subscribe("Orders"); ...`.
 
     Options are the fields of `SimpleSettings` and of `ClientSettings`.
