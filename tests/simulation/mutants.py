@@ -811,6 +811,15 @@ MUTANTS = (
         {"calm_s": 10.0},
     ),
     Mutant(
+        "again",
+        "a query of Spark takes a queue that is behind for a moment for a new one",
+        "pyromq.spark.progress:Progress._rewound",
+        "range(self._options.access.retries, -1, -1)",
+        "()",
+        _CUT_OFF,
+        changes={"loads": (Load("sourced", 0.01),)},
+    ),
+    Mutant(
         "users",
         "a change of a user is answered before the replicas have it",
         "pyromq.remoting.access.keeping:AccessRules.change_users",

@@ -53,6 +53,7 @@ LoadKind = Literal[
     "leaving",
     "fronted",
     "dropped",
+    "sourced",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -64,9 +65,10 @@ _NEEDS_CONTROLLER = frozenset(
 """A pair without a controller keeps its roles: if its master loses the end of its log with the power or with
 a sync that failed, the two logs are different ones, and an operator has to decide."""
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip", "damage"})
-_ETCD_RATIO, _FRONT_RATIO = 0.3, 0.1
-_SAMPLED = tuple(kind for kind in ALL_LOADS if kind not in ("fronted", "dropped"))
-"""The front comes with chances of its own: it needs a server more. `dropped` is for planted bugs so far."""
+_ETCD_RATIO = 0.3
+_EXTRA: tuple[tuple[LoadKind, float], ...] = (("fronted", 0.1), ("dropped", 0.1), ("sourced", 0.1))
+"""They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
+_SAMPLED = tuple(kind for kind in ALL_LOADS if kind not in dict(_EXTRA))
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -149,9 +151,11 @@ def draw_plan(
     if loads == ["drivers"] and (only_loads is None or "plain" in only_loads):
         loads += ["plain"]  # otherwise nothing is acknowledged by brokers
     drawn = tuple(Load(kind, round(chance.choice((0.1, 0.3, 1.0)), 3)) for kind in loads)
-    has_front = any(fault.kind == "front" for fault in faults) or _draw_front(seed)
-    if has_front if only_loads is None else "fronted" in only_loads:
-        drawn += (Load("fronted", 0.3),)
+    for kind, ratio in _EXTRA:
+        is_drawn = Random(f"{seed}/{kind}").random() < ratio
+        is_needed = kind == "fronted" and any(fault.kind == "front" for fault in faults)
+        if is_drawn or is_needed if only_loads is None else kind in only_loads:
+            drawn += (Load(kind, 0.3),)
     return Plan(
         seed=seed,
         replicas=replicas,
@@ -167,10 +171,6 @@ def draw_plan(
 def _draw_controllers(seed: int, only: tuple[str, ...] | None) -> Literal["journal", "etcd"]:
     is_etcd = "etcd" in (only or ()) or Random(f"{seed}/controllers").random() < _ETCD_RATIO
     return "etcd" if is_etcd else "journal"
-
-
-def _draw_front(seed: int) -> bool:
-    return Random(f"{seed}/front").random() < _FRONT_RATIO
 
 
 def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:

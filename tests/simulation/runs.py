@@ -41,6 +41,7 @@ from tests.simulation.loads.pulled import PulledLoad
 from tests.simulation.loads.received import ReceivedLoad
 from tests.simulation.loads.replies import RepliesLoad
 from tests.simulation.loads.resets import ResetsLoad
+from tests.simulation.loads.sourced import SourcedLoad
 from tests.simulation.loads.streamed import StreamedLoad
 from tests.simulation.loads.tables import TablesLoad
 from tests.simulation.loads.transactional import TransactionalLoad
@@ -75,6 +76,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "leaving": LeavingLoad,
     "fronted": FrontedLoad,
     "dropped": DroppedLoad,
+    "sourced": SourcedLoad,
 }
 
 _native_time = twin("unique_keys")

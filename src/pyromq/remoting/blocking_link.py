@@ -8,6 +8,7 @@ import itertools
 import select
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ class LinkOptions:
     """Called for each connection: what it returns gets every request before it is sent, to sign it."""
     allocate: Callable[[int], memoryview] = _allocate
     """Returns a buffer of that many bytes to read into."""
+    connect: Callable[[tuple[str, int], float], socket.socket] = socket.create_connection
+    wait: Callable[[float], object] = threading.Event().wait
+    """Passes the seconds before another attempt."""
 
 
 class Link:
@@ -61,7 +65,7 @@ class Link:
         self._sign = options.new_signer() if options.new_signer is not None else None
         context = options.tls.context() if options.tls is not None else None
         try:
-            plain = socket.create_connection(parse_address(address), options.timeout_ms / 1000)
+            plain = options.connect(parse_address(address), options.timeout_ms / 1000)
         except (OSError, ValueError) as problem:
             raise ConnectFailed(f"{address}: {problem}") from problem
         try:
@@ -81,12 +85,15 @@ class Link:
         """Whether the peer has closed; always False with TLS, where only the next use can tell."""
         if isinstance(self._socket, ssl.SSLSocket):
             return False
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
+        self._socket.settimeout(0)
         try:
-            return bool(poll.poll(0)) and not self._socket.recv(1, socket.MSG_PEEK)
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
         except OSError:
             return True
+        finally:
+            self._socket.settimeout(self._options.timeout_ms / 1000)
 
     def call(self, request: Request[A]) -> A:
         number = self.send(request)
@@ -212,6 +219,7 @@ class Links:
     def __init__(self, options: LinkOptions) -> None:
         self._options = options
         self._open: dict[str, Link] = {}
+        self.wait = options.wait
 
     def __repr__(self) -> str:
         return f"<Links {sorted(self._open)}>"

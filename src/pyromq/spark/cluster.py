@@ -7,7 +7,6 @@ and each message has one place for ever.
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -84,7 +83,6 @@ class Cluster:
         self._routes: dict[str, TopicRouteData] = {}
         self._seen: set[str] = set()
         """Topics that have had a route."""
-        self._pause = threading.Event()
 
     def __repr__(self) -> str:
         return f"<Cluster {';'.join(self.access.namesrv)} topics={len(self._routes)}>"
@@ -359,7 +357,7 @@ class Cluster:
                     raise
                 _log.warning("%s did not answer, asking again attempt=%d: %s", what, failures + 1, problem)
             self.forget_routes()
-            self._pause.wait(self.access.retry_interval_ms / 1000)
+            self.links.wait(self.access.retry_interval_ms / 1000)
         raise AssertionError("unreachable")
 
 

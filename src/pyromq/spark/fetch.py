@@ -5,7 +5,6 @@ answer leaves out are pulled again, so a wrong guess does no harm.
 """
 
 import logging
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -62,7 +61,6 @@ class Fetch:
         self._arrived: dict[int, _Piece] = {}
         self._in_flight = 1
         self._failures = 0
-        self._pause = threading.Event()
 
     def __repr__(self) -> str:
         return f"<Fetch {self._span} next={self._next} in_flight={len(self._asked)}>"
@@ -92,7 +90,7 @@ class Fetch:
                 _log.warning("pull failed, trying again span=%s next=%d: %s", self._span, self._next, problem)
                 self._start_over()
                 self._cluster.forget_routes()
-                self._pause.wait(self._cluster.access.retry_interval_ms / 1000)
+                self._cluster.links.wait(self._cluster.access.retry_interval_ms / 1000)
 
     def _start_over(self) -> None:
         self._asked.clear()
@@ -225,7 +223,7 @@ class Fetch:
         if self._failures > self._cluster.access.retries:
             raise DataLoss(f"{self._span.queue} gives nothing at offset {offset}: {why}")
         _log.warning("waiting for messages span=%s offset=%d: %s", self._span, offset, why)
-        self._pause.wait(self._cluster.access.retry_interval_ms / 1000)
+        self._cluster.links.wait(self._cluster.access.retry_interval_ms / 1000)
 
     def _lose(self, link: Link, offset: int, messages: int, end: int, why: str) -> None:
         end = min(max(end, offset + 1), self._span.end)

@@ -8,7 +8,6 @@ the time at which it was stored: a queue in which another message has its place 
 """
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -89,7 +88,7 @@ class Progress:
         self._queues: list[Queue] = []
         self._queues_at = -1.0
         self._last_batch_at = self._clock.monotonic()
-        self._wait = wait if wait is not None else threading.Event().wait
+        self._wait = wait if wait is not None else cluster.links.wait
         self._witnesses = Witnesses(cluster, self._clock)
         self._group = GroupProgress(options, cluster, self._clock) if options.commit_offsets else None
 
