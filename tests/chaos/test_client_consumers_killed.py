@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.support.consumer_cluster import ConsumerCluster, Received, consumer_cluster
@@ -16,6 +17,10 @@ from pyromq.errors import PyroError
 from pyromq.protocol.bodies.queues import MessageQueue
 
 TIMEOUT_S = 100.0
+Ordered = bool | Literal["key"]
+EVERY_ORDER = pytest.mark.parametrize(
+    "ordered", [False, True, "key"], ids=["concurrent", "ordered", "by key"]
+)
 
 
 @pytest.fixture
@@ -35,7 +40,8 @@ async def keep_sending(
         for queue in queues:
             body = f"{queue.broker_name}/{queue.queue_id}/{number}"
             try:
-                await producer.send(Message("Orders", body.encode()), queue=queue, timeout_s=0.2)
+                message = Message("Orders", body.encode(), keys=[str(number % 7)])
+                await producer.send(message, queue=queue, timeout_s=0.2)
             except PyroError:
                 continue  # perhaps stored, but nobody said so
             acknowledged[queue].append(body)
@@ -43,15 +49,15 @@ async def keep_sending(
     return acknowledged
 
 
-def member(cluster: ConsumerCluster, received: Received, *, ordered: bool = False) -> PushConsumer:
+def member(cluster: ConsumerCluster, received: Received, *, ordered: Ordered = False) -> PushConsumer:
     consumer = PushConsumer("billing", cluster.namesrv, start_from="first", ordered=ordered)
     consumer.subscribe("Orders", "*", received.take)
     return consumer
 
 
-@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+@EVERY_ORDER
 async def test_a_killed_member_is_replaced_and_nothing_is_lost(
-    cluster: ConsumerCluster, ordered: bool
+    cluster: ConsumerCluster, ordered: Ordered
 ) -> None:
     queues = await cluster.create_topic("Orders")
     received, is_over = Received(), asyncio.Event()
@@ -79,7 +85,7 @@ async def test_a_killed_member_is_replaced_and_nothing_is_lost(
             await victim.wait()
     assert len(set(received.bodies)) > 0
     if ordered:
-        assert_in_order(received.messages)
+        assert_in_order(received.messages, by_key=ordered == "key")
 
 
 async def test_consuming_survives_brokers_that_crash(tmp_path: Path) -> None:
@@ -116,8 +122,8 @@ async def test_consuming_goes_on_without_a_name_server(cluster: ConsumerCluster)
         await received.wait_for_all(sent)
 
 
-@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
-async def test_consuming_goes_on_when_a_cut_network_heals(tmp_path: Path, ordered: bool) -> None:
+@EVERY_ORDER
+async def test_consuming_goes_on_when_a_cut_network_heals(tmp_path: Path, ordered: Ordered) -> None:
     far_side = "127.0.0.2"
     async with (
         asyncio.timeout(TIMEOUT_S),
@@ -137,11 +143,14 @@ async def test_consuming_goes_on_when_a_cut_network_heals(tmp_path: Path, ordere
             acknowledged = await sending
             await received.wait_for_all([body for bodies in acknowledged.values() for body in bodies])
     if ordered:
-        assert_in_order(received.messages)
+        assert_in_order(received.messages, by_key=ordered == "key")
 
 
-def assert_in_order(messages: list[ReceivedMessage]) -> None:
-    for queue in {message.queue for message in messages}:
-        offsets = [message.queue_offset for message in messages if message.queue == queue]
+def assert_in_order(messages: list[ReceivedMessage], *, by_key: bool) -> None:
+    lines: dict[object, list[int]] = {}
+    for message in messages:
+        line = (message.queue, message.keys) if by_key else message.queue
+        lines.setdefault(line, []).append(message.queue_offset)
+    for offsets in lines.values():
         first_seen = list(dict.fromkeys(offsets))
         assert first_seen == sorted(first_seen)

@@ -1,32 +1,38 @@
-"""A consumer in a process of its own, to be killed: `-m tests.support.killable_consumer NAMESRV ORDERED`.
+"""A consumer to be killed, in a process: `-m tests.support.killable_consumer NAMESRV ORDERED [BODY]`.
 
-Prints the body of each message before it is done with it.
+Prints the body of each message before it is done with it. It always fails with the BODY, without a word.
 """
 
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
+from typing import Literal
 
 from tests.support.loop import FASTEST_LOOP
 
+from pyromq.client.consumer.handling.outcomes import RetryLater
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.values import ReceivedMessage
 
 ROOT = Path(__file__).parents[2]
 
 
-async def start_killable_consumer(namesrv: str, *, ordered: bool) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.killable_consumer", namesrv, str(ordered), stdout=PIPE, cwd=ROOT
-    )
+async def start_killable_consumer(
+    namesrv: str, *, ordered: bool | Literal["key"], failing: str = ""
+) -> Process:
+    program = ("-m", "tests.support.killable_consumer", namesrv, str(ordered), failing)
+    return await asyncio.create_subprocess_exec(sys.executable, *program, stdout=PIPE, cwd=ROOT)
 
 
-async def _main(namesrv: str, ordered: str) -> None:
-    consumer = PushConsumer("billing", namesrv, start_from="first", ordered=ordered == "True")
+async def _main(namesrv: str, ordered: str, failing: str) -> None:
+    kind: bool | Literal["key"] = "key" if ordered == "key" else ordered == "True"
+    consumer = PushConsumer("billing", namesrv, start_from="first", ordered=kind)
 
     @consumer.on("Orders")
     async def take(message: ReceivedMessage) -> None:
+        if message.body.decode() == failing:
+            raise RetryLater
         sys.stdout.write(message.body.decode() + "\n")
         sys.stdout.flush()
 
@@ -36,4 +42,4 @@ async def _main(namesrv: str, ordered: str) -> None:
 if __name__ == "__main__":
     (new_loop,) = FASTEST_LOOP.values()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_main(sys.argv[1], sys.argv[2]))
+        runner.run(_main(*sys.argv[1:]))

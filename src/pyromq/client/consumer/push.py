@@ -188,7 +188,7 @@ class PushConsumer(Consumer[_Parts]):
         )
         kind = self._kind(
             ConsumeType.CONSUME_PASSIVELY if popping is None else ConsumeType.CONSUME_POP,
-            is_ordered=settings.ordered,
+            is_ordered=settings.is_ordered,
             concurrency=settings.concurrency,
             **_java_settings(settings),
         )
@@ -201,7 +201,9 @@ class PushConsumer(Consumer[_Parts]):
             thresholds=self._thresholds,
             commits=is_shared,
             interval_s=settings.pull_interval_s,
-            locks=QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None,
+            locks=QueueLocks(session, group, session.client_id)
+            if is_shared and settings.is_ordered
+            else None,
             consume=handling.handle_now,
             reads_retries=is_shared,
         )
@@ -231,7 +233,7 @@ class PushConsumer(Consumer[_Parts]):
                 limit,
                 invisible_s,
                 outcomes.abandon,
-                in_order=settings.ordered,
+                in_order=settings.is_ordered,
             )
 
         return QueueWork(
@@ -242,7 +244,7 @@ class PushConsumer(Consumer[_Parts]):
             interval_s=settings.pull_interval_s,
             consume=handling.handle_now,
             pops=popping.starts,
-            pops_by_queue=settings.ordered,
+            pops_by_queue=settings.is_ordered,
             open=open_reader,
         )
 
@@ -262,7 +264,7 @@ class PushConsumer(Consumer[_Parts]):
             background.every(settings.invisible_s / _RENEWALS_PER_TIME, renew, "renewal")
         else:
             background.every(settings.commit_interval_s, membership.assigned.commit, "commit")
-        if settings.ordered and popped is None and not settings.broadcast:
+        if settings.is_ordered and popped is None and not settings.broadcast:
             background.every(RENEWAL_S, membership.assigned.renew_locks, "locks")
         timeout_s = settings.handler_timeout_s
         background.every(
@@ -397,7 +399,7 @@ class PushConsumer(Consumer[_Parts]):
         if self.settings.mode == "pop":
             raise StateError('a consumer with mode="pop" has no offsets: `mqadmin` resets its group')
         assigned, queue = parts.membership.assigned, self._wrapped(queue)
-        if self.settings.ordered and parts.handling.is_done_by(reader):
+        if self.settings.is_ordered and parts.handling.is_done_by(reader):
             assigned.reader(queue)
             assigned.begin_soon({queue: offset})
         else:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from pyromq.client.codecs import IS_CODEC, JSON, Codec
+from pyromq.client.consumer.handling.ordered_delivery import KeyOf, key_of_message
 from pyromq.client.consumer.handling.outcomes import Backoff
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.offsets import StartFrom
@@ -32,6 +33,13 @@ _START: Check[object] = Check(
 _RULE: Check[object] = Check(
     "a rule of pyromq.cluster.assignment, or a function with a `name`",
     lambda value: callable(value) and isinstance(getattr(value, "name", None), str),
+)
+
+
+Ordered = bool | Literal["key"] | KeyOf
+_ORDERED: Check[object] = Check(
+    'False, True, "key" or a function of a message',
+    lambda value: isinstance(value, bool) or value == "key" or callable(value),
 )
 
 
@@ -78,17 +86,17 @@ class ConsumerOptions(ClientOptions, total=False):
 class PushSettings(ConsumerSettings):
     mode: Literal["pull", "pop"] = setting("pull", '"pull": members divide the queues, and each reads its share. "pop": brokers divide the messages, and members acknowledge each one. Needs brokers of version 5.0 or later.')
     invisible_s: float = setting(60.0, 'With "pop", how long a message is hidden from other members. Renewed while the message waits or its handler runs.', check=between(1, 259_200))
-    ordered: bool = setting(False, "Handle the messages of a queue one after another, in order.")
+    ordered: Ordered = setting(False, 'Handle the messages of a queue one after another, in order. "key": only those with the same sharding key or, without one, the same first key. A function: those for which it returns the same; None has no order.', check=_ORDERED)
     concurrency: int = setting(20, "Maximum number of handlers running at once: threads for plain functions, tasks for async ones.", check=between(1, 1000))
     batch_size: int | None = setting(None, "Maximum number of messages per call of the handler, which then gets lists. Pulls ask for as many. None passes one message at a time.", check=between(1, 1024))
     batch_wait_s: float = setting(0.0, "With `batch_size`, how long a list waits for more messages, of any queue of the topic, until it is full. 0 passes the messages of one pull.", check=between(0, 3600))
-    max_retries: int | None = setting(None, "How often a failed message is retried before it goes to the dead-letter queue. None uses the group's setting, 16 by default; with `ordered`, retries never end.", check=between(0, _MAX_INT))
-    retry_backoff_s: float | None = setting(None, "How long the first retry of a message waits; each further one waits twice as long. None leaves it to the broker: 10 s, 30 s, 1 min … Does not apply to `ordered`.", check=between(0.001, 86_400))
+    max_retries: int | None = setting(None, "How often a failed message is retried before it goes to the dead-letter queue. None uses the group's setting, 16 by default; with `ordered=True`, retries never end.", check=between(0, _MAX_INT))
+    retry_backoff_s: float | None = setting(None, "How long the first retry of a message waits; each further one waits twice as long. None leaves it to the broker: 10 s, 30 s, 1 min … With order by key, `suspend_s` is the default. Does not apply to `ordered=True`.", check=between(0.001, 86_400))
     retry_backoff_max_s: float = setting(3600.0, "The longest pause before a retry, with `retry_backoff_s`.", check=between(0.001, 259_200))
     retry_jitter: float = setting(0.1, "With `retry_backoff_s`, the part by which a pause is longer or shorter by chance, so that failed messages do not come together.", check=between(0, 1))
     brake_after: int | None = setting(100, "Number of failures in a row after which the consumer pauses, for a second, then longer up to 30 s, and tries again. None never pauses. Does not apply to `ordered`.", check=between(1, 10**9))
-    suspend_s: float = setting(1.0, "How long an `ordered` queue pauses after a failure.", check=between(0.01, 30))
-    handler_timeout_s: float = setting(900.0, "How long a handler may run. Then an async one is cancelled, and the thread of a plain one is replaced; its message goes back to the broker. With `ordered`, the queue waits for a plain one.", check=_INTERVAL_S)
+    suspend_s: float = setting(1.0, "How long an `ordered` queue, or key, pauses after a failure.", check=between(0.01, 30))
+    handler_timeout_s: float = setting(900.0, "How long a handler may run. Then an async one is cancelled, and the thread of a plain one is replaced; its message goes back to the broker. With `ordered`, the queue, or key, waits for a plain one.", check=_INTERVAL_S)
     stop_grace_s: float = setting(30.0, "How long a stop waits for running handlers.", check=between(0, 10**9))
     pull_batch_size: int = setting(32, "Maximum number of messages of one pull. `batch_size` applies if it is larger.", check=between(1, 1024))
     pull_interval_s: float = setting(0.0, "Pause after each pull that returned messages.", check=between(0, 65.535))
@@ -101,6 +109,21 @@ class PushSettings(ConsumerSettings):
     commit_interval_s: float = setting(5.0, "How often offsets are committed, apart from those that pulls carry.", check=_INTERVAL_S)
 
     # fmt: on
+    @property
+    def is_ordered(self) -> bool:
+        return self.ordered is not False
+
+    @property
+    def key_of(self) -> KeyOf | None:
+        """The key of a message, for an order by key."""
+        if isinstance(self.ordered, bool):
+            return None
+        return self.ordered if callable(self.ordered) else key_of_message
+
+    @property
+    def backoff_of_keys(self) -> Backoff:
+        return Backoff(self.retry_backoff_s or self.suspend_s, self.retry_backoff_max_s, self.retry_jitter)
+
     @property
     def backoff(self) -> Backoff | None:
         if self.retry_backoff_s is None:
@@ -115,15 +138,17 @@ class PushSettings(ConsumerSettings):
     def thresholds(self) -> Thresholds:
         if self.mode == "pop":
             return Thresholds(min(self.queue_messages, _MAX_POPPED), self.queue_bytes, None)
-        return Thresholds(self.queue_messages, self.queue_bytes, None if self.ordered else self.queue_span)
+        return Thresholds(self.queue_messages, self.queue_bytes, None if self.is_ordered else self.queue_span)
 
     def verify_together(self) -> None:
-        if self.batch_wait_s and self.ordered:
-            raise ConfigError("batch_wait_s", self.batch_wait_s, "0 with ordered=True: queues are handled alone")
+        if self.batch_wait_s and self.is_ordered:
+            raise ConfigError("batch_wait_s", self.batch_wait_s, "0 with ordered: queues are handled alone")
         if self.batch_wait_s and self.batch_size is None:
             raise ConfigError("batch_wait_s", self.batch_wait_s, "0 without batch_size")
         if self.mode == "pull":
             return
+        if self.key_of is not None:
+            raise ConfigError("ordered", self.ordered, 'True or False with mode="pop": brokers divide queues')
         if self.broadcast:
             raise ConfigError("broadcast", True, 'False with mode="pop"')
         if self.pull_batch_size > MAX_POPPED_AT_ONCE:
@@ -137,7 +162,7 @@ class PushOptions(ConsumerOptions, total=False):
 
     mode: Literal['pull', 'pop']
     invisible_s: float
-    ordered: bool
+    ordered: Ordered
     concurrency: int
     batch_size: int | None
     batch_wait_s: float

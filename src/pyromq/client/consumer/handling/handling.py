@@ -15,7 +15,7 @@ from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.consumer.handling.concurrent_delivery import ConcurrentDelivery
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts
 from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
-from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
+from pyromq.client.consumer.handling.ordered_delivery import KeyOf, OrderedDelivery
 from pyromq.client.consumer.handling.outcomes import Backoff, Delay
 from pyromq.client.consumer.handling.popped_outcomes import PoppedOutcomes
 from pyromq.client.consumer.handling.retries import Retries
@@ -34,7 +34,9 @@ class HandlingSettings(Protocol):
     @property
     def broadcast(self) -> bool: ...
     @property
-    def ordered(self) -> bool: ...
+    def is_ordered(self) -> bool: ...
+    @property
+    def key_of(self) -> KeyOf | None: ...
     @property
     def concurrency(self) -> int: ...
     @property
@@ -45,6 +47,8 @@ class HandlingSettings(Protocol):
     def max_retries(self) -> int | None: ...
     @property
     def backoff(self) -> Backoff | None: ...
+    @property
+    def backoff_of_keys(self) -> Backoff: ...
     @property
     def brake_after(self) -> int | None: ...
     @property
@@ -115,7 +119,7 @@ class Handling:
             tracing=self._tracing,
         )
         self.delivery: Delivery
-        if settings.ordered:
+        if settings.is_ordered:
 
             async def put_aside(message: ReceivedMessage, reason: str) -> None:
                 if is_shared:
@@ -124,8 +128,19 @@ class Handling:
                 if self.popped is not None:
                     await self.popped.acknowledge(message)
 
+            async def limit(message: ReceivedMessage) -> int | None:
+                if settings.key_of is None or not is_shared:
+                    return settings.max_retries
+                # The offset of the queue waits for the key: not for ever.
+                return await dead_letters.limit(message)
+
             self.delivery = OrderedDelivery(
-                parts, put_aside=put_aside, max_times=settings.max_retries, suspend_s=settings.suspend_s
+                parts,
+                put_aside=put_aside,
+                limit=limit,
+                suspend_s=settings.suspend_s,
+                backoff=settings.backoff_of_keys if settings.key_of is not None else None,
+                key_of=settings.key_of,
             )
         else:
             self.delivery = ConcurrentDelivery(parts)

@@ -1,12 +1,15 @@
-"""Ordered delivery: each queue in its order, one handler at a time for each queue.
+"""Ordered delivery: messages stand in lines, and each line is handled in its order, one call at a time.
 
-A message that fails holds up its queue until it succeeds, or has failed so often that it is put aside.
-Messages are handled only with a valid lock on the queue: while we hold it, no other member handles them.
+A line has the messages of a queue or, ordered by key, those of one key in a queue. A message that fails holds
+up its line until it succeeds, or has failed so often that it is put aside. Messages are handled only with a
+valid lock on the queue: while we hold it, no other member handles them. The offset of a queue stays at its
+first message that is not done: after a crash, what other lines have done since comes again.
 """
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -17,7 +20,7 @@ import msgspec
 
 from pyromq.client.consumer.handling.delivery import Delivery, DeliveryParts, pass_on
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
-from pyromq.client.consumer.handling.outcomes import is_given_up
+from pyromq.client.consumer.handling.outcomes import Backoff, is_given_up
 from pyromq.client.consumer.handling.settling import (
     HeldQueue,
     NoHandler,
@@ -29,6 +32,7 @@ from pyromq.client.consumer.handling.settling import (
 )
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import AskerGone, PyroError
+from pyromq.protocol import properties as props
 
 _MAX_FOR_A_THREAD = 32
 _RELOCK_PAUSE_S = 3.0
@@ -36,8 +40,30 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.01, 30.0
 _TURN_S = 0.005
 
 
+KeyOf = Callable[[ReceivedMessage], Hashable]
+"""Messages of a queue with the same key are handled in order; None has no order."""
+
+Limit = Callable[[ReceivedMessage], Awaitable[int | None]]
+"""How often a message is tried again; None: for ever."""
+
+
+class Line(msgspec.Struct, eq=False):
+    """Messages that are handled one after another, and the task that does it."""
+
+    held: HeldQueue
+    task: "asyncio.Task[None] | None" = None
+    waiting: deque[ReceivedMessage] = msgspec.field(default_factory=deque)
+    """Those that are not done."""
+    problem: Exception | None = None
+    """Why the key of its message is not known."""
+
+    @property
+    def has_more(self) -> bool:
+        return len(self.waiting) > 0 and not self.held.is_closing
+
+
 class Running(msgspec.Struct, eq=False):
-    """The handler that runs for a queue."""
+    """The handler that runs for a line."""
 
     task: "asyncio.Task[None]"
     handled: list[ReceivedMessage] = []
@@ -48,25 +74,39 @@ class Running(msgspec.Struct, eq=False):
     is_late: bool = False
 
 
+def key_of_message(message: ReceivedMessage) -> str | None:
+    """The sharding key, else the first key."""
+    return message.get(props.SHARDING_KEY) or next(iter(message.keys), None)
+
+
+async def no_limit(_: ReceivedMessage) -> int | None:
+    return None
+
+
 class OrderedDelivery(Delivery):
-    """`put_aside` takes a message that failed `max_times` times, and why; None: it is tried for ever."""
+    """`put_aside` takes a message that was tried often enough, and why. Before another try a line pauses for
+    `suspend_s` or, if there is one, as long as `backoff` says."""
 
     def __init__(
         self,
         parts: DeliveryParts,
         *,
         put_aside: Callable[[ReceivedMessage, str], Awaitable[None]],
-        max_times: int | None = None,
+        limit: Limit = no_limit,
         suspend_s: float = 1.0,
+        backoff: Backoff | None = None,
+        key_of: KeyOf | None = None,
     ) -> None:
         super().__init__(parts)
         self._put_aside = put_aside
         self._free = asyncio.Semaphore(parts.concurrency)
-        self._max_times = max_times
+        self._limit = limit
         self._suspend_s = min(max(suspend_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
-        self._lines: dict[HeldQueue, asyncio.Task[None]] = {}
+        self._backoff = backoff
+        self._key_of = key_of
+        self._lines: dict[Hashable, Line] = {}
         self._is_cut_off = False
-        self._running: dict[HeldQueue, Running] = {}
+        self._running: dict[Line, Running] = {}
 
     def __repr__(self) -> str:
         return f"<OrderedDelivery lines={len(self._lines)} running={self.running}>"
@@ -76,10 +116,14 @@ class OrderedDelivery(Delivery):
         return len(self._running)
 
     def unfinished(self) -> Iterable[ReceivedMessage]:
-        for held, running in list(self._running.items()):
+        for line, running in list(self._running.items()):
             if not running.is_late:
-                done = len(running.handled)
-                yield from islice(held, done, done + self._batch_size)
+                yield from self._current(line, running)
+
+    def _current(self, line: Line, running: Running) -> list[ReceivedMessage]:
+        """What the handler of a line has now."""
+        done = len(running.handled)
+        return list(islice(line.waiting, done, done + self._batch_size))
 
     @property
     def lost(self) -> int:
@@ -89,17 +133,15 @@ class OrderedDelivery(Delivery):
         return [running.task for running in self._running.values() if running.is_late]
 
     def stop_late(self, timeout_s: float) -> int:
-        """A cancelled handler has failed. A thread cannot be stopped: its queue waits, other queues go on."""
+        """A cancelled handler has failed. A thread cannot be stopped: its line waits, other lines go on."""
         begun_before, late = self._clock.monotonic() - timeout_s, 0
-        for held, running in self._running.items():
+        for line, running in self._running.items():
             if running.is_late or running.since is None or running.since >= begun_before:
                 continue
-            done, late = len(running.handled), late + 1
+            late += 1
             running.is_late = True
             on_thread = running.thread is not None
-            log_late(
-                list(islice(held, done, done + self._batch_size)), self._group, timeout_s, on_thread=on_thread
-            )
+            log_late(self._current(line, running), self._group, timeout_s, on_thread=on_thread)
             if running.thread is not None:
                 self._threads.lose(running.thread)
                 self._free.release()
@@ -108,26 +150,47 @@ class OrderedDelivery(Delivery):
         return late
 
     def _tasks(self) -> Collection[asyncio.Task[None]]:
-        return self._lines.values()
+        return [line.task for line in self._lines.values() if line.task is not None]
 
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        if held not in self._lines and not held.is_closing and not self._is_stopped:
-            self._lines[held] = self._loop.create_task(self._line(held))
+        if held.is_closing or self._is_stopped:
+            return
+        if self._key_of is None:
+            self._line(held, held).waiting.extend(messages)
+            return
+        for message in messages:
+            key, problem = None, None
+            try:
+                key = self._key_of(message)
+                hash(key)
+            except Exception as failure:
+                problem = failure  # as if its handler had failed
+            line = self._line(held, (held, message if problem is not None or key is None else key))
+            line.problem = problem
+            line.waiting.append(message)
 
-    async def _line(self, held: HeldQueue) -> None:
+    def _line(self, held: HeldQueue, key: Hashable) -> Line:
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line(held)
+            line.task = self._loop.create_task(self._work(line, key))
+        return line
+
+    async def _work(self, line: Line, key: Hashable) -> None:
         try:
-            await self._go_through(held)
+            await self._go_through(line)
         finally:
             # At once: messages that arrive before the next turn of the loop must start another task.
-            del self._lines[held]
+            del self._lines[key]
 
-    async def _go_through(self, held: HeldQueue) -> None:
+    async def _go_through(self, line: Line) -> None:
+        held = line.held
         turn_ends = self._clock.monotonic() + _TURN_S
-        while _has_more(held):
-            if not held.is_ours and held.relock is not None and not await held.relock():
+        while line.has_more:
+            if not held.is_ours and not await held.make_ours():
                 await _pause(held, _RELOCK_PAUSE_S)
                 continue
-            messages = self._batch(held)
+            messages = self._batch(line)
             handler = self._handlers.find(messages[0])
             await self._free.acquire()
             running = Running(cast("asyncio.Task[None]", asyncio.current_task()))
@@ -138,16 +201,16 @@ class OrderedDelivery(Delivery):
                     continue  # the lock ran out during the wait
                 started = self._clock.monotonic()
                 trace_id = self._tracing.begin(messages) if self._tracing is not None else ""
-                self._running[held] = running
+                self._running[line] = running
                 work = Work(held, running.handled, None, self._stats.of(messages[0].topic).total, started)
                 try:
-                    problem = await self._handle(held, handler, messages, running)
+                    problem = await self._handle(line, handler, messages, running)
                 except asyncio.CancelledError:
                     work.messages = list(running.handled)  # the thread may go on
                     self._settling.done(work, self._clock.monotonic())
                     raise
                 finally:
-                    del self._running[held]
+                    del self._running[line]
             finally:
                 if not (running.is_late and running.thread is not None):  # else another has its place
                     self._free.release()
@@ -155,18 +218,20 @@ class OrderedDelivery(Delivery):
                 return
             now = self._clock.monotonic()
             await self._settling.finish(work, now)
+            for _ in running.handled:
+                line.waiting.popleft()
             if self._tracing is not None:
                 self._tracing.end(trace_id, messages, problem, now - started)
             if problem is not None:
                 work.counts.failed += not isinstance(problem, AskerGone)
-                await self._failed(held, problem)
+                await self._failed(line, problem)
             if now > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = self._clock.monotonic() + _TURN_S
 
-    def _batch(self, held: HeldQueue) -> list[ReceivedMessage]:
+    def _batch(self, line: Line) -> list[ReceivedMessage]:
         """The messages of the next call."""
-        messages = list(islice(held, self._batch_size))
+        messages = list(islice(line.waiting, self._batch_size))
         if len(messages) == 1:
             return messages
         handler = self._handlers.find(messages[0])
@@ -177,13 +242,16 @@ class OrderedDelivery(Delivery):
 
     async def _handle(
         self,
-        held: HeldQueue,
+        line: Line,
         handler: Handler | MessageStream | None,
         messages: list[ReceivedMessage],
         running: "Running",
     ) -> BaseException | None:
         """Adds the messages that were handled to `running`; returns the error of the next one."""
+        held = line.held
         try:
+            if line.problem is not None:
+                return line.problem
             if isinstance(handler, MessageStream):
                 if await handler.handle(messages[0], lambda: held.is_ours):
                     running.handled += messages[:1]
@@ -197,7 +265,7 @@ class OrderedDelivery(Delivery):
         run: Callable[[], BaseException | None]
         if self._batch_size == 1:
             # Traces are about single messages.
-            messages = list(islice(held, _MAX_FOR_A_THREAD if self._tracing is None else 1))
+            messages = list(islice(line.waiting, _MAX_FOR_A_THREAD if self._tracing is None else 1))
             run = partial(self._one_by_one, held, handler, messages, running)
         else:
             run = partial(self._all_at_once, handler, messages, running)
@@ -262,24 +330,27 @@ class OrderedDelivery(Delivery):
         running.handled += messages
         return None
 
-    async def _failed(self, held: HeldQueue, problem: BaseException) -> None:
-        """Put messages aside that were tried often enough; else wait before the queue is tried again."""
+    async def _failed(self, line: Line, problem: BaseException) -> None:
+        """Put messages aside that were tried often enough; else wait before the line is tried again."""
+        held = line.held
         if not held.is_ours:
             return  # whoever has the queue now decides
-        messages = self._batch(held)
+        messages = self._batch(line)
         problem, failed = what_failed(problem, messages)
         log_failure(problem, failed)
         if isinstance(problem, AskerGone):
             failed = []
         delay = self._settling.delay_after(problem)
-        may_go_on = True
+        may_go_on, pause_s = True, self._suspend_s
         for message in messages:
             if message not in failed:
                 if may_go_on:  # else it is handled again, after the one that failed
                     await self._settling.end(held, message)
+                    line.waiting.remove(message)
                 continue
             times = message.reconsume_times
-            if is_given_up(delay) or (self._max_times is not None and times >= self._max_times):
+            limit = await self._limit(message)
+            if is_given_up(delay) or (limit is not None and times >= limit):
                 try:
                     await self._put_aside(message, reason_of(problem))
                 except PyroError as trouble:
@@ -289,17 +360,20 @@ class OrderedDelivery(Delivery):
                 else:
                     self._settling.troubles.broker_answered(message.queue)
                     held.done(message)
+                    line.waiting.remove(message)
                     continue
+            if self._backoff is not None:
+                pause_s = self._backoff.after(times).total_seconds()
             message.stored.reconsume_times = times + 1
             may_go_on = False
         if not may_go_on:
-            await _pause(held, delay.total_seconds() if isinstance(delay, timedelta) else self._suspend_s)
+            await _pause(held, delay.total_seconds() if isinstance(delay, timedelta) else pause_s)
 
     async def close(self, held: HeldQueue) -> None:
         held.close()
-        line = self._lines.get(held)
-        if line is not None and not self._is_cut_off:
-            await asyncio.wait([line])
+        tasks = [line.task for line in self._lines.values() if line.held is held and line.task is not None]
+        if tasks and not self._is_cut_off:
+            await asyncio.wait(tasks)
 
     async def stop(self, grace_s: float) -> None:
         await super().stop(grace_s)
@@ -307,12 +381,8 @@ class OrderedDelivery(Delivery):
 
     def halt(self) -> None:
         self._is_stopped = True
-        for held in self._lines:
-            held.close()
-
-
-def _has_more(held: HeldQueue) -> bool:
-    return len(held) > 0 and not held.is_closing
+        for line in self._lines.values():
+            line.held.close()
 
 
 async def _pause(held: HeldQueue, seconds: float) -> None:

@@ -129,6 +129,7 @@ class InFlight(HeldMessages, Generic[M]):
         self.next_offset = offset
         """Where the next pull starts."""
         self._closing = asyncio.Event()
+        self._relocking = asyncio.Lock()
         self.is_locked = False
         self.last_pull_ms = clock.now_ms()
         self.last_done = clock.monotonic()
@@ -254,6 +255,11 @@ class InFlight(HeldMessages, Generic[M]):
         """Whether the queue needs no lock, or we renewed the lock recently enough to trust it: only then its
         messages may be handled, and its offset committed."""
         return self.relock is None or self.is_lock_valid
+
+    async def make_ours(self) -> bool:
+        """Lock the queue again if that is needed; returns whether its messages may be handled now."""
+        async with self._relocking:
+            return self.is_ours or (self.relock is not None and await self.relock())
 
     @property
     def is_lock_valid(self) -> bool:

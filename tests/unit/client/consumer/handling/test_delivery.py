@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.conftest import ErrorLogs
@@ -81,7 +81,12 @@ class Bench:
             self.reasons.append(reason)
 
         parts = self._parts(options.pop("concurrency", 20), options.pop("batch_size", 1))
-        return OrderedDelivery(parts, put_aside=put_aside, **{"suspend_s": 0.01, **options})
+        max_times = options.pop("max_times", None)
+
+        async def limit(_: ReceivedMessage) -> int | None:
+            return cast("int | None", max_times)
+
+        return OrderedDelivery(parts, put_aside=put_aside, limit=limit, **{"suspend_s": 0.01, **options})
 
     async def _tell_if_dead(self, message: ReceivedMessage, delay: Delay, reason: str) -> None:
         self.reasons.append(reason)
@@ -585,6 +590,151 @@ async def test_an_ordered_message_is_put_aside_after_its_last_try(bench: Bench) 
     assert tried == [0, 0, 1, 2]
     assert bench.put_aside == [0, 1]
     assert bench.reasons == ["ValueError()", "the handler gave the message up"]
+
+
+# In order of their keys
+
+
+def by_parity(message: ReceivedMessage) -> int:
+    return message.queue_offset % 2
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_each_key_is_handled_in_its_order_while_others_go_on(bench: Bench, is_async: bool) -> None:
+    log: list[int] = []
+    even_may_go_on = threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 0:
+            assert even_may_go_on.wait(60)
+        log.append(message.queue_offset)
+        if message.queue_offset == 5:
+            even_may_go_on.set()
+
+    async def handle_async(message: ReceivedMessage) -> None:
+        while message.queue_offset == 0 and not even_may_go_on.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        handle(message)
+
+    bench.handle(handle_async if is_async else handle)
+    held = held_queue(*range(6))
+    delivery = bench.ordered(key_of=by_parity)
+    deliver_all(delivery, held)
+    await held.wait_until_empty()
+    assert log == [1, 3, 5, 0, 2, 4]
+    assert "lines=0" in repr(delivery)
+
+
+async def test_a_failing_key_holds_up_only_itself_and_the_offset(bench: Bench) -> None:
+    tried: list[tuple[int, int]] = []
+    others_done = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        tried.append((message.queue_offset, message.reconsume_times))
+        if message.queue_offset == 5:
+            others_done.set()
+        if message.queue_offset == 0 and message.reconsume_times < 2:
+            await others_done.wait()
+            assert held.committable == 0
+            raise ValueError
+
+    bench.handle(handle)
+    held = held_queue(*range(6))
+    deliver_all(bench.ordered(key_of=by_parity, backoff=Backoff(0.001, 1.0, 0.0)), held)
+    await held.wait_until_empty()
+    assert [each for each in tried if each[0] % 2] == [(1, 0), (3, 0), (5, 0)]
+    assert [each for each in tried if not each[0] % 2] == [(0, 0), (0, 1), (0, 2), (2, 0), (4, 0)]
+
+
+async def test_a_key_goes_on_when_its_message_was_put_aside(bench: Bench) -> None:
+    tried: list[int] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        tried.append(message.queue_offset)
+        if message.queue_offset == 0:
+            raise ValueError
+
+    bench.handle(handle)
+    held = held_queue(0, 2, 4)
+    deliver_all(bench.ordered(key_of=by_parity, max_times=1), held)
+    await held.wait_until_empty()
+    assert (tried, bench.put_aside) == ([0, 0, 2, 4], [0])
+
+
+async def test_messages_without_a_key_have_no_order(bench: Bench) -> None:
+    at_once: set[int] = set()
+    all_there = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        at_once.add(message.queue_offset)
+        if len(at_once) == 3:
+            all_there.set()
+        await all_there.wait()
+
+    bench.handle(handle)
+    held = held_queue(0, 1, 2)
+    deliver_all(bench.ordered(key_of=lambda message: None), held)
+    await held.wait_until_empty()
+
+
+@pytest.mark.parametrize("wrong", [ZeroDivisionError(), []])
+async def test_a_message_whose_key_cannot_be_found_fails_alone(bench: Bench, wrong: Any) -> None:
+    handled: list[int] = []
+
+    def key_of(message: ReceivedMessage) -> Any:
+        if message.queue_offset == 1:
+            if isinstance(wrong, Exception):
+                raise wrong
+            return wrong
+        return "a"
+
+    bench.handle(lambda message: handled.append(message.queue_offset))
+    held = held_queue(0, 1, 2)
+    deliver_all(bench.ordered(key_of=key_of, max_times=1), held)
+    await held.wait_until_empty()
+    assert (handled, bench.put_aside) == ([0, 2], [1])
+    assert "ZeroDivisionError" in bench.reasons[0] or "unhashable" in bench.reasons[0]
+
+
+async def test_the_lines_of_a_queue_lock_it_again_together(bench: Bench) -> None:
+    relocks = 0
+
+    async def relock() -> bool:
+        nonlocal relocks
+        relocks += 1
+        await asyncio.sleep(0)
+        held.lock()
+        return True
+
+    bench.handle(lambda message: None)
+    held = held_queue(*range(20), clock=bench.clock, relock=relock)
+    deliver_all(bench.ordered(key_of=lambda message: message.queue_offset), held)
+    await held.wait_until_empty()
+    assert relocks == 1
+
+
+async def test_closing_a_queue_waits_for_all_its_keys(bench: Bench) -> None:
+    handled: list[int] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 1:
+            begun.set()
+        await go_on.wait()
+        handled.append(message.queue_offset)
+
+    bench.handle(handle)
+    held = held_queue(*range(6))
+    delivery = bench.ordered(key_of=by_parity)
+    deliver_all(delivery, held)
+    await begun.wait()
+    closing = asyncio.create_task(delivery.close(held))
+    await asyncio.sleep(0)
+    assert not closing.done()
+    go_on.set()
+    await closing
+    assert sorted(handled) == [0, 1]
+    assert held.committable == 2
 
 
 async def test_a_handler_that_gives_up_is_not_logged_as_asking_for_a_retry(
