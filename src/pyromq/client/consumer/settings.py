@@ -148,7 +148,7 @@ class PushSettings(ConsumerSettings):
         if self.mode == "pull":
             return
         if self.key_of is not None:
-            raise ConfigError("ordered", self.ordered, 'True or False with mode="pop": brokers divide queues')
+            raise ConfigError("ordered", self.ordered, 'True or False with mode="pop"')
         if self.broadcast:
             raise ConfigError("broadcast", True, 'False with mode="pop"')
         if self.pull_batch_size > MAX_POPPED_AT_ONCE:
