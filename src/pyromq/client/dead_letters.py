@@ -20,8 +20,8 @@ from pyromq.client.consumer.settings import check_group
 from pyromq.client.producer import Producer
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientOptions
-from pyromq.client.values import Message, MessageQueue, ReceivedMessage
-from pyromq.errors import NoRoute, StateError
+from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendStatus
+from pyromq.errors import NoRoute, Refused, StateError
 from pyromq.protocol import dead_letters as said
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -155,7 +155,9 @@ class DeadLetters:
         keys = message.get(props.KEYS) or ""
         again = Message(topic, message.body, message.tags, keys, flag=message.flag)
         kept = said.sent_again(message, message.properties, to_group=to_group)
-        await parts.send(parts.prepare(again, kept), None, None)
+        result = await parts.send(parts.prepare(again, kept), None, None)
+        if result.status is not SendStatus.SEND_OK:
+            raise Refused(result.status.value, "stored, but the next master may not have it")
 
     async def _settle(self, letters: Iterable[DeadLetter]) -> None:
         parts = self._producer._started()

@@ -19,10 +19,11 @@ from pyromq.cluster.sending.request import (
     SendTerms,
     send_request,
 )
-from pyromq.errors import NoRoute, PyroError
+from pyromq.errors import NoRoute, PyroError, Refused
 from pyromq.protocol import dead_letters, names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.requests.sending import SendMessageBack, SendMessageV2
 
@@ -32,6 +33,8 @@ _SEND_BACK_TIMEOUT_S = 5.0
 _SEND_TIMEOUT_S = 3.0
 _SEND_TRIES = 3
 _MAX_REASON_CHARS = 500
+_KEPT = (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE)
+"""The second one is for as long as a master of Apache has no replica; more copies would not help."""
 _NOT_RESENT = (
     props.TRANSACTION_PREPARED,
     props.RECONSUME_TIME,
@@ -144,9 +147,11 @@ class Retries:
         for queue in queues[:_SEND_TRIES]:
             try:
                 address = await self._brokers.address(queue, only_this=True)
-                await self._network.call(
+                answer = await self._network.call(
                     address, self._copy(message, queue, is_dead, delay, why or {}), _SEND_TIMEOUT_S
                 )
+                if answer.code not in _KEPT:
+                    raise Refused(answer.code, "stored, but the next master may not have it")
                 return
             except PyroError as failure:
                 problem = failure

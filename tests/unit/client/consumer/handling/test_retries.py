@@ -7,8 +7,9 @@ from tests.support.held_messages import QUEUE, tagged
 from pyromq.client.consumer.handling.retries import Retries
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock
-from pyromq.errors import CallTimeout
+from pyromq.errors import CallTimeout, Refused
 from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import decode_properties
 from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBack, SendMessageV2
 
@@ -26,6 +27,14 @@ async def test_a_message_is_given_back_by_its_place_in_the_log(network: FakeNetw
     assert isinstance(request, SendMessageBack)
     assert (request.offset, request.delay_level, request.max_reconsume_times) == (77, 3, 4)
     assert (request.origin_topic, request.origin_msg_id, request.group) == ("Orders", "the id", "billing")
+
+
+async def test_a_copy_that_the_next_master_may_not_have_is_sent_once_more(network: FakeNetwork) -> None:
+    unsafe = SendMessageAnswer(code=ResponseCode.FLUSH_SLAVE_TIMEOUT, msg_id="1", queue_id=0, queue_offset=0)
+    network.answers[SendMessageBack] = CallTimeout("no answer")
+    network.answers[SendMessageV2] = unsafe
+    with pytest.raises(Refused, match="the next master may not have it"):
+        await Retries(network, "billing", ManualClock(), max_times=4).give_back(failed_message(), 0)
 
 
 @pytest.mark.parametrize(("delay_level", "limit"), [(0, 4), (-1, -1)])
