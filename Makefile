@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser pictures bench docs site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus pictures bench docs site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -64,7 +64,7 @@ quick: setup ## architecture, unit tests and a few examples of the property test
 
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
-	$(IN_SCRATCH) $(SHARED) -m 'not interop and not browser' $(TESTS)
+	$(IN_SCRATCH) $(SHARED) -m 'not interop and not browser and not prometheus' $(TESTS)
 
 interpreted: setup ## the tests of what has compiled twins, without them
 	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
@@ -85,6 +85,10 @@ browser: setup ## the web console in a real browser (Debian's Chromium; apt inst
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	$(BIN)/python -m tests.support.chromium
 	$(IN_SCRATCH) $(PYTEST) -n $(WORKERS) --dist load -m browser tests/browser $(TESTS)
+
+prometheus: setup ## the alert rules and the dashboard with a real Prometheus (Debian's package; apt downloads it where it may)
+	$(BIN)/python -m tests.support.prometheus
+	$(IN_SCRATCH) $(PYTEST) -m prometheus tests/prometheus $(TESTS)
 
 pictures: setup ## the pictures of the web console in docs/pictures, taken with a browser
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'

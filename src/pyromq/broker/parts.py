@@ -186,6 +186,7 @@ class Parts:
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
         if self.metering is not None:
             self.metering.watch_replication(self.replication)
+            self.metering.watch_security(self.access.refused, settings.tls_cert_path)
             self.metering.watch_pops(self._reviving.behind, lambda: self.held_pops.held_count)
         self.servers = self._servers(store_host, admission or self.access.control, http2)
 

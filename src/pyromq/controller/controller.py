@@ -36,6 +36,7 @@ from pyromq.remoting.http_status import HttpStatus, in_turns
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
+from pyromq.remoting.security_metrics import register_security
 from pyromq.remoting.server import Server
 
 _log = logging.getLogger(__name__)
@@ -169,6 +170,7 @@ class Controller(Lifetime):
         try:
             self._own = self._named(taken.getsockname()[1])
             self._metering = Metering(self._own, settings.group_name, self._store, self.liveness)
+            register_security(self._metering.metrics, self._access.refused, settings.tls_cert_path)
             await self._store.open(self._own)
             if settings.metrics_exporter == "PROM":
                 content_type()  # Import the metrics library before brokers connect.

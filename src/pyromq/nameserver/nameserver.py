@@ -42,6 +42,7 @@ from pyromq.remoting.http_status import HttpStatus, in_turns
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
+from pyromq.remoting.security_metrics import register_security
 from pyromq.remoting.server import Server, ServerStatistics
 from pyromq.remoting.slices import Slices
 
@@ -100,6 +101,7 @@ class NameServer(Lifetime):
         self._consequences = Consequences(self._dialer, self._metrics)
         watches = self._consequences.watches
         self._metering = Metering(self._metrics, self._table, self._kv, watches, self._readiness)
+        register_security(self._metrics, self.access.refused, settings.tls_cert_path)
         self._departures = Departures(
             self._table, self._consequences, settings_now, self._clock, self._metering.departures
         )

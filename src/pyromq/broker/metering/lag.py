@@ -24,8 +24,11 @@ class LagFigures:
         self._register(metrics)
 
     def read(self) -> Iterator[None]:
-        """In steps: others get their turn in between."""
+        """In steps: others get their turn in between. Replicas tell none, or sums would count them twice."""
         tables, found = self._tables, []
+        if not tables.role.now.is_master:
+            self._lags = []
+            return
         for lag in lags(self._store, tables.topics, tables.offsets, tables.consumers):
             found.append(lag)
             yield

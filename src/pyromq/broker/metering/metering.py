@@ -4,6 +4,7 @@ Nearly all of them are read from existing tables and counters on request.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from pyromq.broker.metering.clients import register_clients
 from pyromq.broker.metering.labels import common_labels
@@ -22,6 +23,7 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.metrics import Metrics
+from pyromq.remoting.security_metrics import register_security
 from pyromq.remoting.server import ServerStatistics
 from pyromq.store.message_store import MessageStore
 
@@ -37,6 +39,7 @@ class Metering:
         clock: Clock,
     ) -> None:
         self._store = store
+        self._role = tables.role
         self._metrics = metrics = Metrics(common_labels(live.now))
         self.requests = RequestTimes(metrics, clock)
         self._messages = MessageCounts(metrics, store, tables)
@@ -61,7 +64,10 @@ class Metering:
 
     def watch_replication(self, replication: Replication) -> None:
         """Also tell how replication stands."""
-        register_replication(self._metrics, self._store, replication)
+        register_replication(self._metrics, self._store, self._role, replication)
+
+    def watch_security(self, refused: Callable[[], int], certificate: Path | None) -> None:
+        register_security(self._metrics, refused, certificate)
 
     def pieces(self) -> Iterator[bytes]:
         """The text of all metrics in pieces, the first of them empty while the lag is read."""

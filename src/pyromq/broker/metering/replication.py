@@ -2,16 +2,34 @@
 
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.replication.in_sync_master import InSyncMaster
-from pyromq.metrics import Metrics
+from pyromq.broker.tables.role import RoleTable
+from pyromq.metrics import Labels, Metrics
 from pyromq.store.message_store import MessageStore
 
 
-def register_replication(metrics: Metrics, store: MessageStore, replication: Replication) -> None:
+def register_replication(
+    metrics: Metrics, store: MessageStore, role: RoleTable, replication: Replication
+) -> None:
     master, replica = replication.master, replication.replica
+
+    def behind() -> dict[Labels, float]:
+        found: dict[Labels, float] = {}
+        for link in master.links:
+            found[(link.name,)] = max(found.get((link.name,), 0), store.log_end - link.acknowledged)
+        return found
+
+    metrics.gauge(
+        "pyromq_broker_is_master", "1 on a master, 0 on a replica.", lambda: int(role.now.is_master)
+    )
+    metrics.gauge(
+        "pyromq_broker_ready",
+        "1 while /ready answers 200.",
+        lambda: int(not store.faults and not replication.problem),
+    )
     metrics.labelled_gauge(
         "pyromq_broker_replica_behind_bytes",
-        "Bytes of the log that a connected replica has not acknowledged.",
-        lambda: {(link.address,): store.log_end - link.acknowledged for link in master.links},
+        "Bytes of the log that a replica, by id or host, has not acknowledged.",
+        behind,
         ("replica",),
     )
     metrics.gauge(

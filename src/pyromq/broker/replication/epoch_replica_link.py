@@ -43,6 +43,10 @@ class EpochReplicaLink(ReplicaLink):
         return self.greeting.broker_id if self.greeting is not None else -1
 
     @property
+    def name(self) -> str:
+        return str(self.broker_id)
+
+    @property
     def is_learner(self) -> bool:
         """Whether it never counts as in sync, because its operator does not want it to."""
         return self.greeting is not None and self.greeting.is_learner

@@ -89,6 +89,11 @@ class ReplicaLink(asyncio.Protocol):
         return f"<ReplicaLink {self.address} sent ..{self.next_offset} acknowledged ..{self.acknowledged}>"
 
     @property
+    def name(self) -> str:
+        """The same after it has connected again: its host, for a replica does not say its id."""
+        return self.address.rpartition(":")[0]
+
+    @property
     def is_started(self) -> bool:
         return self.next_offset >= 0
 

@@ -201,6 +201,10 @@ class AccessRules:
             await self._check_files()
             return is_changed
 
+    def refused(self) -> int:
+        """How many requests were refused."""
+        return 0 if self.control is None else self.control.refused
+
     # Replicas
 
     @property
