@@ -39,6 +39,7 @@ def fit_to_log(store: MessageStore, tables: Tables) -> None:
 
 def fit_to_cut(store: MessageStore, tables: Tables) -> None:
     """The end of a replica's log was taken back."""
+    tables.delay_offsets.set_back()
     if not store.can_dispatch_to(store.log_end):  # else the queues end before the cut, and all is there
         _fit(store, tables, store.max_offset)
 

@@ -2,8 +2,8 @@
 
 Time is measured on the log's clock, which never runs back or leaps with the machine's clock. All messages of
 a level wait equally long, so the messages of a queue become due in order, and only the first one is watched.
-Progress is saved only after the delivered messages are safe on disk: a crash may deliver a message twice,
-but loses none.
+Progress is saved only after the delivered messages are on disk and confirmed: a crash, or a new master that
+has less of the log, may deliver a message twice, but loses none.
 """
 
 import asyncio
@@ -62,8 +62,8 @@ class Delays:
         self._woken = asyncio.Event()
         self._complaints: dict[int, str] = {}
         self._trouble = ""
-        self._taken: tuple[DelayOffsetSerializeWrapper, int] | None = None
-        """Offsets to save, and the log offset that must be flushed first."""
+        self._taken: tuple[DelayOffsetSerializeWrapper, int, int] | None = None
+        """Offsets to save, the log offset that must be safe first, and the cuts of the log before."""
         self._save_interval_s = save_interval_ms / 1000
         self._next_save = clock.monotonic() + self._save_interval_s
         appending.on_advance(self._advanced, names.SCHEDULE_TOPIC)
@@ -252,21 +252,29 @@ class Delays:
         return self._offsets.is_dirty or self._offsets.is_unsaved or self._taken is not None
 
     def save_if_due(self) -> None:
-        """Save the offsets when the interval has passed and the log is flushed as far as they need it."""
+        """Save the offsets when the interval has passed and the log is as safe as they need it."""
         now = self._clock.monotonic()
+        if self._taken is not None and self._taken[2] != self._offsets.cuts:
+            self._taken = None
         if self._taken is None and self._offsets.is_dirty and now >= self._next_save:
-            self._taken = (self._offsets.take(), self._store.log_end)
+            self._taken = (self._offsets.take(), self._store.log_end, self._offsets.cuts)
             self._next_save = now + self._save_interval_s
-        if self._taken is not None and self._store.flushed_offset >= self._taken[1]:
+        if self._taken is not None and self._is_safe_to(self._taken[1]):
             self._offsets.save(self._taken[0])
             self._taken = None
         elif self._offsets.is_unsaved and now >= self._next_save:
             self._next_save = now + self._save_interval_s
             self._offsets.retry()
 
+    def _is_safe_to(self, log_end: int) -> bool:
+        """Whether the log before an offset survives a crash, and the next master has it."""
+        readable_offset = self._appending.durability.readable_offset
+        return min(self._store.flushed_offset, readable_offset) >= log_end
+
     def save_now(self) -> None:
-        """Flush the delivered messages, then save the offsets."""
+        """Flush the delivered messages, then save the offsets; not if a new master may cut them off."""
         log_end = self._store.log_end
-        if self._store.flush_log() >= log_end:
+        self._store.flush_log()
+        if self._is_safe_to(log_end):
             self._offsets.save_now(self._offsets.take())
             self._taken = None

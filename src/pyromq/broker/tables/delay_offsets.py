@@ -1,6 +1,7 @@
 """The delivery progress of each delay level.
 
-Only saved offsets survive a crash; messages behind them are delivered again, never skipped.
+Only saved offsets survive a crash or a cut of the log; messages behind them are delivered again, never
+skipped. So they are saved only when no other master can cut off the messages that were delivered.
 """
 
 from collections.abc import Callable
@@ -18,10 +19,12 @@ class DelayOffsetTable(FiledTable):
         self._clock = clock
         self._deliveries_per_version = deliveries_per_version
         loaded = file.load(DelayOffsetSerializeWrapper) or DelayOffsetSerializeWrapper()
-        self._offsets = loaded.offset_table
+        self._offsets = dict(loaded.offset_table)
         self._deliveries = 0
         self.is_dirty = False
         """Whether the table changed since the last `take`."""
+        self.cuts = 0
+        """How often the log lost its end; what was taken before is not saved any more."""
         self.data_version = loaded.data_version or DataVersion()
         self._taken = loaded
 
@@ -65,6 +68,13 @@ class DelayOffsetTable(FiledTable):
         for level, offset in list(self._offsets.items()):
             if offset > end_of(level):
                 self.advance(level, end_of(level))
+
+    def set_back(self) -> None:
+        """The log was cut, perhaps with messages that were delivered: continue from what was saved last."""
+        self.cuts += 1
+        if self._offsets != self._taken.offset_table:
+            self._offsets = dict(self._taken.offset_table)
+            self._deliveries += 1
 
     def take(self) -> DelayOffsetSerializeWrapper:
         """A copy of the table, for saving later."""

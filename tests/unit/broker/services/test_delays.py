@@ -15,6 +15,7 @@ from tests.support.small_stores import BORN_HOST, append
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.services.delays import Delays
+from pyromq.broker.table_fitting import fit_to_cut
 from pyromq.broker.tables.delay_offsets import DelayOffsetTable
 from pyromq.clock import ManualClock
 from pyromq.protocol import names
@@ -342,6 +343,25 @@ class TestRestart:
             bench.delays.save_if_due()
             # The first delivery is safe and saved; the second is neither.
             assert b"1:1" in path.read_bytes()
+
+    async def test_a_delivery_that_was_cut_off_the_log_happens_again(self, tmp_path: Path) -> None:
+        """Neither the table in memory nor the file goes beyond what the next master has."""
+        with opened(tmp_path) as bench:
+            durability = bench.parts.appending.durability
+            durability.hide_unconfirmed()
+            bench.park(b"1", 1)
+            durability.replicated(bench.parts.store.log_end)
+            bench.parts.store.flush()
+            bench.clock.advance(10)
+            bench.deliver()
+            bench.parts.store.flush()
+            bench.delays.save_if_due()
+            assert (bench.offsets.get(1), bench.offsets._file.path.exists()) == (1, False)
+            bench.delays.save_now()
+            fit_to_cut(bench.parts.store, bench.parts.tables)
+            durability.replicated(bench.parts.store.log_end)
+            bench.delays.save_if_due()
+            assert (bench.offsets.get(1), bench.offsets._file.path.exists()) == (0, False)
 
     async def test_the_file_is_the_one_that_apache_writes(self, tmp_path: Path) -> None:
         with opened(tmp_path) as bench:
