@@ -15,7 +15,7 @@ help: ## list the targets
 
 setup: $(VENV)/.installed ## build .venv from nothing with venv and pip
 
-NATIVE := native/setup.py $(wildcard native/src/pyromq_native/*.p*)
+NATIVE := native/setup.py $(wildcard native/src/pyromq_native/*.p* native/src/pyromq_native/*/*.p*)
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # PyroMQ with Spark, which is all that the demo needs. The compiled core is built while the packages are installed.
@@ -203,5 +203,5 @@ wheels: setup ## wheels of both distributions for each Python that is here, trie
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse src/*.egg-info
-	rm -rf native/build native/src/*.egg-info native/src/pyromq_native/*.c native/src/pyromq_native/*.so
+	rm -rf native/build native/src/*.egg-info $(foreach kind,c so,$(wildcard native/src/pyromq_native/*.$(kind) native/src/pyromq_native/*/*.$(kind)))
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -8,7 +8,7 @@ from setuptools import Extension, setup
 setup(
     ext_modules=cythonize(
         # Debugging symbols would take a quarter of the time.
-        [Extension("*", ["src/pyromq_native/*.pyx"], extra_compile_args=["-O3", "-g0"])],
+        [Extension("*", ["src/pyromq_native/**/*.pyx"], extra_compile_args=["-O3", "-g0"])],
         include_path=["src"],
         language_level=3,
     ),

@@ -10,46 +10,46 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 26
+REVISION: Final = 27
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
-    "answers",
-    "appending",
-    "checksums",
-    "counting",
-    "dispatching",
-    "fast_acks",
-    "fast_ends",
-    "fast_path",
-    "fast_pulls",
-    "fast_sends",
-    "front_acks",
-    "front_calls",
-    "front_received",
-    "front_sends",
-    "gathering",
+    "broker.counting",
+    "broker.fast_acks",
+    "broker.fast_ends",
+    "broker.fast_path",
+    "broker.fast_pulls",
+    "broker.fast_sends",
+    "broker.known_queues",
+    "broker.send_answers",
+    "client.fast_batches",
+    "client.fast_sends",
+    "client.plain_messages",
+    "client.sent",
+    "client.twin_in_flight_limit",
+    "client.twin_pulled_message",
+    "client.twin_runs",
+    "client.twin_taking",
     "growing",
-    "handler_runs",
-    "hashing",
-    "headers",
-    "hpack",
-    "in_flight",
-    "known_queues",
-    "plain_messages",
-    "quick_sends",
-    "received",
-    "records",
-    "requests",
-    "route_lookup",
-    "rows",
-    "rows_to_entries",
-    "send_answers",
-    "sent",
-    "signatures",
-    "slicing",
-    "taking",
-    "unique_keys",
+    "http2.twin_hpack",
+    "nameserver.fast_path",
+    "protocol.answers",
+    "protocol.checksums",
+    "protocol.headers",
+    "protocol.records",
+    "protocol.requests",
+    "protocol.unique_keys",
+    "proxy.calls",
+    "proxy.fast_acks",
+    "proxy.fast_incoming",
+    "proxy.fast_sends",
+    "security.fast_signature",
+    "spark.fast_columns",
+    "spark.fast_encode",
+    "store.fast_appending",
+    "store.fast_dispatch",
+    "store.fast_key_hash",
+    "store.fast_reading",
 )
 
 _AGAIN = "install pyromq-native again"
@@ -64,10 +64,17 @@ def _probe() -> tuple[bool, str]:
         return False, f"not installed ({error})"
     if found != REVISION:
         return False, f"revision {found} is installed, {REVISION} is needed: {_AGAIN}"
-    missing = [name for name in MODULES if find_spec(f"pyromq_native.{name}") is None]
+    missing = [name for name in MODULES if not _is_there(f"pyromq_native.{name}")]
     if missing:
         return False, f"revision {REVISION} is installed without {', '.join(missing)}: {_AGAIN}"
     return True, f"revision {REVISION}"
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # its folder is missing
+        return False
 
 
 IS_COMPILED, WHY = _probe()

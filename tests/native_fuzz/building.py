@@ -52,21 +52,27 @@ def install_clang() -> None:
         clang()
 
 
+def _is_source(path: Path) -> bool:
+    return path.suffix in (".pyx", ".pxd", ".pyi", ".py", ".toml", ".in", ".typed") or path.name == "LICENSE"
+
+
 def build() -> None:
     """Only what has changed is built anew."""
     for name in ("atheris", "Cython"):
         if find_spec(name) is None:
             raise Unavailable(f"the package {name} is missing: pip install 'pyromq[fuzz]'")
     install_clang()
-    for found in (ROOT / "native").rglob("*"):
-        if (
-            found.suffix in (".pyx", ".pxd", ".pyi", ".py", ".toml", ".in", ".typed")
-            or found.name == "LICENSE"
-        ):
-            copied = _SOURCE / found.relative_to(ROOT / "native")
-            if not copied.exists() or copied.read_bytes() != found.read_bytes():
-                copied.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(found, copied)
+    native = ROOT / "native"
+    source = {path.relative_to(native) for path in native.rglob("*") if _is_source(path)}
+    for copied in [*_SOURCE.rglob("*")]:
+        if _is_source(copied) and copied.relative_to(_SOURCE) not in source:
+            copied.unlink()
+            copied.with_suffix(".c").unlink(missing_ok=True)
+    for each in source:
+        found, copied = native / each, _SOURCE / each
+        if not copied.exists() or copied.read_bytes() != found.read_bytes():
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(found, copied)
     compiler = clang()
     environment = os.environ | {
         # Only compiled with them: the runtime comes with atheris, before everything else.

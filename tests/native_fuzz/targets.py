@@ -126,10 +126,10 @@ def _cut_to_16_bits(code: int) -> int:
     return struct.unpack(">h", struct.pack(">H", code & 0xFFFF))[0]  # type: ignore[no-any-return]
 
 
-@target("headers", _headers)
+@target("protocol.headers", _headers)
 def headers(data: bytes) -> None:
     is_binary, header = bool(data[:1] and data[0] & 1), data[1:]
-    found = native("headers").fields_of(header, is_binary)
+    found = native("protocol.headers").fields_of(header, is_binary)
     if found is None:
         return
     frame = (decode_binary_header if is_binary else decode_json_header)(header)
@@ -140,15 +140,15 @@ def headers(data: bytes) -> None:
 _SECRET: Final = "the secret of alice"
 
 
-@target("headers signatures", _headers)
+@target("protocol.headers security.fast_signature", _headers)
 def signatures(data: bytes) -> None:
     """A signature that interpreted code does not make of the fields is never found right."""
     is_binary, header = bool(data[:1] and data[0] & 1), data[1:]
-    if native("signatures").is_signed_frame(header, is_binary, b"body", signing_key(_SECRET)):
+    if native("security.fast_signature").is_signed_frame(header, is_binary, b"body", signing_key(_SECRET)):
         frame = (decode_binary_header if is_binary else decode_json_header)(header)
         assert is_signed(frame.ext, b"body", _SECRET)
     full_key = signing_key(_SECRET, "sha256")
-    if native("signatures").is_fully_signed_frame(header, is_binary, b"body", full_key):
+    if native("security.fast_signature").is_fully_signed_frame(header, is_binary, b"body", full_key):
         frame = (decode_binary_header if is_binary else decode_json_header)(header)
         frame.body = b"body"
         assert is_fully_signed(frame, _SECRET)
@@ -269,7 +269,11 @@ def _broker_seeds() -> Iterator[bytes]:
         yield input_of(stream_)
 
 
-@target("fast_path fast_sends fast_pulls requests headers appending known_queues", _broker_seeds)
+@target(
+    "broker.fast_path broker.fast_sends broker.fast_pulls protocol.requests"
+    " protocol.headers store.fast_appending broker.known_queues",
+    _broker_seeds,
+)
 def requests(data: bytes, _kept: list[_Broker] = []) -> None:  # noqa: B006  (kept for the next input)
     """Sends, batches, half messages and pulls."""
     if not _kept:
@@ -301,7 +305,11 @@ def _ends() -> Iterator[bytes]:
         yield input_of(ends_of(answers, wanted[4:]))
 
 
-@target("fast_path fast_ends requests headers records appending", _ends)
+@target(
+    "broker.fast_path broker.fast_ends protocol.requests"
+    " protocol.headers protocol.records store.fast_appending",
+    _ends,
+)
 def ends(data: bytes, _kept: list[_Broker] = []) -> None:  # noqa: B006  (kept for the next input)
     """Ends of transactions, of twenty half messages."""
     if not _kept:
@@ -323,7 +331,7 @@ def _acks() -> Iterator[bytes]:
         yield input_of(broker_paths.acks_of(answers, _POPS, wanted[:1]))
 
 
-@target("fast_path fast_acks requests headers", _acks)
+@target("broker.fast_path broker.fast_acks protocol.requests protocol.headers", _acks)
 def acks(data: bytes, _kept: list[_Broker] = []) -> None:  # noqa: B006  (kept for the next input)
     """Acknowledgements, of two pops."""
     if not _kept:
@@ -352,7 +360,7 @@ def _queries() -> Iterator[bytes]:
         yield input_of(route_paths.query("Orders", form, {"acceptStandardJsonOnly": "true"}))
 
 
-@target("route_lookup headers", _queries)
+@target("nameserver.fast_path protocol.headers", _queries)
 def routes(data: bytes, _kept: list[_NameServer] = []) -> None:  # noqa: B006  (kept for the next input)
     stream = stream_of(data)
     found = FrameReader().feed(stream)
@@ -443,7 +451,11 @@ def _batches() -> Iterator[bytes]:
     yield b"\0" + b"x" * 60 + UNIQUE.encode() + b"TAGS\x01a\x02KEYS\x01k1 k2 k3\x02" + UNIQUE.encode()
 
 
-@target("appending dispatching records slicing hashing checksums", _batches)
+@target(
+    "store.fast_appending store.fast_dispatch protocol.records"
+    " store.fast_reading store.fast_key_hash protocol.checksums",
+    _batches,
+)
 def batches(data: bytes, _kept: list[_Stores] = []) -> None:  # noqa: B006  (kept for the next input)
     if not _kept:
         _kept.append(_Stores())
@@ -486,12 +498,12 @@ def _logs() -> Iterator[bytes]:
     yield _as_log(tagged) + b"\0" + len(tagged).to_bytes(2) + tagged
 
 
-@target("records", _logs)
+@target("protocol.records", _logs)
 def whole_records(data: bytes) -> None:
     """Compiled code passes over sound records only, and finds the first damaged one."""
     start = 4096
     log = _log_of(data, start)
-    passed, last, count = native("records").whole_records(log, 0, len(log), len(log), start)
+    passed, last, count = native("protocol.records").whole_records(log, 0, len(log), len(log), start)
     sizes: list[int] = []
     while sum(sizes) < passed:
         outline = record_checks.sound_in(log, sum(sizes), start + sum(sizes), 1 << 40)
@@ -499,7 +511,7 @@ def whole_records(data: bytes) -> None:
         sizes.append(outline.size)
     assert (sum(sizes), len(sizes)) == (passed, count)
     assert last == (passed - sizes[-1] if sizes else -1)
-    damaged = native("records").first_damaged(log, 0)
+    damaged = native("protocol.records").first_damaged(log, 0)
     with patch.object(record_checks, "_native", None):
         assert record_checks.first_damaged(memoryview(log)) == damaged
 
@@ -562,7 +574,9 @@ class _Copies:
                 self._pair.append((played, way))
 
 
-@target("records dispatching slicing hashing checksums", _logs)
+@target(
+    "protocol.records store.fast_dispatch store.fast_reading store.fast_key_hash protocol.checksums", _logs
+)
 def copied_logs(data: bytes, _kept: list[_Copies] = []) -> None:  # noqa: B006  (kept for the next input)
     """What a master sends is appended, dispatched and read."""
     if not _kept:
@@ -626,7 +640,7 @@ def _units() -> Iterator[bytes]:
     yield units[:20] + bytes(20) + units[40:]
 
 
-@target("slicing", _units)
+@target("store.fast_reading", _units)
 def queue_units(data: bytes) -> None:
     """A queue file with any bytes leads to records of its queue only."""
     _queues()(data[: 20 * _UNITS])
@@ -658,14 +672,14 @@ def _records() -> Iterator[bytes]:
             yield body
 
 
-@target("requests records", _records)
+@target("protocol.requests protocol.records", _records)
 def outlines(data: bytes) -> None:
     """Messages that wait for their time, and half messages."""
     timed = timed_outline.read_timed(memoryview(data))
     if timed is not None and timed.is_usual:
         with patch.object(timed_outline, "_native", None):
             assert timed_outline.read_timed(memoryview(data)) == timed._replace(is_usual=False)
-    if native("requests").read_half(memoryview(data)) is not None:
+    if native("protocol.requests").read_half(memoryview(data)) is not None:
         half = half_messages.read_half(memoryview(data))
         with patch.object(half_messages, "_native", None):
             assert half_messages.read_half(memoryview(data)) == half
@@ -724,7 +738,7 @@ def _timed_logs() -> Iterator[bytes]:
         yield _as_log(_record("rmq_sys_wheel_timer", properties, born_host=Host.of("::1", 1), flag=3))
 
 
-@target("appending requests records", _timed_logs)
+@target("store.fast_appending protocol.requests protocol.records", _timed_logs)
 def delivered_again(data: bytes, _kept: list[_Deliveries] = []) -> None:  # noqa: B006
     """A timed message that is stored in its own queue, straight from its record."""
     if not _kept:
@@ -738,7 +752,7 @@ def _keys() -> Iterator[bytes]:
     yield "grün a".encode()
 
 
-@target("hashing", _keys)
+@target("store.fast_key_hash", _keys)
 def key_hashes(data: bytes) -> None:
     keys = data.split(b" ")
     compiled = key_hash.index_key_hashes(keys)
@@ -746,7 +760,7 @@ def key_hashes(data: bytes) -> None:
         assert key_hash.index_key_hashes(keys) == compiled
 
 
-@target("rows", _records)
+@target("spark.fast_columns", _records)
 def columns(data: bytes) -> None:
     rows.assert_same([data], ["value", "key", "properties", "offset", "msgId", "tags"], 0, 2**62)
 
@@ -759,7 +773,7 @@ def _cells() -> Iterator[bytes]:
     yield _CELL.join((b"\1", b"x" * 50, "grün".encode(), b"a\x01", b"", b"KEYS", b"k\x02"))
 
 
-@target("rows_to_entries", _cells)
+@target("spark.fast_encode", _cells)
 def written_rows(data: bytes) -> None:
     """Rows of a table that is written: a body, a key, tags, and a map of properties."""
     how, *cells = data.split(_CELL)
@@ -776,7 +790,7 @@ def written_rows(data: bytes) -> None:
         assert rows.entries_of(batch, "q:1:0", with_properties=True) == compiled
 
 
-@target("received", _records)
+@target("client.twin_pulled_message", _records)
 def pulled_records(data: bytes) -> None:
     answer = PullMessageAnswer(
         suggest_which_broker_id=0, next_begin_offset=7, min_offset=0, max_offset=100, body=data
@@ -796,7 +810,7 @@ def _pull_answers() -> Iterator[bytes]:
         yield input_of(stream)
 
 
-@target("received headers", _pull_answers)
+@target("client.twin_pulled_message protocol.headers", _pull_answers)
 def pull_answers(data: bytes) -> None:
     stream = stream_of(data)
     caller, count, position = quick_pulls.read(stream)
@@ -814,7 +828,7 @@ def _send_answers() -> Iterator[bytes]:
         yield input_of(stream)
 
 
-@target("quick_sends headers", _send_answers)
+@target("client.fast_sends protocol.headers", _send_answers)
 def send_answers(data: bytes) -> None:
     stream = stream_of(data)
     if len(FrameReader().feed(stream)) == 1:
@@ -823,7 +837,7 @@ def send_answers(data: bytes) -> None:
             assert result == quick_sends.general_result(stream)
 
 
-@target("front_calls headers", _send_answers)
+@target("proxy.calls protocol.headers", _send_answers)
 def front_answers(data: bytes) -> None:
     stream = stream_of(data)
     plain = front.READER.read(frame_message(front.an_ordinary_send().SerializeToString()), b"h")
@@ -853,7 +867,7 @@ def _blocks() -> Iterator[bytes]:
         yield bytes([len(block)]) + block
 
 
-@target("hpack", _blocks)
+@target("http2.twin_hpack", _blocks)
 def header_lists(data: bytes) -> None:
     plain, compiled = hpack.Decoder(4096), header_blocks.native.Decoder(4096)
     while data:
@@ -875,7 +889,7 @@ def _http2_streams() -> Iterator[bytes]:
     yield frames.settings({3: 100}) + frames.window_update(0, 100) + request
 
 
-@target("hpack", _http2_streams)
+@target("http2.twin_hpack", _http2_streams)
 def http2(data: bytes) -> None:
     compiled = http2_connection.Http2Connection()
     events = http2_streams._one_by_one(compiled.receive(HELLO + data, 0.0))
@@ -898,7 +912,7 @@ def _front_sends() -> Iterator[bytes]:
     yield request.SerializeToString()
 
 
-@target("front_sends front_calls", _front_sends)
+@target("proxy.fast_sends proxy.calls", _front_sends)
 def front_sends(data: bytes) -> None:
     plain = front.READER.read(frame_message(data), b"10.1.2.3")
     front.READER.read(data, b"10.1.2.3")
@@ -923,7 +937,7 @@ def _front_acks() -> Iterator[bytes]:
     yield request.SerializeToString()
 
 
-@target("front_acks front_calls", _front_acks)
+@target("proxy.fast_acks proxy.calls", _front_acks)
 def front_acks(data: bytes) -> None:
     ack = front.front_acks.read_ack(frame_message(data))
     front.front_acks.read_ack(data)
@@ -940,7 +954,7 @@ def front_acks(data: bytes) -> None:
     assert (ack.broker_name, ack.expires_ms) == (handle.receipt.broker_name, handle.expires_ms)
 
 
-@target("front_received", _records)
+@target("proxy.fast_incoming", _records)
 def front_received(data: bytes) -> None:
     answer = front._pop([], False)
     answer.body = data
@@ -1015,7 +1029,11 @@ _UNKNOWN_CODE: Final = 29_999
 _PATIENCE_S: Final = 50
 
 
-@target("fast_path fast_sends fast_pulls fast_ends fast_acks requests headers appending", _broker_seeds)
+@target(
+    "broker.fast_path broker.fast_sends broker.fast_pulls broker.fast_ends"
+    " broker.fast_acks protocol.requests protocol.headers store.fast_appending",
+    _broker_seeds,
+)
 def live_broker_at_a_socket(data: bytes, _kept: list[AtASocket] = []) -> None:  # noqa: B006
     """Recorded requests of every kind, mutated, at a running broker."""
     if not _kept:

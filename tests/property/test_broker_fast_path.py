@@ -36,7 +36,7 @@ from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime, Po
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 
-pytestmark = pytest.mark.skipif(twin("fast_path") is None, reason=f"no fast path: {WHY}")
+pytestmark = pytest.mark.skipif(twin("broker.fast_path") is None, reason=f"no fast path: {WHY}")
 OUR_CODES = {10, 11, 37, 310, 320, 361}
 
 properties = st.one_of(

@@ -36,7 +36,7 @@ from pyromq.security.full_signature import FULL_SIGNATURE, Stamp, full_signature
 from pyromq.security.signature import Credentials, is_signed, signing_fields, signing_key, user_fields
 from pyromq.security.users import PolicyType, User, UserRules, UserType, entry_of
 
-pytestmark = pytest.mark.skipif(twin("fast_path") is None, reason=f"no fast path: {WHY}")
+pytestmark = pytest.mark.skipif(twin("broker.fast_path") is None, reason=f"no fast path: {WHY}")
 
 NOW_MS = ManualClock().now_ms()
 ALICE = Credentials("alice", "the password of alice")
@@ -259,7 +259,7 @@ texts = st.text(st.characters(max_codepoint=0x7F), max_size=20)
 def test_the_compiled_check_of_a_signature_says_yes_only_if_the_interpreted_one_does(
     ext: dict[str, str], body: bytes, secret: str, form: int, is_changed: bool
 ) -> None:
-    native = twin("signatures")
+    native = twin("security.fast_signature")
     assert native is not None
     frame = Frame(310, ext=dict(ext), body=body, form=form)
     frame.ext |= signing_fields(ext, body, Credentials("alice", secret))
@@ -286,7 +286,7 @@ def test_the_compiled_check_of_a_signature_says_yes_only_if_the_interpreted_one_
 def test_the_compiled_check_of_a_full_signature_says_yes_only_if_the_interpreted_one_does(
     ext: dict[str, str], body: bytes, secret: str, form: int, change: Callable[[Frame], None] | None
 ) -> None:
-    native = twin("signatures")
+    native = twin("security.fast_signature")
     assert native is not None
     frame = Frame(310, ext=dict(ext), body=body, form=form)
     signer(Credentials("alice", secret))(frame)

@@ -15,7 +15,7 @@ from pyromq.protocol.codes import Language
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.framing import FrameReader, encode_frame
 
-_native = twin("headers")
+_native = twin("protocol.headers")
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -33,9 +33,9 @@ from pyromq.proxy.sending import TERMS, UNUSUAL, without_flag
 from pyromq.proxy.settings import ProxySettings
 from pyromq.proxy.topics import FIFO, NORMAL
 
-front_calls: Any = twin("front_calls")
-front_sends: Any = twin("front_sends")
-front_acks: Any = twin("front_acks")
+front_calls: Any = twin("proxy.calls")
+front_sends: Any = twin("proxy.fast_sends")
+front_acks: Any = twin("proxy.fast_acks")
 
 pytestmark = pytest.mark.skipif(front_calls is None, reason=f"no quick calls: {WHY}")
 

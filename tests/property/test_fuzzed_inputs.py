@@ -9,7 +9,7 @@ import pytest
 
 from pyromq.compiled import WHY, twin
 
-if twin("fast_path") is None:
+if twin("broker.fast_path") is None:
     pytest.skip(f"nothing to compare: {WHY}", allow_module_level=True)
 
 from tests.native_fuzz.targets import TARGETS
@@ -33,7 +33,7 @@ def test_what_fuzzing_has_found_is_read_alike(path: Path) -> None:
 
 
 def test_a_header_that_the_general_path_finds_too_long_is_declined() -> None:
-    headers = twin("headers")
+    headers = twin("protocol.headers")
     assert headers is not None
     header = b'{"code":10,"extFields":{"n":"%s"},"version":1}'
     longest = header % (b"x" * (MAX_HEADER_BYTES - len(header % b"")))

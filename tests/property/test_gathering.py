@@ -22,7 +22,7 @@ from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.request_forms import RequestForm, as_text
 from pyromq.protocol.requests.sending import SendMessageBatch
 
-native: Any = twin("gathering")
+native: Any = twin("client.fast_batches")
 
 compiled = pytest.mark.skipif(native is None, reason=f"nothing is gathered: {WHY}")
 

@@ -19,7 +19,7 @@ from pyromq.client.consumer.handling.runs import (
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.compiled import WHY, twin
 
-native: Any = twin("handler_runs")
+native: Any = twin("client.twin_runs")
 
 
 class Waiting:

@@ -10,7 +10,7 @@ from tests.support.held_messages import a_message
 from pyromq.client.consumer.reading.in_flight import InterpretedHeld
 from pyromq.compiled import WHY, twin
 
-native: Any = twin("received")
+native: Any = twin("client.twin_pulled_message")
 
 offsets = st.lists(st.integers(0, 9), max_size=6)
 

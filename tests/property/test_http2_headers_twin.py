@@ -11,7 +11,7 @@ from pyromq import compiled
 from pyromq.errors import RemoteProtocolError
 from pyromq.http2 import frames, header_rules, hpack, huffman
 
-_found = compiled.twin("hpack")
+_found = compiled.twin("http2.twin_hpack")
 pytestmark = pytest.mark.skipif(_found is None, reason=compiled.WHY)
 native: ModuleType = _found  # type: ignore[assignment]
 

@@ -28,7 +28,7 @@ from pyromq.protocol.framing import encode_frame
 from pyromq.remoting.admission import Grants
 from pyromq.remoting.connection import Connection
 
-pytestmark = pytest.mark.skipif(twin("route_lookup") is None, reason=f"no fast path: {WHY}")
+pytestmark = pytest.mark.skipif(twin("nameserver.fast_path") is None, reason=f"no fast path: {WHY}")
 
 GET_ROUTE = 105
 FORMS = [HeaderForm.JSON, HeaderForm.BINARY]

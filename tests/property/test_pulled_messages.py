@@ -19,7 +19,8 @@ from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import MAGIC_V1, MAGIC_V2, Host, StoredMessage, encode_record
 from pyromq.protocol.requests.pulling import PullMessageAnswer
 
-pytestmark = pytest.mark.skipif(twin("received") is None, reason=f"nothing to compare: {WHY}")
+_native = twin("client.twin_pulled_message")
+pytestmark = pytest.mark.skipif(_native is None, reason=f"nothing to compare: {WHY}")
 
 QUEUE = MessageQueue("Orders", "broker-a", 2)
 FIELDS = (

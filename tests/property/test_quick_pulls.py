@@ -20,7 +20,7 @@ from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.framing import DEFAULT_MAX_FRAME_BYTES, FrameReader
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 
-native: Any = twin("received")
+native: Any = twin("client.twin_pulled_message")
 
 pytestmark = pytest.mark.skipif(native is None, reason=f"no quick pulls: {WHY}")
 

@@ -21,7 +21,7 @@ from pyromq.protocol.names import DEFAULT_REGION
 from pyromq.protocol.request_forms import RequestForm, as_text
 from pyromq.protocol.requests.sending import SendMessageV2
 
-native: Any = twin("quick_sends")
+native: Any = twin("client.fast_sends")
 
 pytestmark = pytest.mark.skipif(native is None, reason=f"no quick sends: {WHY}")
 

@@ -15,7 +15,7 @@ from pyromq.client.consumer.handling.taking import InterpretedOffer, Interpreted
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.compiled import WHY, twin
 
-native: Any = twin("taking")
+native: Any = twin("client.twin_taking")
 interpreted = SimpleNamespace(
     Offer=InterpretedOffer, QueueOffer=InterpretedQueueOffer, Taking=InterpretedTaking
 )

@@ -79,7 +79,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "sourced": SourcedLoad,
 }
 
-_native_time = twin("unique_keys")
+_native_time = twin("protocol.unique_keys")
 """Compiled code that nobody gives a clock takes the time from there."""
 
 version()

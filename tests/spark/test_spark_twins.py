@@ -18,7 +18,7 @@ from pyromq.spark import columns, encode
 from pyromq.spark.encode import Ids, OutgoingMessages
 from pyromq.spark.schema import ALL_COLUMNS
 
-_rows = twin("rows")
+_rows = twin("spark.fast_columns")
 compiled = pytest.mark.skipif(_rows is None, reason=f"no compiled twins: {WHY}")
 
 CONSTANTS = {"topic": pa.scalar("T"), "brokerName": pa.scalar("b"), "queueId": pa.scalar(3, pa.int32())}
@@ -165,7 +165,7 @@ def test_the_same_entries_from_any_rows(batch: pa.RecordBatch, with_properties: 
 @settings(max_examples=examples(150))
 @given(st.lists(st.integers(-3, 40), min_size=4, max_size=4), st.integers(-2, 3), st.integers(1, 5))
 def test_columns_with_senseless_edges_are_declined(edges: list[int], offset: int, count: int) -> None:
-    native = twin("rows_to_entries")
+    native = twin("spark.fast_encode")
     assert native is not None
     memory = b"".join(edge.to_bytes(4, sys.byteorder, signed=True) for edge in edges)
     column = (b"\x05", offset, memory, b"x" * 20)

@@ -27,7 +27,7 @@ from pyromq.remoting.limits import ServerLimits
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
 
-_native = twin("fast_path")
+_native = twin("broker.fast_path")
 
 _PREFIX_BYTES = 8
 _OPAQUE = 1234567890

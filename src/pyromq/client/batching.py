@@ -19,7 +19,7 @@ from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 
 if TYPE_CHECKING:
-    from pyromq_native.gathering import PlainBatch
+    from pyromq_native.client.fast_batches import PlainBatch
 
 
 def entry_bytes(message: PreparedMessage) -> int:

@@ -25,7 +25,7 @@ class InterpretedCounts:
         return True
 
 
-_twin = twin("in_flight")
+_twin = twin("client.twin_in_flight_limit")
 
 if TYPE_CHECKING:
     InFlightCounts = InterpretedCounts

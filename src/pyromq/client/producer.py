@@ -52,8 +52,8 @@ from pyromq.protocol.requests.topics import GetTopicConfig
 from pyromq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
-    from pyromq_native.gathering import Gathering, PlainBatch
-    from pyromq_native.quick_sends import Sending
+    from pyromq_native.client.fast_batches import Gathering, PlainBatch
+    from pyromq_native.client.fast_sends import Sending
 
     from pyromq.client import spans
 

@@ -40,7 +40,7 @@ class InterpretedMessage:
         return self.stored.properties
 
 
-_twin = twin("received")
+_twin = twin("client.twin_pulled_message")
 
 if TYPE_CHECKING:
     PulledMessage = InterpretedMessage

@@ -20,9 +20,9 @@ from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 from pyromq.remoting.connection import Connection
 
 if TYPE_CHECKING:
-    from pyromq_native.gathering import Gathering, PlainBatch
+    from pyromq_native.client.fast_batches import Gathering, PlainBatch
 
-_native, _gathering = twin("quick_sends"), twin("gathering")
+_native, _gathering = twin("client.fast_sends"), twin("client.fast_batches")
 
 
 def gathering(

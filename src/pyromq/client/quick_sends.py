@@ -20,9 +20,9 @@ from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.soon import soon_of
 
 if TYPE_CHECKING:
-    from pyromq_native.quick_sends import Call, Sending
+    from pyromq_native.client.fast_sends import Call, Sending
 
-_native = twin("quick_sends")
+_native = twin("client.fast_sends")
 
 Generally: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 

@@ -21,7 +21,7 @@ from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 from pyromq.remoting.connection import Connection
 
 if TYPE_CHECKING:
-    from pyromq_native.gathering import PlainBatch
+    from pyromq_native.client.fast_batches import PlainBatch
 
 
 class PlainParts(Protocol):

@@ -27,7 +27,7 @@ from pyromq.http2.header_rules import GOOD_NAMES, problem_of_request, problem_of
 from pyromq.http2.hpack import Decoder, Header, HeadersTooLarge
 from pyromq.http2.limits import Http2Limits
 
-_native = twin("hpack")
+_native = twin("http2.twin_hpack")
 new_decoder: type[Decoder] = Decoder if _native is None else _native.Decoder
 
 _answer_frames = frames.answer if _native is None else _native.answer_frames

@@ -5,7 +5,7 @@ import re
 from pyromq.compiled import twin
 from pyromq.http2.hpack import Header
 
-_native = twin("hpack")
+_native = twin("http2.twin_hpack")
 
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _BAD_VALUE = re.compile(rb"[\x00\r\n]|^[ \t]|[ \t]$")

@@ -15,7 +15,7 @@ from pyromq.nameserver.route_lookup import RouteLookup
 from pyromq.remoting.connection_group import FastPath
 from pyromq.remoting.limits import ServerLimits
 
-_native = twin("route_lookup")
+_native = twin("nameserver.fast_path")
 
 
 def fast_path(lookup: RouteLookup, metering: Metering, clock: Clock, limits: ServerLimits) -> FastPath | None:

@@ -50,7 +50,7 @@ class Acknowledging:
         self._settings = settings
         self._forms: dict[tuple[str, str, str | None], RequestForm[Answer]] = {}
         self._pieces: dict[tuple[str, str, str], tuple[bytes, ...]] = {}
-        self._quick = quick_calls(cluster, AckMessage, "front_acks")
+        self._quick = quick_calls(cluster, AckMessage, "proxy.fast_acks")
 
     # One plain acknowledgement, straight from its bytes
 

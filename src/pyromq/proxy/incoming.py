@@ -20,7 +20,7 @@ from pyromq.proxy.messages import enum_values, message
 
 _log = logging.getLogger(__name__)
 
-_native = twin("front_received")
+_native = twin("proxy.fast_incoming")
 
 Message = message("Message")
 _Resource = message("Resource")

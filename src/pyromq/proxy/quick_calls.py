@@ -20,7 +20,7 @@ from pyromq.proxy.codes import Code
 from pyromq.proxy.grpc.call import Call
 from pyromq.remoting.connection import Connection, StartedCall
 
-_calls = twin("front_calls")
+_calls = twin("proxy.calls")
 _OK = int(Code.OK)
 
 PREFIX_BYTES = 5

@@ -61,7 +61,7 @@ class Sending:
         self._queues = QueueChoice()
         self._forms = SendForms(TERMS)
         self._pieces: dict[str, tuple[bytes, ...]] = {}
-        self._quick = quick_calls(cluster, SendMessageV2, "front_sends")
+        self._quick = quick_calls(cluster, SendMessageV2, "proxy.fast_sends")
         if self._quick is not None:
             self._reader = self._quick.native.SendReader(
                 UNUSUAL,

@@ -12,7 +12,7 @@ from pyromq.compiled import twin
 from pyromq.protocol.properties import KEYS, SHARDING_KEY, TAGS, TRANSACTION_ID, UNIQ_KEY
 from pyromq.spark.decode import TIMESTAMP, Block, split_keys
 
-_native = twin("rows")
+_native = twin("spark.fast_columns")
 
 _INT32S = {"reconsumeTimes": 72, "flag": 16, "sysFlag": 36, "bodyCrc": 8}
 _INT64S = {"offset": 20, "logOffset": 28}

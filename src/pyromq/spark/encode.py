@@ -31,7 +31,7 @@ from pyromq.protocol.properties import (
 from pyromq.spark.decode import over
 from pyromq.spark.schema import ALL_COLUMNS
 
-_native = twin("rows_to_entries")
+_native = twin("spark.fast_encode")
 
 SPARK_BATCH: Final = "SPARK_BATCH"
 """A property of half messages: the short name of a batch journal, a colon, and the number of the batch."""

@@ -22,9 +22,9 @@ from pyromq.store.results import AppendResult, AppendStatus
 from pyromq.store.settings import StoreSettings
 
 if TYPE_CHECKING:
-    from pyromq_native.appending import Appender
+    from pyromq_native.store.fast_appending import Appender
 
-_native = twin("appending")
+_native = twin("store.fast_appending")
 
 _PUT_OK: Final = AppendStatus.PUT_OK
 

@@ -25,9 +25,9 @@ from pyromq.store.queues.tags_codes import TagsCodes
 from pyromq.store.results import QueueAdvance
 
 if TYPE_CHECKING:
-    from pyromq_native.dispatching import Carrier
+    from pyromq_native.store.fast_dispatch import Carrier
 
-_native = twin("dispatching")
+_native = twin("store.fast_dispatch")
 
 Pending = tuple[ConsumeQueue, int, int, int, int, int, bytes]
 """Queue, log offset, size, queue offset, system flag, store time, properties."""

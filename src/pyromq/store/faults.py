@@ -10,7 +10,7 @@ from pyromq.filesystem import Space
 from pyromq.store.flushing import TEMPORARY_ERRORS
 
 if TYPE_CHECKING:
-    from pyromq_native.appending import Appender
+    from pyromq_native.store.fast_appending import Appender
 
 
 class Fault(IntFlag):

@@ -33,7 +33,7 @@ from pyromq.store.queues.unit_checks import (
 from pyromq.store.results import Boundary, ReadResult, ReadStatus
 from pyromq.store.settings import StoreSettings
 
-_native = twin("slicing")
+_native = twin("store.fast_reading")
 
 RecordTest = Callable[[memoryview], bool]
 IsOver = Callable[[], bool]

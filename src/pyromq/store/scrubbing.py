@@ -17,7 +17,7 @@ from pyromq.store.log.damage import FILLER_TOPIC, Damage, is_filler
 from pyromq.store.log.record_checks import next_sound_record, sound_in, sound_outline
 from pyromq.store.log.segment import MissingSegment, Segment
 
-_native = twin("records")
+_native = twin("protocol.records")
 
 _PIECE_BYTES = 1024 * 1024
 _FILLER = FILLER_TOPIC.encode()

@@ -23,7 +23,7 @@ OP_PROPERTIES: Final = (pair(props.WAIT, "true") + pair(props.TAGS, "d")).encode
 """java: the tag says that the half messages are over; there is no other."""
 
 
-_native = twin("requests")
+_native = twin("protocol.requests")
 
 
 class HalfOutline(NamedTuple):

@@ -12,7 +12,7 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import scan_record
 
-_native = twin("requests")
+_native = twin("protocol.requests")
 
 
 class TimedOutline(NamedTuple):

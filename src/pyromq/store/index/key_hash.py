@@ -14,7 +14,7 @@ from typing import Final
 from pyromq.compiled import twin
 from pyromq.protocol.java_hash import java_string_hash
 
-_native = twin("hashing")
+_native = twin("store.fast_key_hash")
 
 _LANE_BYTES: Final = 16
 _MAX_BYTES: Final = 256

@@ -25,7 +25,7 @@ from pyromq.protocol.record import (
 from pyromq.store.log.commit_log import CommitLog, verify_place
 from pyromq.store.log.segment import MissingSegment, Segment
 
-_native = twin("records")
+_native = twin("protocol.records")
 
 MIN_GAP_BYTES: Final = MIN_RECORD_SIZE + 1
 """The smallest record: its topic has at least one byte."""

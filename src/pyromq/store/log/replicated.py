@@ -23,7 +23,7 @@ from pyromq.protocol.record import (
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.record_checks import sound_outline
 
-_native = twin("records")
+_native = twin("protocol.records")
 
 _RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _HINT: Final = "do master and replica have the same mappedFileSizeCommitLog, and one history?"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from pyromq.compiled import twin
 
-_native = twin("appending")
+_native = twin("store.fast_appending")
 
 if TYPE_CHECKING or _native is None:
 

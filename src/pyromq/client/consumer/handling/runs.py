@@ -48,7 +48,7 @@ class InterpretedLot:
         del self.messages[self.next :]
 
 
-_twin = twin("handler_runs")
+_twin = twin("client.twin_runs")
 
 if TYPE_CHECKING:
     Lot = InterpretedLot

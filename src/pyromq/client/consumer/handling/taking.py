@@ -179,7 +179,7 @@ class InterpretedLoop:
             self._stream.leave(self._reader, id(self), on_purpose=on_purpose)
 
 
-_twin = twin("taking")
+_twin = twin("client.twin_taking")
 
 if TYPE_CHECKING:
     Offer = InterpretedOffer

@@ -79,7 +79,7 @@ class InterpretedHeld:
             self._tell()
 
 
-_twin = twin("received")
+_twin = twin("client.twin_pulled_message")
 
 if TYPE_CHECKING:
     HeldMessages = InterpretedHeld

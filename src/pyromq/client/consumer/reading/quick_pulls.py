@@ -23,7 +23,7 @@ from pyromq.protocol.request_forms import RequestForm
 from pyromq.protocol.requests.pulling import PullMessageAnswer
 from pyromq.remoting.connection import Connection
 
-_native = twin("received")
+_native = twin("client.twin_pulled_message")
 
 Wanted = tuple[MessageQueue, int, bytes, str]
 """A queue with its id, its topic, and the topic to show."""

@@ -1,0 +1,309 @@
+# cython: boundscheck=False, wraparound=False
+"""Plain sends on the broker's fast path: messages, batches, and messages that are parked."""
+
+from cpython.bytes cimport PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol import names
+from pyromq.store.results import AppendResult, AppendStatus
+
+from pyromq_native.store.fast_appending cimport Appended, Appender, QueueEnd
+from pyromq_native.broker.counting cimport Counted, Touched
+from pyromq_native.growing cimport Growing, put, put_bytes, put_number, reserve
+from pyromq_native.protocol.headers cimport Header, Span, unescape
+from pyromq_native.broker.known_queues cimport KnownQueues, WritableQueue
+from pyromq_native.protocol.records cimport Record
+from pyromq_native.protocol.requests cimport Send, Traits, read_traits
+from pyromq_native.broker.send_answers cimport SendAnswers
+from pyromq_native.slices cimport start_of
+
+cdef enum:
+    TRANSACTION_MASK = 0xC
+    MAX_V1_TOPIC_BYTES = 127
+
+
+cdef class FastSends:
+    """Sends, appended to the log."""
+
+    def __init__(
+        self,
+        store,
+        bytes store_host not None,
+        appending,
+        KnownQueues queues,
+        writable_queues,
+        send_throttle,
+        broker_properties,
+        born_hosts,
+        statistics,
+        transactions,
+        Touched touched,
+    ):
+        self._store = store
+        self._appender = store.appender
+        self._store_host = store_host
+        self._appending = appending
+        self._queues = queues
+        self._send_throttle = send_throttle
+        self._broker_properties = broker_properties
+        self._born_hosts = born_hosts
+        self._statistics = statistics
+        self._transactions = transactions
+        self._touched = touched
+        self._send_answers = SendAnswers(store_host)
+        self._put_ok = AppendStatus.PUT_OK
+        self._half_topic = names.HALF_TOPIC
+        self._timer_topic = names.TIMER_TOPIC
+        self._suffix = b""
+        self._scratch = Growing()
+        self._place = Growing()
+        self.answers = Growing()
+        writable_queues.on_change(self._forget)
+
+    def _forget(self):
+        self._half_puts = self._timer_puts = None
+
+    cdef object last_append(self):
+        return AppendResult(self._put_ok, self._last_offset, self._last_size)
+
+    cdef void begin(self, bint waits) noexcept:
+        """A read begins; `waits`: answers are sent when their messages are safe."""
+        self.answers.size = 0
+        self.waits = waits
+        self._born_host = None
+
+    cdef bint take(
+        self, Header *header, Send *send, const uint8_t *body, Py_ssize_t body_bytes, connection
+    ) except -1:
+        """Append a message or a batch and write its answer; False if the general path must handle it."""
+        cdef const uint8_t *text = send.properties.at
+        cdef Py_ssize_t text_bytes = send.properties.length
+        cdef Traits traits
+        cdef WritableQueue queue
+        cdef Growing scratch = self._scratch
+        cdef Appended appended
+        cdef tuple offsets = ()
+        cdef Counted counted
+        if send.properties.has_escapes:
+            scratch.size = 0
+            reserve(scratch, text_bytes)
+            text_bytes = unescape(send.properties, scratch.data)
+            text = scratch.data
+            if text_bytes < 0:
+                return False
+        if not read_traits(text, text_bytes, &traits) or (self.waits and not traits.waits):
+            return False
+        if not is_alphanumeric(traits.unique_key):
+            return False
+        if traits.is_half or traits.is_timed:
+            if send.is_batch or send.reconsume_times or send.topic.length > MAX_V1_TOPIC_BYTES:
+                return False
+        if send.sys_flag & TRANSACTION_MASK and not traits.is_half:
+            return False
+        queue = self._queues.find(&send.topic, send.queue_id)
+        if queue is None:
+            return False
+        if not send.is_batch and (not traits.unique_key.length or text[text_bytes - 1] != 2):
+            return False
+        if self._born_host is None and not self._is_admitted(connection):
+            return False
+        counted = queue
+        self._recall_handle = None
+        if send.is_batch:
+            offsets = self._append_batch(queue, send, body[:body_bytes], &appended)
+            if offsets is None:
+                return False
+        elif traits.is_half or traits.is_timed:
+            if not self._park(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
+                return False
+            counted = self._parked_puts(&traits)
+        elif not self._append_one(queue, send, text, text_bytes, body, body_bytes, &appended):
+            return False
+        self._last_offset = appended.log_offset
+        self._last_size = appended.size_bytes
+        self._touched.count(counted, len(offsets) or 1, appended.size_bytes)
+        if not header.flag:
+            self._send_answers.put_sent(
+                self.answers,
+                header,
+                queue.number,
+                appended.log_offset,
+                offsets,
+                appended.queue_offset,
+                &traits.unique_key,
+                self._recall_handle,
+            )
+        return True
+
+    cdef bint _is_admitted(self, connection) except -1:
+        """Whether the broker accepts sends now; asked once for each read."""
+        if not self._send_throttle.admits():
+            return False
+        properties = self._broker_properties
+        if properties.suffix is not self._known_suffix:
+            self._known_suffix = properties.suffix
+            self._suffix = properties.suffix.encode()
+        self._send_answers.use_fields(properties.answer_fields)
+        self._born_host = self._born_hosts.of(connection)
+        self._accepts_halves = self._appender is not None and self._transactions.accepts_halves
+        return True
+
+    cdef bint _append_one(
+        self,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+        Appended *appended,
+    ) except -1:
+        cdef Record record
+        cdef QueueEnd queue_end
+        if self._appender is not None:
+            queue_end = self._appender.find_queue(queue.topic, queue.queue_id)
+            if queue_end is not None:
+                self._describe(&record, queue, send, text, text_bytes, body, body_bytes)
+                record.more_properties = start_of(self._suffix)
+                record.more_properties_bytes = PyBytes_GET_SIZE(self._suffix)
+                if self._appender.append_record(queue_end, &record, appended):
+                    return True
+        result = self._store.append(
+            queue.topic,
+            queue.queue_id,
+            body[:body_bytes],
+            text[:text_bytes] + self._suffix,
+            born_timestamp=send.born_timestamp,
+            born_host=self._born_host,
+            store_host=self._store_host,
+            flag=send.flag,
+            sys_flag=send.sys_flag | queue.sys_flag,
+            reconsume_times=send.reconsume_times,
+        )
+        return self._note(result, appended)
+
+    cdef void _describe(
+        self,
+        Record *record,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+    ) noexcept:
+        """Everything in a record that comes from its send alone."""
+        record.body = body
+        record.body_bytes = body_bytes
+        record.properties = text
+        record.properties_bytes = text_bytes
+        record.born_host = start_of(self._born_host)
+        record.born_host_bytes = PyBytes_GET_SIZE(self._born_host)
+        record.store_host = start_of(self._store_host)
+        record.store_host_bytes = PyBytes_GET_SIZE(self._store_host)
+        record.flag = send.flag
+        record.sys_flag = send.sys_flag | queue.sys_flag
+        record.reconsume_times = send.reconsume_times
+        record.born_timestamp = send.born_timestamp
+        record.prepared_transaction_offset = 0
+
+    cdef bint _park(
+        self,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+        Traits *traits,
+        Appended *appended,
+    ) except -1:
+        """Park a message in queue 0 of a system topic: a half message until its transaction ends, any other until
+        its time; see `pyromq.broker.flow.parking`."""
+        cdef Record record
+        cdef Growing place = self._place
+        cdef QueueEnd queue_end
+        if self._appender is None or (traits.is_half and not self._accepts_halves):
+            return False
+        queue_end = self._appender.find_queue(self._half_topic if traits.is_half else self._timer_topic, 0)
+        if queue_end is None:
+            return False
+        place.size = 0
+        reserve(place, PyBytes_GET_SIZE(self._suffix) + traits.unique_key.length + send.topic.length + 80)
+        put_bytes(place, self._suffix)
+        if traits.is_half:
+            put(place, b"__transactionId__\x01", 18)
+            put(place, traits.unique_key.at, traits.unique_key.length)
+        else:
+            slot_ms = self._appending.slot_for(traits.asked, traits.unit_ms, self._appender._time())
+            if type(slot_ms) is not int:
+                return False  # its time has come, or is refused
+            put(place, b"TIMER_OUT_MS\x01", 13)
+            put_number(place, slot_ms)
+        put(place, b"\x02REAL_TOPIC\x01", 12)
+        put(place, send.topic.at, send.topic.length)
+        put(place, b"\x02REAL_QID\x01", 10)
+        put_number(place, queue.number)
+        put(place, b"\x02", 1)
+        self._describe(&record, queue, send, text, text_bytes, body, body_bytes)
+        record.more_properties = place.data
+        record.more_properties_bytes = place.size
+        # java: a record with transaction bits is in no queue, but parked messages are read from theirs
+        record.sys_flag &= ~TRANSACTION_MASK
+        if not self._appender.append_record(queue_end, &record, appended):
+            return False
+        if traits.is_half:
+            self._transactions.opened(appended.queue_offset, queue.topic)
+        else:
+            unique_key = traits.unique_key.at[: traits.unique_key.length].decode()
+            handle = self._broker_properties.recall_handle(queue.topic, slot_ms, unique_key)
+            if handle is not None:
+                self._recall_handle = handle.encode()
+        return True
+
+    cdef Counted _parked_puts(self, Traits *traits):
+        cdef Counted counted = self._half_puts if traits.is_half else self._timer_puts
+        if counted is None:
+            counted = Counted.__new__(Counted)
+            counted.series = self._statistics.puts_of(self._half_topic if traits.is_half else self._timer_topic, 0)
+            if traits.is_half:
+                self._half_puts = counted
+            else:
+                self._timer_puts = counted
+        return counted
+
+    cdef tuple _append_batch(self, WritableQueue queue, Send *send, bytes body, Appended *appended):
+        """The log offsets of the messages of a batch; None if it was not stored."""
+        try:
+            result = self._store.append_encoded_batch(
+                queue.topic,
+                queue.queue_id,
+                body,
+                born_timestamp=send.born_timestamp,
+                born_host=self._born_host,
+                store_host=self._store_host,
+                sys_flag=send.sys_flag | queue.sys_flag,
+                reconsume_times=send.reconsume_times,
+            )
+        except RemoteProtocolError:
+            return None
+        return result.record_offsets if self._note(result, appended) else None
+
+    cdef bint _note(self, result, Appended *appended) except -1:
+        if result.status is not self._put_ok:
+            return False
+        appended.log_offset = result.log_offset
+        appended.size_bytes = result.size_bytes
+        appended.queue_offset = result.queue_offset
+        return True
+
+
+cdef inline bint is_alphanumeric(Span span) noexcept:
+    cdef Py_ssize_t index
+    cdef uint8_t letter
+    for index in range(span.length):
+        letter = span.at[index]
+        if not (0x30 <= letter <= 0x39 or 0x41 <= letter <= 0x5A or 0x61 <= letter <= 0x7A):
+            return False
+    return True

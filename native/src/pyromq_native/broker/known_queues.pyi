@@ -1,0 +1,9 @@
+from pyromq.broker.flow.writable_queues import WritableQueues
+from pyromq.broker.tables.statistics import Statistics
+from pyromq_native.broker.counting import Counted
+
+class WritableQueue(Counted): ...
+
+class KnownQueues:
+    def __init__(self, writable_queues: WritableQueues, statistics: Statistics) -> None: ...
+    def __len__(self) -> int: ...
