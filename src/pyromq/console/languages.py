@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
+from pyromq.admin.attributes import GROUP, TOPIC
+
 LANGUAGES = {"en": "English", "zh": "中文"}
 DEFAULT_LANGUAGE = "en"
 
@@ -15,7 +17,16 @@ DEFAULT_LANGUAGE = "en"
 def catalogue(language: str) -> Mapping[str, str]:
     """Every text of a language by its dotted key."""
     source = resources.files("pyromq.console").joinpath("i18n", f"{language}.toml")
-    return dict(_flat(tomllib.loads(source.read_text("utf-8"))))
+    texts = dict(_flat(tomllib.loads(source.read_text("utf-8"))))
+    for each in (*TOPIC, *GROUP):
+        if each.label is not None:
+            label: str = getattr(each.label, language)
+            texts[f"field.{each.form}"] = (
+                texts["setting.other"].format(label=label) if each.same_as else label
+            )
+            for when in ("now", "wanted"):
+                texts[f"row.{each.form}_{when}"] = texts[f"setting.{when}"].format(label=label)
+    return texts
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:

@@ -7,14 +7,15 @@ import click
 import msgspec
 
 from pyromq.admin import groups
+from pyromq.admin.attributes import GROUP
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.files import read_list
-from pyromq.cli.mqadmin.options import Broker, ClusterName, option
+from pyromq.cli.mqadmin.options import Broker, ClusterName, OptionsOf, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Fact, Facts, Lines, Report, plainly
 from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
 from pyromq.protocol.bodies.assignments import MessageRequestMode, SetMessageRequestModeRequestBody
-from pyromq.protocol.bodies.groups import GroupRetryPolicy, SubscriptionGroupConfig
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 
 _Group = Annotated[str, option("-g --groupName", "The group.")]
 
@@ -41,13 +42,6 @@ async def get_consumer_config(cluster: Cluster, out: Output, group: _Group) -> N
     out.show(Report(parts, {"brokers": whole}))
 
 
-def _retry_policy(text: str) -> GroupRetryPolicy:
-    try:
-        return msgspec.json.decode(text, type=GroupRetryPolicy)
-    except msgspec.MsgspecError as problem:
-        raise click.BadParameter(f"{text!r} is not a retry policy: {problem}") from problem
-
-
 @admin_command("updateSubGroup")
 async def update_sub_group(
     cluster: Cluster,
@@ -56,64 +50,14 @@ async def update_sub_group(
     broker: Broker = None,
     cluster_name: ClusterName = None,
     group: _Group,
-    enabled: Annotated[bool, option("-s --consumeEnable", "Whether the group may consume.")] = True,
-    from_min: Annotated[
-        bool, option("-m --consumeFromMinEnable", "Whether a new group starts at the first message.")
-    ] = False,
-    broadcast: Annotated[
-        bool, option("-d --consumeBroadcastEnable", "Whether the group may broadcast.")
-    ] = False,
-    orderly: Annotated[
-        bool, option("-o --consumeMessageOrderly", "Whether the group consumes in order.")
-    ] = False,
-    retry_queues: Annotated[int, option("-q --retryQueueNums", "The number of retry queues.")] = 1,
-    retry_max: Annotated[
-        int,
-        option("-r --retryMaxTimes", "How often a message is retried before it becomes a dead letter.", int),
-    ] = 16,
-    retry_policy: Annotated[
-        GroupRetryPolicy | None,
-        option(
-            "-p --groupRetryPolicy",
-            'The delays between retries: {"type":"EXPONENTIAL","exponentialRetryPolicy":'
-            '{"initial":5000,"max":7200000,"multiplier":2}} or'
-            ' {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}',
-            _retry_policy,
-            metavar="JSON",
-        ),
-    ] = None,
-    broker_id: Annotated[int, option("-i --brokerId", "The id of the broker to read from.")] = 0,
-    slow_id: Annotated[
-        int,
-        option(
-            "-w --whichBrokerWhenConsumeSlowly",
-            "The id of the broker to read from when the first one is slow.",
-        ),
-    ] = 1,
-    notify: Annotated[
-        bool,
-        option("-a --notifyConsumerIdsChanged", "Whether members are notified when others join or leave."),
-    ] = True,
+    settings: Annotated[dict[str, Any], OptionsOf(GROUP)],
     attributes: Annotated[
         str | None, option("--attributes", "Attributes to set and remove: +a=b,+c=d,-e")
     ] = None,
 ) -> None:
     """Create or change a group, on one broker or on all masters of a cluster."""
     addresses = await addresses_of(cluster, broker, cluster_name)
-    wanted = SubscriptionGroupConfig(
-        group_name=group,
-        consume_enable=enabled,
-        consume_from_min_enable=from_min,
-        consume_broadcast_enable=broadcast,
-        consume_message_orderly=orderly,
-        retry_queue_nums=retry_queues,
-        retry_max_times=retry_max,
-        group_retry_policy=retry_policy or GroupRetryPolicy(),
-        broker_id=broker_id,
-        which_broker_when_consume_slowly=slow_id,
-        notify_consumer_ids_changed_enable=notify,
-        attributes=_attributes(attributes),
-    )
+    wanted = SubscriptionGroupConfig(group_name=group, attributes=_attributes(attributes), **settings)
     await groups.put(cluster, addresses, wanted)
     values: dict[str, Any] = msgspec.to_builtins(wanted)
     described = ", ".join(f"{key}={plainly(value)}" for key, value in values.items())

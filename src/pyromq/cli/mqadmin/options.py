@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import click
+import msgspec
+
+from pyromq.admin.attributes import Attribute, Kind
+from pyromq.protocol.bodies.groups import GroupRetryPolicy
 
 
 def text(value: str) -> str:
@@ -23,10 +27,48 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 _READERS = {str: text, int: COUNT, Path: click.Path(path_type=Path)}
 
 
+def _retry_policy(text: str) -> GroupRetryPolicy:
+    try:
+        return msgspec.json.decode(text, type=GroupRetryPolicy)
+    except msgspec.MsgspecError as problem:
+        raise click.BadParameter(f"{text!r} is not a retry policy: {problem}") from problem
+
+
+PERMISSION = click.IntRange(0, 7)
+_KINDS: dict[Kind, dict[str, Any]] = {
+    Kind.SWITCH: {"type": bool},
+    Kind.COUNT: {"type": COUNT},
+    Kind.NUMBER: {"type": int},
+    Kind.PERMISSION: {"type": PERMISSION},
+    Kind.RETRY_POLICY: {"type": _retry_policy, "metavar": "JSON"},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Option:
     flags: str
     attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsOf:
+    """`settings: Annotated[dict[str, Any], OptionsOf(GROUP)]` has an option for each attribute, and gets the
+    fields of the configuration that were chosen."""
+
+    attributes: tuple[Attribute, ...]
+
+    def options(self) -> list[click.Parameter]:
+        found: list[click.Parameter] = []
+        for each in self.attributes:
+            default = each.default if each.option_default is None else each.option_default
+            more = {} if default is None else {"default": default, "show_default": bool(default)}
+            names = [*each.flags.split(), each.field]
+            found.append(click.Option(names, help=each.help, **_KINDS[each.kind], **more))
+        return found
+
+    def taken_from(self, given: dict[str, Any]) -> dict[str, Any]:
+        chosen = {each.field: given.pop(each.field) for each in self.attributes}
+        return {field: value for field, value in chosen.items() if value is not None}
 
 
 def option(flags: str, help: str, type: Any = None, **attributes: Any) -> _Option:
@@ -53,6 +95,9 @@ def declared_options(function: Callable[..., Any]) -> list[click.Parameter]:
     for name, parameter in inspect.signature(function).parameters.items():
         if get_origin(hints[name]) is Annotated:
             hint, option = get_args(hints[name])
+            if isinstance(option, OptionsOf):
+                found += option.options()
+                continue
             attributes = dict(option.attributes)
             scalar = next((each for each in get_args(hint) if each is not type(None)), hint)
             attributes["type"] = attributes.get("type") or _READERS.get(scalar, scalar)
@@ -62,3 +107,11 @@ def declared_options(function: Callable[..., Any]) -> list[click.Parameter]:
                 attributes |= {"default": parameter.default, "show_default": bool(parameter.default)}
             found.append(click.Option([*option.flags.split(), name], **attributes))
     return found
+
+
+def arguments(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The values of these options, as the function takes them."""
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], OptionsOf):
+            given[name] = get_args(hint)[1].taken_from(given)
+    return given

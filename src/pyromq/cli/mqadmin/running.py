@@ -11,7 +11,7 @@ import click
 
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import Incomplete
-from pyromq.cli.mqadmin.options import SECONDS, declared_options, flag, option
+from pyromq.cli.mqadmin.options import SECONDS, arguments, declared_options, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cluster.connection_url import (
     ConnectionUrl,
@@ -86,7 +86,7 @@ def admin_command(name: str) -> Callable[[Handler], click.Command]:
 
             async def work() -> None:
                 async with cluster:
-                    await handler(cluster, out, **given)
+                    await handler(cluster, out, **arguments(handler, given))
                 if cluster.unanswered:
                     raise Incomplete(cluster.unanswered)
 

@@ -7,10 +7,11 @@ import click
 import msgspec
 
 from pyromq.admin import kv, offsets, topics
+from pyromq.admin.attributes import TOPIC
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.rates import Rates
 from pyromq.cli.mqadmin.files import read_list
-from pyromq.cli.mqadmin.options import Broker, ClusterName, Topic, flag, option
+from pyromq.cli.mqadmin.options import PERMISSION, Broker, ClusterName, OptionsOf, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, done, plainly
 from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
@@ -19,8 +20,6 @@ from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, wat
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.bodies.topics import TopicConfig
-
-_PERMISSION = click.IntRange(0, 7)
 
 
 @admin_command("topicList")
@@ -152,10 +151,7 @@ async def update_topic(
     broker: Broker = None,
     cluster_name: ClusterName = None,
     topic: Topic,
-    read_queues: Annotated[int, option("-r --readQueueNums", "The number of queues to read.")] = 8,
-    write_queues: Annotated[int, option("-w --writeQueueNums", "The number of queues to write.")] = 8,
-    perm: Annotated[int, option("-p --perm", "2 allows writing, 4 reading, 6 both.", _PERMISSION)] = 6,
-    order: Annotated[bool, option("-o --order", "Whether the topic is ordered.")] = False,
+    settings: Annotated[dict[str, Any], OptionsOf(TOPIC)],
     unit: Annotated[bool, option("-u --unit", "Whether it belongs to a unit.")] = False,
     unit_sub: Annotated[bool, option("-s --hasUnitSub", "Whether units subscribe to it.")] = False,
     attributes: Annotated[
@@ -164,18 +160,12 @@ async def update_topic(
 ) -> None:
     """Create or change a topic, on one broker or on all masters of a cluster."""
     addresses = await addresses_of(cluster, broker, cluster_name)
-    wanted = TopicConfig(
-        topic_name=topic,
-        read_queue_nums=read_queues,
-        write_queue_nums=write_queues,
-        perm=perm,
-        order=order,
-        topic_sys_flag=topics.UNIT_FLAG * unit | topics.UNIT_SUBSCRIPTION_FLAG * unit_sub,
-    )
+    sys_flag = topics.UNIT_FLAG * unit | topics.UNIT_SUBSCRIPTION_FLAG * unit_sub
+    wanted = TopicConfig(topic_name=topic, topic_sys_flag=sys_flag, **settings)
     await topics.put(cluster, addresses, wanted, attributes)
     lines = [f"create topic to {address} success." for address in addresses]
-    if order:
-        conf = await _fix_order(cluster, topic, write_queues, broker, cluster_name)
+    if wanted.order:
+        conf = await _fix_order(cluster, topic, wanted.write_queue_nums, broker, cluster_name)
         lines.append(f"set {'broker' if broker else 'cluster'} orderConf. isOrder=true, orderConf=[{conf}]")
     asked = msgspec.structs.replace(wanted, attributes=_signed(attributes))
     lines.append(_described(asked))
@@ -232,7 +222,7 @@ async def update_topic_perm(
     broker: Broker = None,
     cluster_name: ClusterName = None,
     topic: Topic,
-    perm: Annotated[int, option("-p --perm", "2 allows writing, 4 reading, 6 both.", _PERMISSION)],
+    perm: Annotated[int, option("-p --perm", "2 allows writing, 4 reading, 6 both.", PERMISSION)],
 ) -> None:
     """Change the permission of a topic, and nothing else."""
     addresses = await addresses_of(cluster, broker, cluster_name)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from pyromq.admin import access, access_overview
 from pyromq.admin.failures import PartlyFailed
 from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin_at
-from pyromq.console.operations.topics import masters_at, partly_done
+from pyromq.console.operations.settings import masters_at, partly_done
 from pyromq.console.security.roles import Role
 from pyromq.protocol.bodies.access import UserInfo
 from pyromq.security.users import SUBJECT_PREFIX

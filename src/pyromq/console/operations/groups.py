@@ -1,101 +1,42 @@
 """Consumer groups: made, changed and deleted."""
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from pyromq.admin import groups
+from pyromq.admin.attributes import GROUP, Attribute
 from pyromq.admin.cluster import BrokerMember, Cluster
-from pyromq.admin.failures import NotFound, PartlyFailed
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin, mqadmin_at
-from pyromq.console.operations.topics import masters_at, partly_done
+from pyromq.admin.failures import NotFound
+from pyromq.console.operations.operation import Done, Operation, Plan, Surroundings, mqadmin
+from pyromq.console.operations.settings import with_fields
 from pyromq.console.security.roles import Role
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.catalogue import Answer
+
+_Fields: Any = with_fields("group", GROUP)
 
 
-class PutGroup(Operation, frozen=True, kw_only=True):
-    """Create a group, or change one; what the form does not name stays as it is."""
+class PutGroup(_Fields, frozen=True, kw_only=True):  # type: ignore[misc, call-arg]
+    """Create a group, or change one."""
 
     NAME: ClassVar[str] = "groups.put"
-    ROLE: ClassVar[Role] = Role.ADMIN
     SECTION: ClassVar[str] = "groups"
-
-    group: str
-    may_consume: bool = True
-    may_broadcast: bool = True
-    ordered: bool = False
-    max_retries: int = 16
-    retry_queues: int = 1
-    in_cluster: str = ""
-    at: str = ""
-
-    def touched(self) -> tuple[str, ...]:
-        return (self.group,)
-
-    def line(self, namesrv: str) -> str:
-        flags = {
-            "-g": self.group,
-            "-s": str(self.may_consume).lower(),
-            "-d": str(self.may_broadcast).lower(),
-            "-o": str(self.ordered).lower(),
-            "-r": self.max_retries,
-            "-q": self.retry_queues,
-        }
-        return mqadmin_at("updateSubGroup", namesrv, self.in_cluster, self.at, flags)
+    SUBJECT: ClassVar[str] = "group"
+    ATTRIBUTES: ClassVar[tuple[Attribute, ...]] = GROUP
+    COMMAND: ClassVar[str] = "updateSubGroup -g"
 
     @classmethod
-    async def fields_now(cls, cluster: Cluster, given: Mapping[str, str]) -> dict[str, str]:
-        if not given.get("group"):
-            return {}
-        masters = await masters_at(cluster, given.get("in_cluster", ""), given.get("at", ""))
-        found = await cluster.known(groups.config(cluster, each.address, given["group"]) for each in masters)
-        now = next((config for config in found if config is not None), None)
-        if now is None:
-            return {}
-        return {
-            "may_consume": str(now.consume_enable).lower(),
-            "may_broadcast": str(now.consume_broadcast_enable).lower(),
-            "ordered": str(now.consume_message_orderly).lower(),
-            "max_retries": str(now.retry_max_times),
-            "retry_queues": str(now.retry_queue_nums),
-        }
+    async def config(cls, cluster: Cluster, address: str, name: str) -> SubscriptionGroupConfig | None:
+        return await groups.config(cluster, address, name)
 
-    async def _addresses(self, around: Surroundings) -> list[str]:
-        return [member.address for member in await masters_at(around.cluster, self.in_cluster, self.at)]
+    def new(self) -> SubscriptionGroupConfig:
+        return SubscriptionGroupConfig(group_name=self.group)
 
-    async def plan(self, around: Surroundings) -> Plan:
-        rows: list[Row] = []
-        before: dict[str, object] = {}
-        for address in await self._addresses(around):
-            now = await groups.config(around.cluster, address, self.group)
-            if now is not None:
-                before[address] = msgspec.to_builtins(now)
-            rows.append(
-                {
-                    "address": address,
-                    "retries_now": None if now is None else now.retry_max_times,
-                    "retries_wanted": self.max_retries,
-                    "may_consume_now": None if now is None else now.consume_enable,
-                    "may_consume_wanted": self.may_consume,
-                }
-            )
-        return Plan(rows, before)
-
-    async def run(self, around: Surroundings) -> Done:
-        addresses = await self._addresses(around)
-        now = await groups.config(around.cluster, addresses[0], self.group)
-        wanted = SubscriptionGroupConfig(group_name=self.group) if now is None else now
-        wanted.consume_enable = self.may_consume
-        wanted.consume_broadcast_enable = self.may_broadcast
-        wanted.consume_message_orderly = self.ordered
-        wanted.retry_max_times = self.max_retries
-        wanted.retry_queue_nums = self.retry_queues
-        try:
-            done = await groups.put(around.cluster, addresses, wanted)
-        except PartlyFailed as partly:
-            return partly_done(partly, self)
-        return Done([{"address": address} for address in done], ("groups", self.group))
+    async def put(
+        self, cluster: Cluster, addresses: list[str], wanted: SubscriptionGroupConfig
+    ) -> dict[str, Answer]:
+        return await groups.put(cluster, addresses, wanted)
 
 
 class DeleteGroup(Operation, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ import asyncio
 from shlex import join
 
 from pyromq.admin import browsing, connections, dead_letters, diagnosis, groups, progress
+from pyromq.admin.attributes import GROUP
 from pyromq.admin.failures import NotFound
 from pyromq.console.bodies import row_of
 from pyromq.console.charts import chart, span_of
@@ -149,4 +150,4 @@ async def settings(visit: Visit) -> Data:
         {"broker": member.broker_name, "address": member.address, "config": config}
         for member, config in found
     ]
-    return _known(visit) | {"configs": rows}
+    return _known(visit) | {"configs": rows, "attributes": [each for each in GROUP if each.form]}

@@ -91,7 +91,7 @@ def test_what_mqadmin_cannot_do_has_no_line_that_does_something_else(operation: 
 
 def test_numbers_that_are_zero_are_in_the_line() -> None:
     assert " -r 0 " in PutGroup(group="g", max_retries=0).line(NAMESRV) + " "
-    assert " -r 0 -w 0 " in PutTopic(topic="t", queues=0).line(NAMESRV)
+    assert " -w 0 -r 0 " in PutTopic(topic="t", queues=0).line(NAMESRV)
     one_queue = ResetOffsets(group="g", topic="t", to="offset", offset=0, broker="b", queue=0)
     assert one_queue.line(NAMESRV).endswith(" -s 0 -b b -q 0 -o 0")
 
