@@ -176,6 +176,7 @@ bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where 
 docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.example_requests
 	$(BIN)/python -m tests.support.option_types
+	$(BIN)/python -m tests.support.native_declarations
 	$(BIN)/python -m tests.support.api_reference
 	$(BIN)/python -m tests.support.spark_options
 	$(BIN)/python -m tests.support.compatibility_page

@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Realloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strlen
 
 from pyromq_native.big_endian cimport put_int32
 from pyromq_native.digits cimport put_number as put_digits
@@ -37,6 +37,10 @@ cdef inline void put(Growing out, const void *source, Py_ssize_t size) noexcept:
 
 cdef inline void put_bytes(Growing out, bytes source) noexcept:
     put(out, PyBytes_AS_STRING(source), PyBytes_GET_SIZE(source))
+
+
+cdef inline void put_constant(Growing out, const char *constant) noexcept:
+    put(out, constant, <Py_ssize_t>strlen(constant))
 
 
 cdef inline void put_byte(Growing out, int byte) noexcept:

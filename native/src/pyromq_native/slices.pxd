@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, strlen
 
 
 cdef struct Slice:
@@ -16,6 +16,10 @@ cdef inline Slice slice_of(const char *text, Py_ssize_t size) noexcept nogil:
     found.at = <const uint8_t *>text
     found.size = size
     return found
+
+
+cdef inline Slice slice_of_constant(const char *text) noexcept nogil:
+    return slice_of(text, <Py_ssize_t>strlen(text))
 
 
 cdef inline Slice slice_of_bytes(bytes text) noexcept:
@@ -34,8 +38,8 @@ cdef inline bint is_same(Slice one, Slice other) noexcept nogil:
     return one.size == other.size and memcmp(one.at, other.at, <size_t>one.size) == 0
 
 
-cdef inline bint is_named(Slice name, const char *text, Py_ssize_t size) noexcept nogil:
-    return name.size == size and memcmp(name.at, text, <size_t>size) == 0
+cdef inline bint is_named(Slice name, const char *constant) noexcept nogil:
+    return name.size == <Py_ssize_t>strlen(constant) and memcmp(name.at, constant, strlen(constant)) == 0
 
 
 cdef inline bint is_plain(Slice text, bint *has_letter, bint *is_ascii) noexcept nogil:

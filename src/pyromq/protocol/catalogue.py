@@ -60,6 +60,9 @@ class Peer(Flag):
 NAMESERVER, BROKER, CLIENT, CONTROLLER = Peer.NAMESERVER, Peer.BROKER, Peer.CLIENT, Peer.CONTROLLER
 
 
+FRAME_LEVEL = frozenset({"body", "remark", "code"})
+"""Fields that are no extension fields. The code of a request is its declaration's."""
+
 T = TypeVar("T")
 
 
@@ -130,9 +133,9 @@ class _Part:
         header_fields: list[Any] = []
         for field in declared:
             if field.name == "body":
-                self.body_type, self.body_may_be_missing = _without_none(field.type)
+                self.body_type, self.body_may_be_missing = without_none(field.type)
             elif field.name not in frame_level:
-                scalar, _ = _without_none(field.type)
+                scalar, _ = without_none(field.type)
                 self.written.append((field.name, field.encode_name, _text_writer(type_, field.name, scalar)))
                 default = {"default": field.default} if not field.required else {}
                 header_fields.append((field.name, field.type, wire(name=field.encode_name, **default)))
@@ -213,7 +216,8 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
+def without_none(annotation: Any) -> tuple[Any, bool]:
+    """The type of a field that may be missing, without None, and whether it may."""
     if get_origin(annotation) in (UnionType, Union):
         alternatives = [choice for choice in get_args(annotation) if choice is not NoneType]
         if len(alternatives) == 1 and len(get_args(annotation)) == 2:
@@ -265,8 +269,8 @@ class Declaration:
         # java: the constant of RequestCode in lower case, the label of a request in Apache's metrics
         self.java_name = java_name or _WORD_START.sub("_", self.name).lower()
         self.summary = (request_type.__doc__ or "").strip().partition("\n")[0]
-        self.request_part = _Part(request_type, frozenset({"body", "remark"}), json_body.REQUEST)
-        self.answer_part = _Part(self.answer_type, frozenset({"body", "remark", "code"}), json_body.OWN)
+        self.request_part = _Part(request_type, FRAME_LEVEL - {"code"}, json_body.REQUEST)
+        self.answer_part = _Part(self.answer_type, FRAME_LEVEL, json_body.OWN)
 
     def __repr__(self) -> str:
         return f"<{self.name} code={self.code} to={self.to}>"

@@ -3,8 +3,9 @@
 
 from cpython.bytes cimport PyBytes_GET_SIZE
 
-from pyromq_native.protocol.answers cimport PREFIX_BYTES, put_prefix
+from pyromq_native.protocol.answers cimport put_prefix
 from pyromq_native.growing cimport Growing, put_bytes, put_number, reserve, take_bytes
+from pyromq_native.protocol.declared cimport PREFIX_BYTES
 from pyromq_native.protocol.headers cimport Header
 from pyromq_native.protocol.requests cimport Ack
 from pyromq_native.protocol.spans cimport is_same

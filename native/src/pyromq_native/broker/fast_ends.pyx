@@ -8,6 +8,14 @@ from libc.string cimport memcmp
 
 from pyromq.protocol import names
 
+from pyromq_native.protocol.declared cimport (
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    FLAG_TRANSACTION_COMMIT,
+    FLAG_TRANSACTION_MASK,
+    FLAG_TRANSACTION_ROLLBACK,
+    MIN_RECORD_BYTES,
+)
 from pyromq_native.store.fast_appending cimport Appended, Appender, LogEnd, QueueEnd
 from pyromq_native.big_endian cimport get_int32, get_int64
 from pyromq_native.protocol.checksums cimport crc32_of
@@ -18,11 +26,6 @@ from pyromq_native.protocol.requests cimport End, HalfTraits, read_half_traits
 from pyromq_native.slices cimport start_of
 from pyromq_native.protocol.spans cimport text_of
 
-cdef enum:
-    TRANSACTION_MASK = 0xC
-    TRANSACTION_COMMIT = 0x8
-    TRANSACTION_ROLLBACK = 0xC
-    MIN_RECORD_BYTES = 91
 
 
 cdef class FastEnds:
@@ -40,7 +43,7 @@ cdef class FastEnds:
         """`granted`: topics that the client may send to, None for all. False if the general path must do that."""
         cdef LogEnd log
         cdef Py_buffer view
-        if self._appender is None or end.state != TRANSACTION_COMMIT and end.state != TRANSACTION_ROLLBACK:
+        if self._appender is None or end.state != FLAG_TRANSACTION_COMMIT and end.state != FLAG_TRANSACTION_ROLLBACK:
             return False
         log = self._appender._log
         if end.log_offset < log.buffer_start or end.log_offset > log.end_offset - MIN_RECORD_BYTES:
@@ -78,7 +81,7 @@ cdef class FastEnds:
             not outline_record(at, room, &outline)
             or outline.log_offset != end.log_offset
             or outline.queue_offset != end.queue_offset
-            or outline.sys_flag & TRANSACTION_MASK
+            or outline.sys_flag & FLAG_TRANSACTION_MASK
             or outline.topic_bytes != PyBytes_GET_SIZE(self._half_topic)
             or memcmp(at + outline.topic_start, start_of(self._half_topic), <size_t>outline.topic_bytes)
             or not read_half_traits(at + outline.properties_start, outline.properties_bytes, &half)
@@ -86,8 +89,8 @@ cdef class FastEnds:
             or memcmp(half.group.at, end.group.at, <size_t>half.group.length)
         ):
             return None
-        record.born_host_bytes = 20 if outline.sys_flag & 0x10 else 8
-        body_at = 48 + record.born_host_bytes + 8 + (20 if outline.sys_flag & 0x20 else 8) + 16
+        record.born_host_bytes = 20 if outline.sys_flag & FLAG_BORN_HOST_V6 else 8
+        body_at = 48 + record.born_host_bytes + 8 + (20 if outline.sys_flag & FLAG_STORE_HOST_V6 else 8) + 16
         record.body = at + body_at
         record.body_bytes = get_int32(at + body_at - 4)
         if record.body_bytes and <int32_t>(crc32_of(record.body, record.body_bytes) & 0x7FFFFFFF) != get_int32(at + 8):
@@ -98,7 +101,7 @@ cdef class FastEnds:
         if queue is None:
             return None
         record.born_timestamp = get_int64(at + 40)
-        if end.state == TRANSACTION_COMMIT:
+        if end.state == FLAG_TRANSACTION_COMMIT:
             queue_end = self._appender.find_queue(queue.topic, queue.queue_id)
             if queue_end is None:
                 return None
@@ -110,7 +113,7 @@ cdef class FastEnds:
             record.store_host = start_of(self._store_host)
             record.store_host_bytes = PyBytes_GET_SIZE(self._store_host)
             record.flag = get_int32(at + 16)
-            record.sys_flag = outline.sys_flag | TRANSACTION_COMMIT
+            record.sys_flag = outline.sys_flag | FLAG_TRANSACTION_COMMIT
             record.reconsume_times = get_int32(at + body_at - 16)
             record.prepared_transaction_offset = end.log_offset
             if not self._appender.append_record(queue_end, &record, &appended):

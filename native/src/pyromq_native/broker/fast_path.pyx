@@ -8,9 +8,7 @@ per read.
 
 from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp
 
-from pyromq_native.protocol.answers cimport PREFIX_BYTES
 from pyromq_native.big_endian cimport get_uint32
 from pyromq_native.broker.counting cimport Touched
 from pyromq_native.broker.fast_acks cimport FastAcks
@@ -18,16 +16,22 @@ from pyromq_native.broker.fast_ends cimport FastEnds
 from pyromq_native.broker.fast_pulls cimport FastPulls
 from pyromq_native.broker.fast_sends cimport FastSends
 from pyromq_native.growing cimport take_bytes
-from pyromq_native.protocol.headers cimport Header, is_called, scan_header
-from pyromq_native.broker.known_queues cimport KnownQueues
-from pyromq_native.protocol.requests cimport (
+from pyromq_native.protocol.declared cimport (
     ACK,
     END,
+    FIELD_ACCESS_KEY,
+    FLAG_INNER_BATCH,
     LITE_PULL,
+    ONEWAY_FLAG,
+    PREFIX_BYTES,
     PULL,
     SEND,
     SEND_BATCH,
     SEND_V2,
+)
+from pyromq_native.protocol.headers cimport Header, is_called, scan_header
+from pyromq_native.broker.known_queues cimport KnownQueues
+from pyromq_native.protocol.requests cimport (
     Ack,
     End,
     Pull,
@@ -39,11 +43,7 @@ from pyromq_native.protocol.requests cimport (
 )
 from pyromq_native.security.fast_signature cimport SignatureCheck
 from pyromq_native.slices cimport start_of
-from pyromq_native.protocol.spans cimport is_named, text_of
-
-cdef enum:
-    ONEWAY_FLAG = 2
-    INNER_BATCH = 0x80
+from pyromq_native.protocol.spans cimport is_field, is_named, text_of
 
 
 cdef class FastPath:
@@ -161,7 +161,7 @@ cdef class FastPath:
                 if header.code == SEND_V2 or header.code == SEND or header.code == SEND_BATCH:
                     if body_at == end or header.flag & ~ONEWAY_FLAG or not read_send(&header, &send):
                         break
-                    if send.sys_flag & INNER_BATCH:
+                    if send.sys_flag & FLAG_INNER_BATCH:
                         break
                     if granted_sends is not None and not is_named(send.topic, granted_topic):
                         granted_topic = text_of(send.topic)
@@ -241,7 +241,7 @@ cdef inline bint _has_access_key(Header *header, bytes access_key) noexcept:
     cdef bint names_user = False
     cdef int index
     for index in range(header.field_count):
-        if header.names[index].length == 9 and not memcmp(header.names[index].at, b"AccessKey", 9):
+        if is_field(header.names[index], FIELD_ACCESS_KEY):
             if not is_named(header.values[index], access_key):
                 return False
             names_user = True

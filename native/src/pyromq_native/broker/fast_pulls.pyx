@@ -10,7 +10,6 @@ from pyromq.protocol.codes import CURRENT_VERSION
 from pyromq.store.results import ReadStatus
 
 from pyromq_native.protocol.answers cimport (
-    PREFIX_BYTES,
     begin_binary,
     put_binary_number,
     put_json_number,
@@ -19,12 +18,11 @@ from pyromq_native.protocol.answers cimport (
 from pyromq_native.big_endian cimport put_int32
 from pyromq_native.broker.counting cimport Counted, Touched
 from pyromq_native.growing cimport Growing, put, put_bytes, put_uint32, reserve, take_bytes
+from pyromq_native.protocol.declared cimport COMMIT_FLAG, PREFIX_BYTES, SUBSCRIPTION_FLAG
 from pyromq_native.protocol.headers cimport Header, Span
 from pyromq_native.protocol.requests cimport Pull
 
 cdef enum:
-    COMMIT_FLAG = 1
-    SUBSCRIPTION_FLAG = 4
     SHORT_BYTES = 32768
     MAX_GRANTS = 4096
 

@@ -8,9 +8,19 @@ from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import names
 from pyromq.store.results import AppendResult, AppendStatus
 
+from pyromq_native.protocol.declared cimport (
+    AFTER_NAME,
+    AFTER_PAIR,
+    FLAG_TRANSACTION_MASK,
+    MAX_V1_TOPIC_BYTES,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TRANSACTION_ID,
+)
 from pyromq_native.store.fast_appending cimport Appended, Appender, QueueEnd
 from pyromq_native.broker.counting cimport Counted, Touched
-from pyromq_native.growing cimport Growing, put, put_bytes, put_number, reserve
+from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_constant, put_number, reserve
 from pyromq_native.protocol.headers cimport Header, Span, unescape
 from pyromq_native.broker.known_queues cimport KnownQueues, WritableQueue
 from pyromq_native.protocol.records cimport Record
@@ -18,9 +28,11 @@ from pyromq_native.protocol.requests cimport Send, Traits, read_traits
 from pyromq_native.broker.send_answers cimport SendAnswers
 from pyromq_native.slices cimport start_of
 
-cdef enum:
-    TRANSACTION_MASK = 0xC
-    MAX_V1_TOPIC_BYTES = 127
+
+
+cdef inline void put_name(Growing out, const char *name) noexcept:
+    put_constant(out, name)
+    put_byte(out, AFTER_NAME)
 
 
 cdef class FastSends:
@@ -99,7 +111,7 @@ cdef class FastSends:
         if traits.is_half or traits.is_timed:
             if send.is_batch or send.reconsume_times or send.topic.length > MAX_V1_TOPIC_BYTES:
                 return False
-        if send.sys_flag & TRANSACTION_MASK and not traits.is_half:
+        if send.sys_flag & FLAG_TRANSACTION_MASK and not traits.is_half:
             return False
         queue = self._queues.find(&send.topic, send.queue_id)
         if queue is None:
@@ -233,24 +245,26 @@ cdef class FastSends:
         reserve(place, PyBytes_GET_SIZE(self._suffix) + traits.unique_key.length + send.topic.length + 80)
         put_bytes(place, self._suffix)
         if traits.is_half:
-            put(place, b"__transactionId__\x01", 18)
+            put_name(place, PROPERTY_TRANSACTION_ID)
             put(place, traits.unique_key.at, traits.unique_key.length)
         else:
             slot_ms = self._appending.slot_for(traits.asked, traits.unit_ms, self._appender._time())
             if type(slot_ms) is not int:
                 return False  # its time has come, or is refused
-            put(place, b"TIMER_OUT_MS\x01", 13)
+            put_name(place, PROPERTY_TIMER_OUT_MS)
             put_number(place, slot_ms)
-        put(place, b"\x02REAL_TOPIC\x01", 12)
+        put_byte(place, AFTER_PAIR)
+        put_name(place, PROPERTY_REAL_TOPIC)
         put(place, send.topic.at, send.topic.length)
-        put(place, b"\x02REAL_QID\x01", 10)
+        put_byte(place, AFTER_PAIR)
+        put_name(place, PROPERTY_REAL_QUEUE_ID)
         put_number(place, queue.number)
-        put(place, b"\x02", 1)
+        put_byte(place, AFTER_PAIR)
         self._describe(&record, queue, send, text, text_bytes, body, body_bytes)
         record.more_properties = place.data
         record.more_properties_bytes = place.size
         # java: a record with transaction bits is in no queue, but parked messages are read from theirs
-        record.sys_flag &= ~TRANSACTION_MASK
+        record.sys_flag &= ~FLAG_TRANSACTION_MASK
         if not self._appender.append_record(queue_end, &record, appended):
             return False
         if traits.is_half:

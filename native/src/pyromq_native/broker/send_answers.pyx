@@ -6,9 +6,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from pyromq.broker.flow.send_answers import binary_pieces, json_pieces
 
-from pyromq_native.protocol.answers cimport PREFIX_BYTES, begin_binary, put_binary_number, put_json_number, put_prefix
+from pyromq_native.protocol.answers cimport begin_binary, put_binary_number, put_json_number, put_prefix
 from pyromq_native.big_endian cimport put_int32
 from pyromq_native.growing cimport Growing, put, put_bytes, put_uint32, reserve
+from pyromq_native.protocol.declared cimport PREFIX_BYTES
 from pyromq_native.protocol.headers cimport Header, Span
 
 cdef enum:

@@ -11,13 +11,24 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memmove, memset, strlen
 
 from pyromq_native.big_endian cimport get_uint32, put_int16, put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
 from pyromq_native.client.twin_in_flight_limit cimport InFlightCounts
 from pyromq_native.client.plain_messages cimport TAGS, TOPIC, Plain, PlainMessages, Text
 from pyromq_native.client.sent cimport WAITING, PlainSends, Sent, Wakeup, resume_in_c
+from pyromq_native.protocol.declared cimport (
+    AFTER_NAME,
+    AFTER_PAIR,
+    ENTRY_HEAD_BYTES,
+    MAX_PROPERTIES_BYTES,
+    MIN_ENTRY_BYTES,
+    PREFIX_BYTES,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+)
 from pyromq_native.protocol.unique_keys cimport KeyMaker
 
 cdef extern from "Python.h":
@@ -25,21 +36,15 @@ cdef extern from "Python.h":
 
     unsigned long PyThread_get_thread_ident()
 cdef enum:
-    PREFIX_BYTES = 8
     PIECES = 7
-    HEAD_BYTES = 20
-    MIN_ENTRY_BYTES = 22
-    MAX_PROPERTIES_BYTES = 32767
-    AFTER_NAME = 1
-    AFTER_PAIR = 2
     MAX_FILLING = 4096
     FIRST_BYTES = 4096
 
 cdef inline uint8_t *put_pair(
-    uint8_t *at, const char *name, Py_ssize_t name_size, const char *value, Py_ssize_t size
+    uint8_t *at, const char *name, const char *value, Py_ssize_t size
 ) noexcept nogil:
-    memcpy(at, name, <size_t>name_size)
-    at += name_size
+    memcpy(at, name, strlen(name))
+    at += <Py_ssize_t>strlen(name)
     at[0] = AFTER_NAME
     memcpy(at + 1, value, <size_t>size)
     at += 1 + size
@@ -328,15 +333,15 @@ cdef class Gathering(PlainSends):
         memset(at + 4, 0, 8)
         put_int32(at + 12, <uint32_t>plain.flag)
         put_int32(at + 16, <uint32_t>plain.body.size)
-        memcpy(at + HEAD_BYTES, plain.body.at, <size_t>plain.body.size)
-        at += HEAD_BYTES + plain.body.size
+        memcpy(at + ENTRY_HEAD_BYTES, plain.body.at, <size_t>plain.body.size)
+        at += ENTRY_HEAD_BYTES + plain.body.size
         put_int16(at, <uint16_t>properties)
         at += 2
         if plain.keys.size:
-            at = put_pair(at, b"KEYS", 4, plain.keys.at, plain.keys.size)
+            at = put_pair(at, PROPERTY_KEYS, plain.keys.at, plain.keys.size)
         if plain.tags.size:
-            at = put_pair(at, b"TAGS", 4, plain.tags.at, plain.tags.size)
-        at = put_pair(at, b"UNIQ_KEY", 8, <const char *>PyUnicode_DATA(key), key_size)
+            at = put_pair(at, PROPERTY_TAGS, plain.tags.at, plain.tags.size)
+        at = put_pair(at, PROPERTY_UNIQ_KEY, <const char *>PyUnicode_DATA(key), key_size)
         memcpy(at, PyBytes_AS_STRING(self._suffix), <size_t>suffix_size)
         sent._key = key
         sent._batch = batch

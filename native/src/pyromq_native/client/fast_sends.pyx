@@ -10,7 +10,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.math cimport INFINITY
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strlen
 
 from asyncio.events import _get_running_loop
 
@@ -18,6 +18,13 @@ from pyromq.client.values import Message
 
 from pyromq_native.big_endian cimport put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
+from pyromq_native.protocol.declared cimport (
+    MAX_PROPERTIES_BYTES,
+    PREFIX_BYTES,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+)
 from pyromq_native.protocol.headers cimport Header, Span, next_answer
 from pyromq_native.client.twin_in_flight_limit cimport InFlightCounts
 from pyromq_native.client.plain_messages cimport TOPIC, Plain, PlainMessages, Text
@@ -26,8 +33,6 @@ from pyromq_native.client.sent cimport WAITING, PlainSends, Sent, Wakeup, resume
 from pyromq_native.protocol.unique_keys cimport KeyMaker, monotonic_us
 
 cdef enum:
-    PREFIX_BYTES = 8
-    MAX_PROPERTIES_BYTES = 32767
     MAX_ESCAPED = 6
     PIECES = 7
     OPAQUES_AT_ONCE = 64
@@ -79,8 +84,8 @@ cdef inline uint8_t *put_escaped(uint8_t *at, const char *source, Py_ssize_t siz
     return at
 
 
-cdef inline uint8_t *put_pair(uint8_t *at, const char *name, Py_ssize_t name_size, Text *value) noexcept nogil:
-    at = put(at, name, name_size)
+cdef inline uint8_t *put_pair(uint8_t *at, const char *name, Text *value) noexcept nogil:
+    at = put(at, name, <Py_ssize_t>strlen(name))
     at = put(at, b"\\u0001", 6)
     at = put_escaped(at, value.at, value.size)
     return put(at, b"\\u0002", 6)
@@ -150,10 +155,10 @@ cdef bytes _frame(
     at[0] = 0x22
     at += 1
     if plain.keys.size:
-        at = put_pair(at, b"KEYS", 4, &plain.keys)
+        at = put_pair(at, PROPERTY_KEYS, &plain.keys)
     if plain.tags.size:
-        at = put_pair(at, b"TAGS", 4, &plain.tags)
-    at = put_pair(at, b"UNIQ_KEY", 8, &key)
+        at = put_pair(at, PROPERTY_TAGS, &plain.tags)
+    at = put_pair(at, PROPERTY_UNIQ_KEY, &key)
     at = put_escaped(at, end.at, end.size)
     at[0] = 0x22
     at += 1
@@ -370,15 +375,6 @@ cdef class Sending(PlainSends):
         self._thread = PyThread_get_thread_ident()
         self._wakeup = Wakeup(self._loop, self._write)
         self._places, self._lines, self._unwritten = {}, {}, []
-
-    def begin(self, message):
-        """A coroutine like that of `send`, of a message that is on its way; None if it was declined."""
-        cdef Call call = self.new(message)
-        if self._send(call):
-            call._state = WAITING
-            return call
-        call.close()
-        return None
 
     cdef Sent new(self, message):
         cdef Call call = Call.__new__(Call)

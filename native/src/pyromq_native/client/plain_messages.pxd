@@ -16,23 +16,24 @@ cdef struct Plain:
     int32_t flag
 
 
-cdef class PlainMessages:
-    cdef tuple _names
-    cdef Py_ssize_t _at[11]
-    cdef object _kind
-    cdef object field(self, object message, int which)
-    cdef bint read(self, object message, Py_ssize_t body_limit, Plain *into) except -1
+cdef enum:
+    MAX_FIELDS = 32
 
 
 cdef enum Field:
-    TOPIC = 0
-    BODY = 1
-    TAGS = 2
-    KEYS = 3
-    PROPERTIES = 4
-    DELAY_LEVEL = 5
-    DELAY_MS = 6
-    DELIVER_AT_MS = 7
-    WAIT_STORED = 8
-    FLAG = 9
-    PRIORITY = 10
+    TOPIC
+    BODY
+    TAGS
+    KEYS
+    PROPERTIES
+    FLAG
+    OTHERS
+
+
+cdef class PlainMessages:
+    cdef tuple _names
+    cdef list _defaults
+    cdef Py_ssize_t _at[MAX_FIELDS]
+    cdef object _kind
+    cdef object field(self, object message, int which)
+    cdef bint read(self, object message, Py_ssize_t body_limit, Plain *into) except -1

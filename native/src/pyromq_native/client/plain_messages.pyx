@@ -9,6 +9,11 @@ from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.string cimport memchr
 
+from msgspec.structs import fields as struct_fields
+
+from pyromq_native.protocol.declared cimport AFTER_PAIR
+
+
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
@@ -21,9 +26,6 @@ cdef extern from "structmember.h":
 cdef extern from *:
     ctypedef struct PyMemberDescrObject:
         PyMemberDef *d_member
-
-cdef enum:
-    AFTER_PAIR = 2
 
 
 class _Slotted:
@@ -46,14 +48,17 @@ cdef inline bint take(object text, Text *into) except -1:
 
 cdef class PlainMessages:
     def __init__(self, kind):
-        """`kind`: the type of the messages."""
+        """`kind`: the type of the messages. What its other fields mean is not known here: they must have their
+        defaults."""
         cdef int which
+        fields = {field.name: field for field in struct_fields(kind)}
         self._kind = kind
-        self._names = (
-            "topic", "body", "tags", "keys", "properties", "delay_level", "delay_ms", "deliver_at_ms",
-            "wait_stored", "flag", "priority",
-        )
-        for which in range(11):
+        self._names = ("topic", "body", "tags", "keys", "properties", "flag")
+        others = [name for name in fields if name not in self._names]
+        self._defaults = [fields[name].default for name in others]
+        self._names += tuple(others)
+        assert len(self._names) <= MAX_FIELDS
+        for which in range(len(self._names)):
             found = getattr(kind, self._names[which], None)
             self._at[which] = -1
             if type(found) is _MEMBER and (<PyMemberDescrObject *><PyObject *>found).d_member.type == T_OBJECT_EX:
@@ -78,12 +83,12 @@ cdef class PlainMessages:
         into.body.size = PyBytes_GET_SIZE(body)
         if not 0 < into.body.size < body_limit:
             return False
-        if self.field(message, PROPERTIES) or self.field(message, DELAY_LEVEL) != 0:
+        if self.field(message, PROPERTIES):
             return False
-        if self.field(message, DELAY_MS) is not None or self.field(message, DELIVER_AT_MS) is not None:
-            return False
-        if self.field(message, WAIT_STORED) is not True or self.field(message, PRIORITY) is not None:
-            return False
+        cdef Py_ssize_t which
+        for which in range(len(self._defaults)):
+            if self.field(message, OTHERS + which) is not self._defaults[which]:
+                return False
         cdef object flag = self.field(message, FLAG)
         if type(flag) is not int or not -0x80000000 <= flag <= 0x7FFFFFFF:
             return False

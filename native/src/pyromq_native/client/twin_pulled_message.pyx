@@ -11,15 +11,22 @@ from libc.string cimport memcmp
 from pyromq.protocol.record import decode_record
 
 from pyromq_native.big_endian cimport get_int32
-from pyromq_native.protocol.headers cimport Header, Span, is_called, next_answer_with_body, read_int32, read_int64
+from pyromq_native.protocol.declared cimport (
+    FLAG_BORN_HOST_V6,
+    FLAG_COMPRESSED,
+    FLAG_INNER_BATCH,
+    FLAG_STORE_HOST_V6,
+)
+from pyromq_native.protocol.headers cimport Header, next_answer_with_body
 from pyromq_native.protocol.records cimport Outline, outline_record
+from pyromq_native.protocol.requests cimport PullAnswer, read_pull_answer
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void *thing)
 
 cdef enum:
     # A body that must be decompressed, or taken out of an inner batch.
-    CLOSED = 0x81
+    CLOSED = FLAG_COMPRESSED | FLAG_INNER_BATCH
     # What a quick pull asks for.
     WANTED = 6
 
@@ -102,7 +109,7 @@ cdef list messages_in(
         message.topic = shown
         message.queue_offset = outline.queue_offset
         # The body's length is behind both hosts, the store timestamp, reconsume times and prepared offset.
-        length_at = 84 + (12 if outline.sys_flag & 0x10 else 0) + (12 if outline.sys_flag & 0x20 else 0)
+        length_at = 84 + (12 if outline.sys_flag & FLAG_BORN_HOST_V6 else 0) + (12 if outline.sys_flag & FLAG_STORE_HOST_V6 else 0)
         message._body_at = length_at + 4
         message.body_bytes = get_int32(start + position + length_at)
         message._properties_at = outline.properties_start
@@ -171,40 +178,18 @@ cdef class PullAnswers:
 
     cdef object _pulled_in(self, Header *header, const uint8_t *body, Py_ssize_t body_bytes, tuple entry):
         """None if the general path must read it."""
-        cdef int64_t numbers[4]
-        cdef int32_t number
-        cdef int64_t first
-        cdef int index, which, seen = 0
-        for index in range(header.field_count):
-            which = -1
-            if is_called(header.names[index], b"suggestWhichBrokerId", 20):
-                which = 0
-            elif is_called(header.names[index], b"nextBeginOffset", 15):
-                which = 1
-            elif is_called(header.names[index], b"minOffset", 9):
-                which = 2
-            elif is_called(header.names[index], b"maxOffset", 9):
-                which = 3
-            elif is_called(header.names[index], b"topicSysFlag", 12) or is_called(
-                header.names[index], b"groupSysFlag", 12
-            ):
-                if not read_int32(header.values[index], &number):
-                    return None
-                continue
-            if which < 0 or seen & 1 << which or not read_int64(header.values[index], &numbers[which]):
-                return None
-            seen |= 1 << which
-        if seen != 15:
-            return None
-        first = entry[5]
-        if numbers[1] < 0 or numbers[1] <= first:
+        cdef PullAnswer answer
+        cdef int64_t first = entry[5]
+        if not read_pull_answer(header, &answer) or answer.next_offset < 0 or answer.next_offset <= first:
             return None
         messages = messages_in(
-            self._kind, body, body_bytes, entry[1], entry[2], <bytes?>entry[3], entry[4], first, numbers[1]
+            self._kind, body, body_bytes, entry[1], entry[2], <bytes?>entry[3], entry[4], first, answer.next_offset
         )
         if messages is None:
             return None
-        return self._pulled(messages, numbers[1], numbers[2], numbers[3], numbers[0])
+        return self._pulled(
+            messages, answer.next_offset, answer.min_offset, answer.max_offset, answer.broker_id
+        )
 
 
 cdef class HeldMessages:

@@ -22,40 +22,14 @@ from pyromq.protocol.framing import encode_head
 from pyromq.protocol.requests.routes import GetRoute
 
 from pyromq_native.big_endian cimport get_uint32, put_int32
-from pyromq_native.protocol.headers cimport Header, Span, is_called, read_bool, scan_header
+from pyromq_native.protocol.declared cimport PREFIX_BYTES
+from pyromq_native.protocol.headers cimport Header, scan_header
+from pyromq_native.protocol.requests cimport RouteQuery, read_route_query
 
 cdef enum:
-    PREFIX_BYTES = 8
     BINARY_OPAQUE_AT = 5
-    MAX_HEADER_BYTES = 256
+    MAX_ANSWER_BYTES = 256
     MAX_BOUNDS = 64
-
-
-cdef struct Query:
-    Span topic
-    bint accepts_only_standard_json
-
-
-cdef bint read_query(const Header *header, Query *query) noexcept nogil:
-    """False if the query has a field that the general path must judge."""
-    cdef int index
-    cdef bint has_dialect = False
-    query.topic.length = 0
-    query.accepts_only_standard_json = False
-    for index in range(header.field_count):
-        if is_called(header.names[index], b"topic", 5):
-            if query.topic.length:
-                return False
-            query.topic = header.values[index]
-            if query.topic.has_escapes or not query.topic.length:
-                return False
-        elif is_called(header.names[index], b"acceptStandardJsonOnly", 22):
-            if has_dialect or not read_bool(header.values[index], &query.accepts_only_standard_json):
-                return False
-            has_dialect = True
-        else:
-            return False
-    return query.topic.length > 0
 
 
 cdef class Tally:
@@ -118,7 +92,7 @@ cdef class RouteLookup:
         before, _, self._after_opaque = json.partition(b'"opaque":0')
         self._before_opaque = before + b'"opaque":'
         self._binary_header = encode_head(Frame(0, flag=RESPONSE_FLAG, form=HeaderForm.BINARY), 0)[PREFIX_BYTES:]
-        assert len(json) + 11 < MAX_HEADER_BYTES
+        assert len(json) + 11 < MAX_ANSWER_BYTES
 
     def __repr__(self):
         return f"<RouteLookup of {self._lookup!r}>"
@@ -132,7 +106,7 @@ cdef class RouteLookup:
         cdef uint32_t length, header_bytes
         cdef int frames = 0
         cdef Header header
-        cdef Query query
+        cdef RouteQuery query
         cdef bytes answer
         cdef list answers = None
         if connection.grants is not None or not self._lookup.is_plain:
@@ -151,7 +125,7 @@ cdef class RouteLookup:
                 start + position + PREFIX_BYTES, body_at - position - PREFIX_BYTES, header_bytes >> 24 == 1, &header
             ):
                 break
-            if header.code != self._code or header.flag or not read_query(&header, &query):
+            if header.code != self._code or header.flag or not read_route_query(&header, &query):
                 break
             answer = self._answer(&header, &query)
             if answer is None:
@@ -174,13 +148,13 @@ cdef class RouteLookup:
     cdef double _time(self) except? -1:
         return c_monotonic() if self._monotonic is time_monotonic else self._monotonic()
 
-    cdef bytes _answer(self, const Header *header, const Query *query):
+    cdef bytes _answer(self, const Header *header, const RouteQuery *query):
         """A whole frame; None if the general path has to answer."""
         cdef bytes body = self._body_of(
             PyUnicode_DecodeASCII(<const char *>query.topic.at, query.topic.length, NULL),
             header.version >= self._standard_from or query.accepts_only_standard_json,
         )
-        cdef uint8_t head[PREFIX_BYTES + MAX_HEADER_BYTES]
+        cdef uint8_t head[PREFIX_BYTES + MAX_ANSWER_BYTES]
         cdef Py_ssize_t head_bytes, body_bytes
         cdef bytes answer
         if body is None:
@@ -218,7 +192,7 @@ cdef class RouteLookup:
         else:
             header_bytes = snprintf(
                 <char *>written + PREFIX_BYTES,
-                MAX_HEADER_BYTES,
+                MAX_ANSWER_BYTES,
                 b"%s%d%s",
                 PyBytes_AS_STRING(self._before_opaque),
                 <int>header.opaque,

@@ -5,10 +5,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from pyromq_native.big_endian cimport put_int32
 from pyromq_native.growing cimport Growing, put, put_bytes, put_number, put_uint32
+from pyromq_native.protocol.declared cimport PREFIX_BYTES
 from pyromq_native.protocol.headers cimport Header
-
-cdef enum:
-    PREFIX_BYTES = 8
 
 cdef int LANGUAGE, VERSION
 

@@ -10,6 +10,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from pyromq_native.big_endian cimport get_uint32
+from pyromq_native.protocol.declared cimport FIXED_BINARY_BYTES, MAX_HEADER_BYTES, PREFIX_BYTES, RESPONSE_FLAG
 from pyromq_native.protocol.spans cimport is_ascii
 
 cdef enum:
@@ -21,10 +22,6 @@ cdef enum:
     LANGUAGE = 32
     REMARK = 64
     MAX_DIGITS = 19
-    FIXED_BINARY_BYTES = 17
-    FRAME_PREFIX_BYTES = 8
-    MAX_HEADER_BYTES = 1024 * 1024
-    ANSWER = 1
 
 cdef struct Cursor:
     const uint8_t *at
@@ -58,20 +55,20 @@ cdef Py_ssize_t next_answer_with_body(
     cdef uint32_t length, header_bytes
     cdef Py_ssize_t after
     body_at[0] = 0
-    if end - position <= FRAME_PREFIX_BYTES:
+    if end - position <= PREFIX_BYTES:
         return 0
     length = get_uint32(data + position)
     header_bytes = get_uint32(data + position + 4)
     if length + <uint64_t>4 > <uint64_t>max_frame_bytes or header_bytes >> 24:
         return 0
     after = position + 4 + <Py_ssize_t>length
-    position += FRAME_PREFIX_BYTES
+    position += PREFIX_BYTES
     body_at[0] = position + <Py_ssize_t>header_bytes
     if after > end or body_at[0] > after:
         return 0
     if not scan_header(data + position, header_bytes, False, header):
         return 0
-    return after if header.code == 0 and header.flag == ANSWER else 0
+    return after if header.code == 0 and header.flag == RESPONSE_FLAG else 0
 
 
 cdef Py_ssize_t next_answer(
@@ -165,7 +162,7 @@ cdef bint _scan_json(const uint8_t *data, Py_ssize_t length, Header *header) noe
             return False
         _skip_blanks(&cursor)
         # Only an answer may have no fields.
-        return cursor.at == cursor.end and seen & CODE and (seen & FIELDS or header.flag & ANSWER)
+        return cursor.at == cursor.end and seen & CODE and (seen & FIELDS or header.flag & RESPONSE_FLAG)
 
 
 cdef inline int _which(Span name) noexcept nogil:

@@ -11,10 +11,15 @@ from libc.string cimport memcpy
 
 from pyromq_native.big_endian cimport get_int16, get_int32, get_int64, put_int16, put_int32, put_int64
 from pyromq_native.protocol.checksums cimport crc32_of
+from pyromq_native.protocol.declared cimport (
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_V1_TOPIC_BYTES,
+    MIN_RECORD_BYTES,
+)
 
-cdef int32_t MAGIC_V1 = -626843481
-cdef int32_t MAGIC_V2 = -626843477
-cdef Py_ssize_t MAX_V1_TOPIC_BYTES = 127
 cdef Py_ssize_t MAX_SHORT = 32767
 cdef int32_t HOSTS_MASK = 0x30
 
@@ -63,9 +68,9 @@ cdef void write_record(uint8_t *at, const Record *record, Py_ssize_t size) noexc
     cdef int32_t sys_flag = record.sys_flag & ~HOSTS_MASK
     cdef Py_ssize_t properties_bytes
     if record.born_host_bytes == 20:
-        sys_flag |= 0x10
+        sys_flag |= FLAG_BORN_HOST_V6
     if record.store_host_bytes == 20:
-        sys_flag |= 0x20
+        sys_flag |= FLAG_STORE_HOST_V6
     put_int32(at, <int32_t>size)
     put_int32(at + 4, MAGIC_V2 if record.is_version_2 else MAGIC_V1)
     put_int32(at + 8, crc32_of(record.body, record.body_bytes) & 0x7FFFFFFF)
@@ -112,20 +117,20 @@ cdef bint outline_record(const uint8_t *at, int64_t room, Outline *outline) noex
     """Find the parts of the record that begins here; False for anything but a sound one within `room`."""
     cdef int32_t magic, body_bytes
     cdef int64_t place
-    if room < 91:
+    if room < MIN_RECORD_BYTES:
         return False
     outline.size = get_int32(at)
     magic = get_int32(at + 4)
-    if (magic != MAGIC_V1 and magic != MAGIC_V2) or outline.size < 91 or outline.size > room:
+    if (magic != MAGIC_V1 and magic != MAGIC_V2) or outline.size < MIN_RECORD_BYTES or outline.size > room:
         return False
     outline.queue_id = get_int32(at + 12)
     outline.queue_offset = get_int64(at + 20)
     outline.log_offset = get_int64(at + 28)
     outline.sys_flag = get_int32(at + 36)
-    place = 68 if outline.sys_flag & 0x10 else 56
+    place = 68 if outline.sys_flag & FLAG_BORN_HOST_V6 else 56
     outline.store_timestamp = get_int64(at + place)
     # place of the body's length: behind the store host, reconsume times and prepared offset
-    place += 40 if outline.sys_flag & 0x20 else 28
+    place += 40 if outline.sys_flag & FLAG_STORE_HOST_V6 else 28
     if place + 4 > outline.size:
         return False
     body_bytes = get_int32(at + place)
@@ -153,7 +158,7 @@ cdef bint outline_record(const uint8_t *at, int64_t room, Outline *outline) noex
 
 cdef bint has_own_body(const uint8_t *at, int32_t sys_flag) noexcept nogil:
     """Whether the body of a record, whose parts were found, matches its checksum."""
-    cdef const uint8_t *body = at + 88 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
+    cdef const uint8_t *body = at + 88 + (12 if sys_flag & FLAG_BORN_HOST_V6 else 0) + (12 if sys_flag & FLAG_STORE_HOST_V6 else 0)
     cdef int32_t body_bytes = get_int32(body - 4)
     # java: the CRC of an empty body is not looked at
     return not body_bytes or crc32_of(body, body_bytes) & 0x7FFFFFFF == <uint32_t>get_int32(at + 8)

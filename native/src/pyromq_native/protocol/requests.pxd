@@ -4,16 +4,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from pyromq_native.protocol.headers cimport Header, Span
 
-cdef enum:
-    SEND = 10
-    PULL = 11
-    END = 37
-    SEND_V2 = 310
-    SEND_BATCH = 320
-    LITE_PULL = 361
-    ACK = 200051
-
-
 cdef struct Send:
     Span topic
     Span properties
@@ -65,6 +55,18 @@ cdef struct SendAnswer:
     int64_t offset
 
 
+cdef struct PullAnswer:
+    int64_t broker_id
+    int64_t next_offset
+    int64_t min_offset
+    int64_t max_offset
+
+
+cdef struct RouteQuery:
+    Span topic
+    bint accepts_only_standard_json
+
+
 cdef struct Traits:
     Span unique_key
     bint waits
@@ -88,5 +90,7 @@ cdef bint read_pull(Header *header, Pull *pull) noexcept nogil
 cdef bint read_end(Header *header, End *end) noexcept nogil
 cdef bint read_ack(Header *header, Ack *ack) noexcept nogil
 cdef bint read_send_answer(Header *header, SendAnswer *answer) noexcept nogil
+cdef bint read_pull_answer(Header *header, PullAnswer *answer) noexcept nogil
+cdef bint read_route_query(Header *header, RouteQuery *query) noexcept nogil
 cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil
 cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTraits *half) noexcept nogil

@@ -1,16 +1,59 @@
 # cython: boundscheck=False, wraparound=False
-"""Sends and their answers, ends of transactions, pulls and acknowledgements, read from a scanned header. A missing, repeated or unusual field makes the reader say no.
+"""The most frequent requests and their answers, read from a scanned header by the fields that the catalogue declares.
 
-Fields that the fast path does not need are checked as well: it must not accept a request that the general path
-refuses.
+A reader says no to a field that it does not know, declared or not, and to one that is missing, repeated or unusual: the
+general path reads that frame. Fields without effect on a fast path are checked as well: it must not accept a request
+that the general path refuses.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, strlen
 
+from msgspec.structs import fields as struct_fields
+
+from pyromq.protocol.catalogue import FRAME_LEVEL, Int32, Int64, RoutedRequest, TopicRequest, without_none
+from pyromq.protocol.requests.popping import AckMessage
+from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer
+from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.sending import SendMessage, SendMessageAnswer, SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.transactions import EndTransaction
+from pyromq.security.full_signature import FULL_SIGNATURE
+from pyromq.security.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
+
 from pyromq_native.big_endian cimport get_int64
-from pyromq_native.protocol.headers cimport Header, Span, read_bool, read_int32, read_int64
+from pyromq_native.protocol.declared cimport (
+    ACK,
+    AFTER_NAME,
+    AFTER_PAIR,
+    END,
+    LITE_PULL,
+    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PROPERTY_DELAY,
+    PROPERTY_INNER_NUM,
+    PROPERTY_POP_CK,
+    PROPERTY_PRIORITY,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TIMER_DEQUEUE_MS,
+    PROPERTY_TIMER_ENQUEUE_MS,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_ID,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    PULL,
+    SEND,
+    SEND_BATCH,
+    SEND_V2,
+)
+from pyromq_native.protocol.headers cimport Header, Span, is_called, read_bool, read_int32, read_int64, scan_header
 from pyromq_native.protocol.records cimport Outline, outline_record
 from pyromq_native.protocol.spans cimport is_ascii
 
@@ -19,7 +62,7 @@ cdef int64_t MAX_DELAY = <int64_t>1 << 48
 # ------------------------------------------------------------------------------------------ forms
 
 cdef enum:
-    MAX_NAMES = 20
+    MAX_NAMES = 32
     ONLY_CHECKED = -1
 
 
@@ -48,11 +91,8 @@ cdef struct Form:
     uint32_t lengths
 
 
-cdef Form SHORT_SEND, LONG_SEND, PULL_FORM, END_FORM, ACK_FORM, SEND_ANSWER_FORM
-
-
 cdef bint _fill(Header *header, Form *form, void *request) noexcept nogil:
-    """Read the fields of a request; False if one is missing, repeated or unusual."""
+    """Read the fields of a request; False if one is unknown, missing, repeated or unusual."""
     cdef uint32_t seen = 0
     cdef int next = 0
     cdef int index, which
@@ -64,9 +104,7 @@ cdef bint _fill(Header *header, Form *form, void *request) noexcept nogil:
         value = &header.values[index]
         which = _find(form, &header.names[index], &next)
         if which < 0:
-            if value.has_escapes:
-                return False
-            continue
+            return False
         field = &form.fields[which]
         if seen >> which & 1 or (value.has_escapes and field.kind != ESCAPED_TEXT):
             return False
@@ -105,108 +143,169 @@ cdef inline int _find(Form *form, Span *name, int *next) noexcept nogil:
     return -1
 
 
-cdef void _add(Form *form, bint is_needed, const char *name, Kind kind, Py_ssize_t offset) noexcept nogil:
-    cdef Py_ssize_t length = <Py_ssize_t>strlen(name)
-    form.fields[form.count] = Field(name, length, kind, offset)
+cdef list _names = []  # the texts of all forms
+
+cdef dict _KINDS = {str: TEXT, Int32: INT32, Int64: INT64, bool: BOOL}
+
+cdef tuple _ROUTING = tuple(field.name for field in struct_fields(RoutedRequest))
+cdef tuple _TOPIC_ROUTING = tuple(field.name for field in struct_fields(TopicRequest))
+
+# Fields that any request may have and that no handler reads. Connections with access control read the first four.
+# java: consumers and clients of zones add the others.
+cdef tuple _OF_ANY_REQUEST = (
+    ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, FULL_SIGNATURE, "ReqT", "__ZONE_NAME", "__ZONE_MODE"
+)
+
+
+cdef int _add(Form *form, str name, Kind kind, Py_ssize_t offset, bint is_needed) except -1:
+    cdef bytes text = name.encode()
+    assert form.count < MAX_NAMES and len(text) < 32
+    _names.append(text)
+    form.fields[form.count] = Field(<const char *>text, len(text), kind, offset)
     form.needed |= <uint32_t>is_needed << form.count
-    form.lengths |= <uint32_t>1 << length
+    form.lengths |= <uint32_t>1 << len(text)
     form.count += 1
+    return 0
 
 
-cdef void _add_common(Form *form) noexcept nogil:
-    """Fields of any request about a topic."""
-    _add(form, False, b"nsd", BOOL, ONLY_CHECKED)
-    _add(form, False, b"oway", BOOL, ONLY_CHECKED)
-    _add(form, False, b"lo", BOOL, ONLY_CHECKED)
+cdef int _describe(Form *form, declared, dict read, tuple ignored, tuple undeclared=()) except -1:
+    """A form has the fields that the fast path reads, with their kinds and places, and those that change nothing
+    of what it does: declared ones, which are only checked, and undeclared ones."""
+    cdef Kind kind
+    # Clients write the fields of the request itself, in this order, and perhaps those of its parents.
+    for field in sorted(struct_fields(declared), key=lambda field: field.name in _TOPIC_ROUTING):
+        kind = _KINDS.get(without_none(field.type)[0], ANYTHING)
+        if field.name in read:
+            expected, offset = read[field.name]
+            if kind != (TEXT if expected == ESCAPED_TEXT else expected):
+                raise TypeError(f"{declared.__name__}.{field.name} has become a {field.type}")
+            _add(form, field.encode_name, expected, offset, field.required)
+        elif field.name in ignored:
+            _add(form, field.encode_name, ANYTHING if kind == TEXT else kind, ONLY_CHECKED, field.required)
+        elif field.required and field.name not in FRAME_LEVEL:
+            raise TypeError(f"{declared.__name__}.{field.name} must be read")
+    for name in undeclared:
+        _add(form, name, ANYTHING, ONLY_CHECKED, False)
+    return 0
 
 
 cdef inline Py_ssize_t _in(void *request, void *field) noexcept nogil:
     return <char *>field - <char *>request
 
 
-cdef void _add_send(
-    bint is_needed, const char *letter, const char *name, Kind kind, Py_ssize_t offset
-) noexcept nogil:
-    _add(&SHORT_SEND, is_needed, letter, kind, offset)
-    _add(&LONG_SEND, is_needed, name, kind, offset)
+cdef Form SEND_FORM, SEND_V2_FORM, SEND_BATCH_FORM, PULL_FORM, LITE_PULL_FORM, END_FORM, ACK_FORM, ROUTE_FORM
+cdef Form SEND_ANSWER_FORM, PULL_ANSWER_FORM
 
 
-cdef void _describe_sends() noexcept nogil:
+cdef int _describe_sends() except -1:
     cdef Send send
-    _add_send(True, b"a", b"producerGroup", ANYTHING, ONLY_CHECKED)
-    _add_send(True, b"b", b"topic", TEXT, _in(&send, &send.topic))
-    _add_send(True, b"c", b"defaultTopic", ANYTHING, ONLY_CHECKED)
-    _add_send(True, b"d", b"defaultTopicQueueNums", INT32, ONLY_CHECKED)
-    _add_send(True, b"e", b"queueId", INT32, _in(&send, &send.queue_id))
-    _add_send(True, b"f", b"sysFlag", INT32, _in(&send, &send.sys_flag))
-    _add_send(True, b"g", b"bornTimestamp", INT64, _in(&send, &send.born_timestamp))
-    _add_send(True, b"h", b"flag", INT32, _in(&send, &send.flag))
-    _add_send(False, b"i", b"properties", ESCAPED_TEXT, _in(&send, &send.properties))
-    _add_send(False, b"j", b"reconsumeTimes", INT32, _in(&send, &send.reconsume_times))
-    _add_send(False, b"k", b"unitMode", BOOL, ONLY_CHECKED)
-    _add_send(False, b"l", b"maxReconsumeTimes", INT32, ONLY_CHECKED)
-    _add_send(False, b"m", b"batch", BOOL, _in(&send, &send.is_batch))
-    _add(&SHORT_SEND, False, b"n", ANYTHING, ONLY_CHECKED)
-    _add_common(&SHORT_SEND)
-    _add_common(&LONG_SEND)
+    read = {
+        "topic": (TEXT, _in(&send, &send.topic)),
+        "queue_id": (INT32, _in(&send, &send.queue_id)),
+        "sys_flag": (INT32, _in(&send, &send.sys_flag)),
+        "born_timestamp": (INT64, _in(&send, &send.born_timestamp)),
+        "flag": (INT32, _in(&send, &send.flag)),
+        "properties": (ESCAPED_TEXT, _in(&send, &send.properties)),
+        "reconsume_times": (INT32, _in(&send, &send.reconsume_times)),
+        "batch": (BOOL, _in(&send, &send.is_batch)),
+    }
+    ignored = _TOPIC_ROUTING + (
+        "producer_group", "default_topic", "default_topic_queue_nums", "unit_mode", "max_reconsume_times"
+    )
+    _describe(&SEND_FORM, SendMessage, read, ignored, _OF_ANY_REQUEST)
+    _describe(&SEND_V2_FORM, SendMessageV2, read, ignored, _OF_ANY_REQUEST)
+    return _describe(&SEND_BATCH_FORM, SendMessageBatch, read, ignored, _OF_ANY_REQUEST)
 
 
-cdef void _describe_pulls() noexcept nogil:
+cdef int _describe_pulls() except -1:
     cdef Pull pull
-    _add(&PULL_FORM, True, b"consumerGroup", TEXT, _in(&pull, &pull.group))
-    _add(&PULL_FORM, True, b"topic", TEXT, _in(&pull, &pull.topic))
-    _add(&PULL_FORM, True, b"queueId", INT32, _in(&pull, &pull.queue_id))
-    _add(&PULL_FORM, True, b"queueOffset", INT64, _in(&pull, &pull.offset))
-    _add(&PULL_FORM, True, b"maxMsgNums", INT32, _in(&pull, &pull.max_messages))
-    _add(&PULL_FORM, True, b"sysFlag", INT32, _in(&pull, &pull.sys_flag))
-    _add(&PULL_FORM, True, b"commitOffset", INT64, _in(&pull, &pull.commit_offset))
-    _add(&PULL_FORM, True, b"suspendTimeoutMillis", INT64, ONLY_CHECKED)
-    _add(&PULL_FORM, False, b"subscription", TEXT, _in(&pull, &pull.subscription))
-    _add(&PULL_FORM, True, b"subVersion", INT64, _in(&pull, &pull.sub_version))
-    _add(&PULL_FORM, False, b"expressionType", TEXT, _in(&pull, &pull.expression_type))
-    _add(&PULL_FORM, False, b"maxMsgBytes", INT32, _in(&pull, &pull.max_bytes))
-    _add(&PULL_FORM, False, b"requestSource", INT32, ONLY_CHECKED)
-    _add(&PULL_FORM, False, b"proxyFrowardClientId", ANYTHING, ONLY_CHECKED)
-    _add_common(&PULL_FORM)
+    read = {
+        "consumer_group": (TEXT, _in(&pull, &pull.group)),
+        "topic": (TEXT, _in(&pull, &pull.topic)),
+        "queue_id": (INT32, _in(&pull, &pull.queue_id)),
+        "queue_offset": (INT64, _in(&pull, &pull.offset)),
+        "max_msg_nums": (INT32, _in(&pull, &pull.max_messages)),
+        "sys_flag": (INT32, _in(&pull, &pull.sys_flag)),
+        "commit_offset": (INT64, _in(&pull, &pull.commit_offset)),
+        "subscription": (TEXT, _in(&pull, &pull.subscription)),
+        "sub_version": (INT64, _in(&pull, &pull.sub_version)),
+        "expression_type": (TEXT, _in(&pull, &pull.expression_type)),
+        "max_msg_bytes": (INT32, _in(&pull, &pull.max_bytes)),
+    }
+    ignored = _TOPIC_ROUTING + ("suspend_timeout_millis", "request_source", "proxy_forward_client_id")
+    _describe(&PULL_FORM, PullMessage, read, ignored, _OF_ANY_REQUEST)
+    return _describe(&LITE_PULL_FORM, LitePullMessage, read, ignored, _OF_ANY_REQUEST)
 
 
-cdef void _describe_ends() noexcept nogil:
+cdef int _describe_ends() except -1:
     cdef End end
-    _add(&END_FORM, True, b"producerGroup", TEXT, _in(&end, &end.group))
-    _add(&END_FORM, True, b"tranStateTableOffset", INT64, _in(&end, &end.queue_offset))
-    _add(&END_FORM, True, b"commitLogOffset", INT64, _in(&end, &end.log_offset))
-    _add(&END_FORM, True, b"commitOrRollback", INT32, _in(&end, &end.state))
-    _add(&END_FORM, False, b"fromTransactionCheck", BOOL, ONLY_CHECKED)
-    _add(&END_FORM, True, b"msgId", ANYTHING, ONLY_CHECKED)
-    _add_common(&END_FORM)
+    read = {
+        "producer_group": (TEXT, _in(&end, &end.group)),
+        "tran_state_table_offset": (INT64, _in(&end, &end.queue_offset)),
+        "commit_log_offset": (INT64, _in(&end, &end.log_offset)),
+        "commit_or_rollback": (INT32, _in(&end, &end.state)),
+    }
+    # Access control reads the topic.
+    ignored = _ROUTING + ("topic", "from_transaction_check", "msg_id", "transaction_id")
+    return _describe(&END_FORM, EndTransaction, read, ignored, _OF_ANY_REQUEST)
 
 
-cdef void _describe_acks() noexcept nogil:
+cdef int _describe_acks() except -1:
     cdef Ack ack
-    _add(&ACK_FORM, True, b"consumerGroup", TEXT, _in(&ack, &ack.group))
-    _add(&ACK_FORM, True, b"topic", TEXT, _in(&ack, &ack.topic))
-    _add(&ACK_FORM, True, b"queueId", INT32, _in(&ack, &ack.queue_id))
-    _add(&ACK_FORM, True, b"extraInfo", TEXT, _in(&ack, &ack.receipt))
-    _add(&ACK_FORM, True, b"offset", INT64, _in(&ack, &ack.offset))
-    _add_common(&ACK_FORM)
+    read = {
+        "consumer_group": (TEXT, _in(&ack, &ack.group)),
+        "topic": (TEXT, _in(&ack, &ack.topic)),
+        "queue_id": (INT32, _in(&ack, &ack.queue_id)),
+        "extra_info": (TEXT, _in(&ack, &ack.receipt)),
+        "offset": (INT64, _in(&ack, &ack.offset)),
+    }
+    return _describe(&ACK_FORM, AckMessage, read, _TOPIC_ROUTING, _OF_ANY_REQUEST)
 
 
-cdef void _describe_send_answers() noexcept nogil:
-    cdef SendAnswer answer
-    _add(&SEND_ANSWER_FORM, True, b"msgId", TEXT, _in(&answer, &answer.id))
-    _add(&SEND_ANSWER_FORM, True, b"queueId", INT32, _in(&answer, &answer.queue_id))
-    _add(&SEND_ANSWER_FORM, True, b"queueOffset", INT64, _in(&answer, &answer.offset))
-    _add(&SEND_ANSWER_FORM, False, b"transactionId", TEXT, _in(&answer, &answer.transaction))
-    _add(&SEND_ANSWER_FORM, False, b"recallHandle", TEXT, _in(&answer, &answer.recall_handle))
-    _add(&SEND_ANSWER_FORM, False, b"MSG_REGION", TEXT, _in(&answer, &answer.region))
-    _add(&SEND_ANSWER_FORM, False, b"TRACE_ON", BOOL, ONLY_CHECKED)
+cdef int _describe_route_queries() except -1:
+    cdef RouteQuery query
+    read = {
+        "topic": (TEXT, _in(&query, &query.topic)),
+        "accept_standard_json_only": (BOOL, _in(&query, &query.accepts_only_standard_json)),
+    }
+    return _describe(&ROUTE_FORM, GetRoute, read, ())
+
+
+cdef int _describe_answers() except -1:
+    cdef SendAnswer sent
+    cdef PullAnswer pulled
+    _describe(
+        &SEND_ANSWER_FORM,
+        SendMessageAnswer,
+        {
+            "msg_id": (TEXT, _in(&sent, &sent.id)),
+            "queue_id": (INT32, _in(&sent, &sent.queue_id)),
+            "queue_offset": (INT64, _in(&sent, &sent.offset)),
+            "transaction_id": (TEXT, _in(&sent, &sent.transaction)),
+            "recall_handle": (TEXT, _in(&sent, &sent.recall_handle)),
+            "msg_region": (TEXT, _in(&sent, &sent.region)),
+        },
+        ("batch_uniq_id", "trace_on"),
+    )
+    return _describe(
+        &PULL_ANSWER_FORM,
+        PullMessageAnswer,
+        {
+            "suggest_which_broker_id": (INT64, _in(&pulled, &pulled.broker_id)),
+            "next_begin_offset": (INT64, _in(&pulled, &pulled.next_offset)),
+            "min_offset": (INT64, _in(&pulled, &pulled.min_offset)),
+            "max_offset": (INT64, _in(&pulled, &pulled.max_offset)),
+        },
+        ("topic_sys_flag", "group_sys_flag"),
+    )
 
 
 _describe_sends()
 _describe_pulls()
 _describe_ends()
 _describe_acks()
-_describe_send_answers()
+_describe_route_queries()
+_describe_answers()
 
 
 # ------------------------------------------------------------------------------------------ requests
@@ -216,17 +315,20 @@ cdef bint read_send(Header *header, Send *send) noexcept nogil:
     send.reconsume_times = 0
     send.is_batch = False
     send.properties = Span(NULL, 0, False)
-    if not _fill(header, &LONG_SEND if header.code == SEND else &SHORT_SEND, send):
+    if header.code == SEND_V2:
+        return _fill(header, &SEND_V2_FORM, send)
+    if header.code == SEND:
+        return _fill(header, &SEND_FORM, send)
+    if not _fill(header, &SEND_BATCH_FORM, send):
         return False
-    if header.code == SEND_BATCH:
-        send.is_batch = True
+    send.is_batch = True
     return True
 
 
 cdef bint read_pull(Header *header, Pull *pull) noexcept nogil:
     pull.max_bytes = 0
     pull.subscription = pull.expression_type = Span(NULL, 0, False)
-    return _fill(header, &PULL_FORM, pull)
+    return _fill(header, &PULL_FORM if header.code == PULL else &LITE_PULL_FORM, pull)
 
 
 cdef bint read_end(Header *header, End *end) noexcept nogil:
@@ -258,6 +360,34 @@ cdef bint read_send_answer(Header *header, SendAnswer *answer) noexcept nogil:
     return _fill(header, &SEND_ANSWER_FORM, answer)
 
 
+cdef bint read_pull_answer(Header *header, PullAnswer *answer) noexcept nogil:
+    """The answer to a pull that found messages."""
+    return _fill(header, &PULL_ANSWER_FORM, answer)
+
+
+cdef bint read_route_query(Header *header, RouteQuery *query) noexcept nogil:
+    query.accepts_only_standard_json = False
+    return _fill(header, &ROUTE_FORM, query) and query.topic.length > 0
+
+
+def is_known(bytes header not None, bint is_binary):
+    """Whether a fast path reads this request. For tests."""
+    cdef Header found
+    cdef Send send
+    cdef Pull pull
+    cdef End end
+    cdef Ack ack
+    if not scan_header(<const uint8_t *>header, len(header), is_binary, &found):
+        return False
+    if found.code == SEND or found.code == SEND_V2 or found.code == SEND_BATCH:
+        return read_send(&found, &send)
+    if found.code == PULL or found.code == LITE_PULL:
+        return read_pull(&found, &pull)
+    if found.code == END:
+        return read_end(&found, &end)
+    return found.code == ACK and read_ack(&found, &ack)
+
+
 # ------------------------------------------------------------------------------------------ properties
 
 
@@ -269,51 +399,52 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
     cdef const uint8_t *end = properties + length
     cdef const uint8_t *stop
     cdef Py_ssize_t size
+    cdef Span value
     traits.unique_key = Span(NULL, 0, False)
     traits.waits = True
     traits.is_half = traits.is_timed = False
     while at < end:
-        stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
+        stop = <const uint8_t *>memchr(at, AFTER_PAIR, <size_t>(end - at))
         if stop is NULL:
             stop = end
         size = stop - at
         if size >= 5:
-            if at[0] == 0x55:  # U
-                if _begins(at, size, b"UNIQ_KEY\x01", 9):
-                    if size == 9:
+            if at[0] == <uint8_t>PROPERTY_UNIQ_KEY[0]:
+                if _is(at, size, PROPERTY_UNIQ_KEY, &value):
+                    if not value.length:
                         return False  # an empty value is ignored, but an earlier one may count
-                    traits.unique_key = Span(at + 9, size - 9, False)
-            elif at[0] == 0x57:  # W
-                if _begins(at, size, b"WAIT\x01", 5):
-                    traits.waits = size == 9 and memcmp(at + 5, b"true", 4) == 0
-                    if size == 5:
+                    traits.unique_key = value
+            elif at[0] == <uint8_t>PROPERTY_WAIT[0]:
+                if _is(at, size, PROPERTY_WAIT, &value):
+                    traits.waits = is_called(value, b"true", 4)
+                    if not value.length:
                         return False
             elif at[0] == 0x54:  # T
-                if _begins(at, size, b"TRAN_MSG\x01", 9):
-                    if traits.is_half or size != 13 or memcmp(at + 9, b"true", 4):
+                if _is(at, size, PROPERTY_TRANSACTION_PREPARED, &value):
+                    if traits.is_half or not is_called(value, b"true", 4):
                         return False
                     traits.is_half = True
-                elif _begins(at, size, b"TIMER_DEL", 9):
+                elif _begins(at, size, b"TIMER_DEL"):
                     if traits.is_timed or not _read_time(at, size, traits):
                         return False
-                elif _begins(at, size, b"TIMER_OUT_MS\x01", 13):
+                elif _is(at, size, PROPERTY_TIMER_OUT_MS, &value):
                     names_its_place = True
             elif at[0] == 0x52:  # R
-                if _begins(at, size, b"REAL_TOPIC\x01", 11) or _begins(at, size, b"REAL_QID\x01", 9):
+                if _is(at, size, PROPERTY_REAL_TOPIC, &value) or _is(at, size, PROPERTY_REAL_QUEUE_ID, &value):
                     names_its_place = True
             elif at[0] == 0x5F:  # _
-                if _begins(at, size, b"__transactionId__\x01", 18):
+                if _is(at, size, PROPERTY_TRANSACTION_ID, &value):
                     names_its_place = True
-                elif _begins(at, size, b"_SYS_MSG_PRIORITY_\x01", 19):
+                elif _is(at, size, PROPERTY_PRIORITY, &value):
                     return False
-            elif at[0] == 0x44:  # D
-                if _begins(at, size, b"DELAY\x01", 6):
+            elif at[0] == <uint8_t>PROPERTY_DELAY[0]:
+                if _is(at, size, PROPERTY_DELAY, &value):
                     return False
-            elif at[0] == 0x49:  # I
-                if _begins(at, size, b"INNER_NUM\x01", 10):
+            elif at[0] == <uint8_t>PROPERTY_INNER_NUM[0]:
+                if _is(at, size, PROPERTY_INNER_NUM, &value):
                     return False
-            elif at[0] == 0x50:  # P
-                if _begins(at, size, b"POP_CK\x01", 7):
+            elif at[0] == <uint8_t>PROPERTY_POP_CK[0]:
+                if _is(at, size, PROPERTY_POP_CK, &value):
                     return False
         at = stop + 1
     if traits.is_half or traits.is_timed:
@@ -322,17 +453,17 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
 
 
 cdef inline bint _read_time(const uint8_t *at, Py_ssize_t size, Traits *traits) noexcept nogil:
-    cdef Py_ssize_t name_bytes
-    if _begins(at, size, b"TIMER_DELIVER_MS\x01", 17):
-        name_bytes, traits.unit_ms = 17, 0
-    elif _begins(at, size, b"TIMER_DELAY_SEC\x01", 16):
-        name_bytes, traits.unit_ms = 16, 1000
-    elif _begins(at, size, b"TIMER_DELAY_MS\x01", 15):
-        name_bytes, traits.unit_ms = 15, 1
+    cdef Span value
+    if _is(at, size, PROPERTY_TIMER_DELIVER_MS, &value):
+        traits.unit_ms = 0
+    elif _is(at, size, PROPERTY_TIMER_DELAY_SEC, &value):
+        traits.unit_ms = 1000
+    elif _is(at, size, PROPERTY_TIMER_DELAY_MS, &value):
+        traits.unit_ms = 1
     else:
         return False
     traits.is_timed = True
-    return read_int64(Span(at + name_bytes, size - name_bytes, False), &traits.asked)
+    return read_int64(value, &traits.asked)
 
 
 cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTraits *half) noexcept nogil:
@@ -342,31 +473,31 @@ cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTra
     cdef const uint8_t *end = properties + length
     cdef const uint8_t *stop
     cdef Py_ssize_t size
-    cdef Span queue_id = Span(NULL, 0, False)
+    cdef Span value, queue_id = Span(NULL, 0, False)
     half.group = half.unique_key = half.topic = queue_id
     half.is_copy = False
     while at < end:
-        stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
+        stop = <const uint8_t *>memchr(at, AFTER_PAIR, <size_t>(end - at))
         if stop is NULL:
             stop = end
         size = stop - at
-        if _begins(at, size, b"PGROUP\x01", 7):
-            half.group = Span(at + 7, size - 7, False)
-        elif _begins(at, size, b"UNIQ_KEY\x01", 9):
-            half.unique_key = Span(at + 9, size - 9, False)
-        elif _begins(at, size, b"REAL_TOPIC\x01", 11):
-            half.topic = Span(at + 11, size - 11, False)
-        elif _begins(at, size, b"REAL_QID\x01", 9):
-            queue_id = Span(at + 9, size - 9, False)
+        if _is(at, size, PROPERTY_PRODUCER_GROUP, &value):
+            half.group = value
+        elif _is(at, size, PROPERTY_UNIQ_KEY, &value):
+            half.unique_key = value
+        elif _is(at, size, PROPERTY_REAL_TOPIC, &value):
+            half.topic = value
+        elif _is(at, size, PROPERTY_REAL_QUEUE_ID, &value):
+            queue_id = value
         elif (
-            _begins(at, size, b"TRANSACTION_CHECK_TIMES\x01", 24) and size > 24
-            or _begins(at, size, b"TRAN_PREPARED_QUEUE_OFFSET\x01", 27) and size > 27
+            _is(at, size, PROPERTY_TRANSACTION_CHECK_TIMES, &value)
+            or _is(at, size, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, &value)
         ):
-            half.is_copy = True
+            half.is_copy = half.is_copy or value.length > 0
         elif (
-            _begins(at, size, b"DELAY\x01", 6)
-            or _begins(at, size, b"TIMER_DEL", 9)
-            or _begins(at, size, b"CHECK_IMMUNITY_TIME_IN_SECONDS\x01", 31)
+            _is(at, size, PROPERTY_DELAY, &value)
+            or _begins(at, size, b"TIMER_DEL")
+            or _is(at, size, PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS, &value)
         ):
             return False
         at = stop + 1
@@ -389,7 +520,7 @@ def read_timed(record):
     cdef const uint8_t *end
     cdef const uint8_t *stop
     cdef Py_ssize_t size
-    cdef Span topic = Span(NULL, 0, False), queue = topic, slot = topic
+    cdef Span value, topic = Span(NULL, 0, False), queue = topic, slot = topic
     cdef int32_t queue_id = 0
     cdef int64_t slot_ms = 0
     traits.is_timed = False
@@ -401,20 +532,20 @@ def read_timed(record):
         at += outline.properties_start
         end = at + outline.properties_bytes
         while at < end:
-            stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
+            stop = <const uint8_t *>memchr(at, AFTER_PAIR, <size_t>(end - at))
             if stop is NULL:
                 stop = end
             size = stop - at
-            if _begins(at, size, b"REAL_TOPIC\x01", 11):
-                topic = Span(at + 11, size - 11, False)
-            elif _begins(at, size, b"REAL_QID\x01", 9):
-                queue = Span(at + 9, size - 9, False)
-            elif _begins(at, size, b"TIMER_OUT_MS\x01", 13):
-                slot = Span(at + 13, size - 13, False)
-            elif _begins(at, size, b"TIMER_DEL", 9):
+            if _is(at, size, PROPERTY_REAL_TOPIC, &value):
+                topic = value
+            elif _is(at, size, PROPERTY_REAL_QUEUE_ID, &value):
+                queue = value
+            elif _is(at, size, PROPERTY_TIMER_OUT_MS, &value):
+                slot = value
+            elif _begins(at, size, b"TIMER_DEL"):
                 if traits.is_timed or not _read_time(at, size, &traits):
                     return None
-            elif _begins(at, size, b"TIMER_ENQUEUE_MS", 16) or _begins(at, size, b"TIMER_DEQUEUE_MS", 16):
+            elif _begins(at, size, PROPERTY_TIMER_ENQUEUE_MS) or _begins(at, size, PROPERTY_TIMER_DEQUEUE_MS):
                 return None  # from an earlier stage
             at = stop + 1
         if (
@@ -472,5 +603,15 @@ cdef inline bint _outline_plain(const uint8_t *at, int64_t room, Outline *outlin
     return outline_record(at, room, outline) and is_ascii(at + outline.topic_start, outline.topic_bytes)
 
 
-cdef inline bint _begins(const uint8_t *at, Py_ssize_t size, const char *name, Py_ssize_t length) noexcept nogil:
+cdef inline bint _is(const uint8_t *at, Py_ssize_t size, const char *name, Span *value) noexcept nogil:
+    """Whether a property has this name; then its `value`."""
+    cdef Py_ssize_t length = <Py_ssize_t>strlen(name)
+    if size <= length or at[length] != AFTER_NAME or memcmp(at, name, <size_t>length):
+        return False
+    value[0] = Span(at + length + 1, size - length - 1, False)
+    return True
+
+
+cdef inline bint _begins(const uint8_t *at, Py_ssize_t size, const char *name) noexcept nogil:
+    cdef Py_ssize_t length = <Py_ssize_t>strlen(name)
     return size >= length and memcmp(at, name, <size_t>length) == 0

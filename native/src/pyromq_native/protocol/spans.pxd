@@ -2,7 +2,7 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, strlen
 
 from pyromq_native.protocol.headers cimport Span
 
@@ -17,6 +17,11 @@ cdef inline bint is_ascii(const uint8_t *at, Py_ssize_t length) noexcept nogil:
 
 cdef inline bint is_same(Span span, bytes text) noexcept:
     return span.length == PyBytes_GET_SIZE(text) and memcmp(span.at, PyBytes_AS_STRING(text), <size_t>span.length) == 0
+
+
+cdef inline bint is_field(Span name, const char *field) noexcept nogil:
+    """Whether this is the name of a field; the compiler knows the length of a constant."""
+    return name.length == <Py_ssize_t>strlen(field) and memcmp(name.at, field, strlen(field)) == 0
 
 
 cdef inline bint is_named(Span span, bytes name) noexcept:

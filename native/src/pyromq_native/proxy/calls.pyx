@@ -12,13 +12,10 @@ from libc.string cimport memcpy
 from pyromq_native.big_endian cimport get_uint32, put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS
 from pyromq_native.growing cimport Growing, put, put_bytes, reserve, take_bytes
+from pyromq_native.protocol.declared cimport MAX_HEADER_BYTES, PREFIX_BYTES
 from pyromq_native.protocol.headers cimport Header, next_answer
 from pyromq_native.proxy.protobuf cimport BYTES, Field, next_field, put_tag
 from pyromq_native.slices cimport Slice, slice_of_bytes
-
-cdef enum:
-    PREFIX_BYTES = 8
-    MAX_HEADER_BYTES = 1048576
 
 # status { code: OK message: "OK" }, without its tag
 cdef const char *OK = b"\x08\x08\xa0\x9c\x01\x12\x02OK"

@@ -60,6 +60,8 @@ cdef class PlainAck(Plain):
     cdef bytes answer(self, Header *header):
         cdef Growing out = _answer
         cdef Py_ssize_t size = 2 + OK_BYTES + varint_size(self._handle.size) + self._handle.size
+        if header.field_count:
+            return None  # the declared answer has no fields
         if self._id.size:
             size += 1 + varint_size(self._id.size) + self._id.size
         out.size = GRPC_PREFIX_BYTES

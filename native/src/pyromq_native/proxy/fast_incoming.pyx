@@ -12,6 +12,17 @@ from pyromq_native.big_endian cimport get_int32, get_int64
 from pyromq_native.digits cimport MAX_NUMBER_CHARS
 from pyromq_native.digits cimport put_number as put_digits
 from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, put_uint32, reserve, take_bytes
+from pyromq_native.protocol.declared cimport (
+    FLAG_COMPRESSED,
+    FLAG_HOSTS_MASK,
+    PROPERTY_BORN_HOST,
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAGS,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+)
 from pyromq_native.proxy.protobuf cimport BYTES, VARINT, put_tag, put_text, put_varint, varint_size
 from pyromq_native.protocol.records cimport Outline, outline_record
 from pyromq_native.slices cimport Slice, as_bytes, is_named, is_plain, is_same, is_utf8, slice_of, slice_of_bytes
@@ -20,7 +31,6 @@ from pyromq_native.slices cimport Slice, as_bytes, is_named, is_plain, is_same, 
 cdef int64_t MAX_TIME_MS = 253402300799999
 
 cdef enum:
-    COMPRESSED = 1
     MAX_PAIRS = 32
     BODY_AT = 88
 
@@ -110,7 +120,7 @@ def received(
     cdef bint is_gzipped
     answers.size = 0
     while room > 0:
-        if not outline_record(at, room, &outline) or outline.sys_flag & 0x30:
+        if not outline_record(at, room, &outline) or outline.sys_flag & FLAG_HOSTS_MASK:
             return None
         if not is_utf8_text(slice_of(<const char *>at + outline.topic_start, outline.topic_bytes)):
             return None
@@ -130,7 +140,7 @@ def received(
             return None
         text.at = at + BODY_AT
         text.size = get_int32(at + 84)
-        is_gzipped = outline.sys_flag & COMPRESSED
+        is_gzipped = outline.sys_flag & FLAG_COMPRESSED
         if is_gzipped and (text.size < 2 or text.at[0] != 0x1F or text.at[1] != 0x8B):
             return None
         checksum = md5(as_bytes(text), usedforsecurity=False).hexdigest().upper().encode()
@@ -202,21 +212,21 @@ cdef bint read_properties(
         called = as_bytes(name)
         if called in unusual:
             return False
-        if is_named(name, b"UNIQ_KEY", 8):
+        if is_named(name, PROPERTY_UNIQ_KEY):
             traits.unique_key = value
-        elif is_named(name, b"TAGS", 4):
+        elif is_named(name, PROPERTY_TAGS):
             traits.tag = value
-        elif is_named(name, b"KEYS", 4):
+        elif is_named(name, PROPERTY_KEYS):
             if not is_plain(value, &has_letter, &is_ascii) or not is_ascii:
                 return False
             traits.keys = value
-        elif is_named(name, b"__SHARDINGKEY", 13):
+        elif is_named(name, PROPERTY_SHARDING_KEY):
             traits.group = value
-        elif is_named(name, b"__BORNHOST", 10):
+        elif is_named(name, PROPERTY_BORN_HOST):
             traits.born_host = value
-        elif is_named(name, b"TRAN_MSG", 8):
+        elif is_named(name, PROPERTY_TRANSACTION_PREPARED):
             traits.is_half = True
-        elif is_named(name, b"DELAY", 5):
+        elif is_named(name, PROPERTY_DELAY):
             traits.is_delayed = True
         elif called not in hidden:
             reserve(own, name.size + value.size + 40)

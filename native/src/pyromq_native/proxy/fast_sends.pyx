@@ -5,6 +5,17 @@ from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr
 
+from pyromq_native.protocol.declared cimport (
+    FLAG_COMPRESSED,
+    PROPERTY_BORN_HOST,
+    PROPERTY_BORN_TIMESTAMP,
+    PROPERTY_KEYS,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+)
 from pyromq_native.proxy.calls cimport (
     GRPC_PREFIX_BYTES,
     OK_BYTES,
@@ -16,16 +27,25 @@ from pyromq_native.proxy.calls cimport (
     unframe,
     whole_answer,
 )
-from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_number, reserve, take_bytes
+from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_constant, put_number, reserve, take_bytes
 from pyromq_native.protocol.headers cimport Header
 from pyromq_native.proxy.protobuf cimport BYTES, VARINT, Field, next_field, put_tag, put_text, put_varint, varint_size
 from pyromq_native.protocol.requests cimport SendAnswer, read_send_answer
-from pyromq_native.slices cimport Slice, as_bytes, as_str, is_same, is_text, is_utf8, slice_of, slice_of_bytes
+from pyromq_native.slices cimport (
+    Slice,
+    as_bytes,
+    as_str,
+    is_same,
+    is_text,
+    is_utf8,
+    slice_of,
+    slice_of_bytes,
+    slice_of_constant,
+)
 
 cdef enum:
     GZIP = 2
     TRANSACTION = 4
-    COMPRESSED = 1
     MAX_PAIRS = 32
     MAX_KEYS = 32
 
@@ -219,7 +239,7 @@ cdef class SendReader:
                     return False
             elif field.number == 5 and field.kind == VARINT:
                 if field.value == GZIP:
-                    send._sys_flag = COMPRESSED
+                    send._sys_flag = FLAG_COMPRESSED
             elif field.number == 6 and field.kind == VARINT:
                 if field.value == TRANSACTION:
                     return False
@@ -247,14 +267,15 @@ cdef class SendReader:
         put_byte(out, 0x22)
         for index in range(count):
             put_pair(out, pairs[index].name, pairs[index].value)
-        put_pair(out, slice_of(b"UNIQ_KEY", 8), send._id)
-        put_pair(out, slice_of(b"PGROUP", 6), topic)
-        put_pair(out, slice_of(b"WAIT", 4), slice_of(b"true", 4))
+        put_pair(out, slice_of_constant(PROPERTY_UNIQ_KEY), send._id)
+        put_pair(out, slice_of_constant(PROPERTY_PRODUCER_GROUP), topic)
+        put_pair(out, slice_of_constant(PROPERTY_WAIT), slice_of(b"true", 4))
         if tag.size:
-            put_pair(out, slice_of(b"TAGS", 4), tag)
+            put_pair(out, slice_of_constant(PROPERTY_TAGS), tag)
         if key_count:
             reserve(out, 32)
-            put(out, b"KEYS\\u0001", 10)
+            put_constant(out, PROPERTY_KEYS)
+            put(out, b"\\u0001", 6)
             for index in range(key_count):
                 reserve(out, 2 * keys[index].size + 16)
                 if index:
@@ -262,11 +283,12 @@ cdef class SendReader:
                 put_escaped(out, keys[index])
             put(out, b"\\u0002", 6)
         if group.size:
-            put_pair(out, slice_of(b"__SHARDINGKEY", 13), group)
-        put_pair(out, slice_of(b"__BORNHOST", 10), born_host)
+            put_pair(out, slice_of_constant(PROPERTY_SHARDING_KEY), group)
+        put_pair(out, slice_of_constant(PROPERTY_BORN_HOST), born_host)
         if send._born_ms:
             reserve(out, 64)
-            put(out, b"BORN_TIMESTAMP\\u0001", 20)
+            put_constant(out, PROPERTY_BORN_TIMESTAMP)
+            put(out, b"\\u0001", 6)
             put_number(out, send._born_ms)
             put(out, b"\\u0002", 6)
         reserve(out, 1)

@@ -13,7 +13,9 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
 from pyromq_native.big_endian cimport put_int32
-from pyromq_native.protocol.headers cimport MAX_FIELDS, Header, Span, is_called, scan_header, unescape
+from pyromq_native.protocol.declared cimport FIELD_FULL_SIGNATURE, FIELD_SIGNATURE
+from pyromq_native.protocol.headers cimport MAX_FIELDS, Header, Span, scan_header, unescape
+from pyromq_native.protocol.spans cimport is_field
 
 cdef enum:
     SHORT_BYTES = 4096
@@ -57,9 +59,9 @@ cdef class SignatureCheck:
         """Whether the signature is right, the full one if there is one; `took` follows if the request is taken."""
         cdef int index
         for index in range(header.field_count):
-            if is_called(header.names[index], b"FullSignature", 13):
+            if is_field(header.names[index], FIELD_FULL_SIGNATURE):
                 return self._accepts_full(header, header.values[index], body, body_bytes)
-        return not self._requires_full and is_signed(header, body, body_bytes, self._inner, self._outer)
+        return not self._requires_full and is_signed(header, body, body_bytes, False, self._inner, self._outer)
 
     cdef bint _accepts_full(
         self, Header *header, Span field, const uint8_t *body, Py_ssize_t body_bytes
@@ -73,7 +75,7 @@ cdef class SignatureCheck:
         number = _hexadecimal(field.at + TIME_CHARS + SESSION_CHARS)
         if number <= self._number or not self._oldest_ms <= time_ms <= self._newest_ms:
             return False
-        if not is_fully_signed(header, field, body, body_bytes, self._full_inner, self._full_outer):
+        if not is_signed(header, body, body_bytes, True, self._full_inner, self._full_outer):
             return False
         self._seen = number
         self._seen_ms = time_ms
@@ -106,65 +108,47 @@ cdef inline int64_t _hexadecimal(const uint8_t *at) noexcept nogil:
 
 
 cdef bint is_signed(
-    Header *header, const uint8_t *body, Py_ssize_t body_bytes, inner, outer
+    Header *header, const uint8_t *body, Py_ssize_t body_bytes, bint is_full, inner, outer
 ) except -1:
     """`inner` and `outer` are the hashes of the two pads of the key."""
     cdef int order[MAX_FIELDS]
     cdef int signature = -1
-    cdef int full = -1
-    cdef int count = _sort(header, order, &signature, &full, False)
-    cdef Py_ssize_t room = _room(header, order, count)
+    cdef int count = _sort(header, order, &signature, is_full)
+    cdef Py_ssize_t fixed = LABEL_BYTES + STAMP_CHARS + 20 if is_full else 0
+    cdef Py_ssize_t room = fixed + _room(header, order, count)
+    cdef Py_ssize_t length
+    cdef Span field
     cdef uint8_t short_text[SHORT_BYTES]
     cdef uint8_t *text = short_text
     if count < 0 or signature < 0:
         return False
+    field = header.values[signature]
+    if is_full and (
+        header.has_remark
+        or field.length != FULL_CHARS
+        or field.has_escapes
+        or _hexadecimal(field.at) < 0
+        or _hexadecimal(field.at + STAMP_CHARS - TIME_CHARS) < 0
+    ):
+        return False
     if room > SHORT_BYTES:
         text = <uint8_t *>PyMem_Malloc(<size_t>room)
         if text is NULL:
             raise MemoryError()
     try:
-        return _has_sum(
-            text, _join(header, order, count, text, False), body, body_bytes, header.values[signature], 0, inner, outer
+        if is_full:
+            memcpy(text, LABEL, LABEL_BYTES)
+            memcpy(text + LABEL_BYTES, field.at, STAMP_CHARS)
+            length = LABEL_BYTES + STAMP_CHARS
+            put_int32(text + length, <uint32_t>header.code)
+            put_int32(text + length + 4, <uint32_t>header.flag)
+            put_int32(text + length + 8, <uint32_t>header.version)
+            put_int32(text + length + 12, 0)  # no remark
+            put_int32(text + length + 16, <uint32_t>count)
+        length = _join(header, order, count, text + fixed, is_full)
+        return length >= 0 and _has_sum(
+            text, fixed + length, body, body_bytes, field, STAMP_CHARS if is_full else 0, inner, outer
         )
-    finally:
-        if text is not short_text:
-            PyMem_Free(text)
-
-
-cdef bint is_fully_signed(
-    Header *header, Span field, const uint8_t *body, Py_ssize_t body_bytes, inner, outer
-) except -1:
-    """`field` is the only full signature."""
-    cdef int order[MAX_FIELDS]
-    cdef int signature = -1
-    cdef int full = -1
-    cdef int count = _sort(header, order, &signature, &full, True)
-    cdef Py_ssize_t fixed = LABEL_BYTES + STAMP_CHARS + 20
-    cdef Py_ssize_t room = fixed + _room(header, order, count)
-    cdef Py_ssize_t length
-    cdef uint8_t short_text[SHORT_BYTES]
-    cdef uint8_t *text = short_text
-    if count < 0 or full < 0 or header.has_remark or field.length != FULL_CHARS or field.has_escapes:
-        return False
-    if _hexadecimal(field.at) < 0 or _hexadecimal(field.at + STAMP_CHARS - TIME_CHARS) < 0:
-        return False
-    if room > SHORT_BYTES:
-        text = <uint8_t *>PyMem_Malloc(<size_t>room)
-        if text is NULL:
-            raise MemoryError()
-    try:
-        memcpy(text, LABEL, LABEL_BYTES)
-        memcpy(text + LABEL_BYTES, field.at, STAMP_CHARS)
-        length = LABEL_BYTES + STAMP_CHARS
-        put_int32(text + length, <uint32_t>header.code)
-        put_int32(text + length + 4, <uint32_t>header.flag)
-        put_int32(text + length + 8, <uint32_t>header.version)
-        put_int32(text + length + 12, 0)  # no remark
-        put_int32(text + length + 16, <uint32_t>count)
-        length = _join(header, order, count, text + fixed, True)
-        if length < 0:
-            return False
-        return _has_sum(text, fixed + length, body, body_bytes, field, STAMP_CHARS, inner, outer)
     finally:
         if text is not short_text:
             PyMem_Free(text)
@@ -182,7 +166,7 @@ cdef bint _has_sum(
 ) except -1:
     """Whether the HMAC of text and body is in the field, from `position` on."""
     cdef bytes total
-    if length < 0 or field.has_escapes:
+    if field.has_escapes:
         return False
     hashed = inner.copy()
     hashed.update(PyMemoryView_FromMemory(<char *>text, length, PyBUF_READ))
@@ -200,20 +184,18 @@ cdef bint _has_sum(
     )
 
 
-cdef int _sort(Header *header, int *order, int *signature, int *full, bint leaves_full_out) noexcept nogil:
-    """How many fields are signed, and `order`, that of their names; -1 if two have the same name."""
+cdef int _sort(Header *header, int *order, int *signature, bint is_full) noexcept nogil:
+    """How many fields are signed, and `order`, that of their names; -1 if two have the same name. The full
+    signature leaves out both signatures, the other one only itself."""
     cdef int count = 0
     cdef int index, place, compared
     for index in range(header.field_count):
-        if header.names[index].length == 9 and memcmp(header.names[index].at, b"Signature", 9) == 0:
+        if is_field(header.names[index], FIELD_FULL_SIGNATURE if is_full else FIELD_SIGNATURE):
             if signature[0] >= 0:
                 return -1
             signature[0] = index
             continue
-        if leaves_full_out and is_called(header.names[index], b"FullSignature", 13):
-            if full[0] >= 0:
-                return -1
-            full[0] = index
+        if is_full and is_field(header.names[index], FIELD_SIGNATURE):
             continue
         place = count
         while place > 0:
@@ -304,34 +286,12 @@ cdef bint _is_same(
     return different == 0
 
 
-def is_signed_frame(bytes header not None, bint is_binary, bytes body not None, key):
+def is_signed_frame(bytes header not None, bint is_binary, bytes body not None, key, *, bint is_full):
     """For tests."""
     cdef Header found
     inner, outer = key
     return scan_header(
         <const uint8_t *>PyBytes_AS_STRING(header), PyBytes_GET_SIZE(header), is_binary, &found
     ) and is_signed(
-        &found, <const uint8_t *>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), inner, outer
+        &found, <const uint8_t *>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), is_full, inner, outer
     )
-
-
-def is_fully_signed_frame(bytes header not None, bint is_binary, bytes body not None, key):
-    """For tests."""
-    cdef Header found
-    cdef int index
-    inner, outer = key
-    if not scan_header(
-        <const uint8_t *>PyBytes_AS_STRING(header), PyBytes_GET_SIZE(header), is_binary, &found
-    ):
-        return False
-    for index in range(found.field_count):
-        if is_called(found.names[index], b"FullSignature", 13):
-            return is_fully_signed(
-                &found,
-                found.values[index],
-                <const uint8_t *>PyBytes_AS_STRING(body),
-                PyBytes_GET_SIZE(body),
-                inner,
-                outer,
-            )
-    return False

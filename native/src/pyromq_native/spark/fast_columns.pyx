@@ -11,8 +11,18 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from pyromq_native.protocol.declared cimport (
+    FLAG_COMPRESSED,
+    FLAG_HOSTS_MASK,
+    FLAG_INNER_BATCH,
+    FLAG_NEED_UNWRAP,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+)
+
+
 cdef enum:
-    MIN_RECORD_BYTES = 91
     QUEUE_OFFSET_AT = 20
     SYS_FLAG_AT = 36
     BODY_LENGTH_AT = 84
@@ -20,10 +30,8 @@ cdef enum:
     MOST_PAIRS = 128
     MOST_COLUMNS = 16
 
-cdef uint32_t MAGIC_V1 = 0xDAA320A7
-cdef uint32_t MAGIC_V2 = 0xDAA320AB
 # Compressed bodies, IPv6 hosts, inner batches: they have to be opened first.
-cdef uint32_t ODD = 0x1 | 0x10 | 0x20 | 0x40 | 0x80
+cdef uint32_t ODD = FLAG_COMPRESSED | FLAG_HOSTS_MASK | FLAG_NEED_UNWRAP | FLAG_INNER_BATCH
 
 ctypedef const uint8_t *Bytes
 
@@ -196,9 +204,9 @@ cdef class Scan:
                 if body_bytes < 0 or body_bytes > size - MIN_RECORD_BYTES:
                     return False
                 rest = at + BODY_AT + body_bytes
-                if magic == MAGIC_V1:
+                if magic == <uint32_t>MAGIC_V1:
                     topic_bytes = rest[0] + 1
-                elif magic == MAGIC_V2:
+                elif magic == <uint32_t>MAGIC_V2:
                     topic_bytes = i16(rest) + 2
                     if topic_bytes < 2:
                         return False

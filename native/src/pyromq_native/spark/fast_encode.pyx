@@ -10,18 +10,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
+from pyromq.protocol import properties as props
+
+from pyromq_native.protocol.declared cimport MAX_PROPERTIES_BYTES, MIN_ENTRY_BYTES
+
+
 cdef enum:
-    HEAD_BYTES = 20
-    MIN_ENTRY_BYTES = 22
     ID_DIGITS = 12
-    MOST_PROPERTIES_BYTES = 32767
     MOST_COLUMNS = 8
     MOST_SKIPPED = 64
 
 ctypedef const uint8_t *Bytes
 
-cdef bytes BEFORE_ID = b"UNIQ_KEY\x01"
-cdef bytes AFTER_ID = b"\x02WAIT\x01true"
+cdef bytes BEFORE_ID = f"{props.UNIQ_KEY}{props.NAME_SEPARATOR}".encode()
+cdef bytes AFTER_ID = f"{props.PAIR_SEPARATOR}{props.WAIT}{props.NAME_SEPARATOR}true".encode()
 cdef Bytes HEX = b"0123456789ABCDEF"
 
 
@@ -284,7 +286,7 @@ def entries(allocate, int64_t count, values, tuple texts, pairs, tuple skipped, 
                         out[ID_DIGITS - 1 - digit] = HEX[(number >> (4 * digit)) & 15]
                     out = put(out + ID_DIGITS, after_id, after_bytes)
                     size = out - properties
-                    if size > MOST_PROPERTIES_BYTES:
+                    if size > MAX_PROPERTIES_BYTES:
                         is_fine = False
                         break
                     (properties - 2)[0] = <uint8_t>(size >> 8)

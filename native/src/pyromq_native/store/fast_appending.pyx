@@ -14,6 +14,13 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, in
 
 from pyromq_native.big_endian cimport get_int16, get_int32, get_int64
 from pyromq_native.protocol.checksums cimport crc32_of
+from pyromq_native.protocol.declared cimport (
+    ENTRY_HEAD_BYTES,
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    FLAG_TRANSACTION_MASK,
+    MAX_V1_TOPIC_BYTES,
+)
 from pyromq_native.protocol.records cimport (
     Outline,
     Record,
@@ -31,11 +38,8 @@ cdef extern from "<time.h>" nogil:
     enum: CLOCK_REALTIME
     int clock_gettime(int clock, timespec *time)
 
-cdef Py_ssize_t MAX_V1_TOPIC_BYTES = 127
-cdef Py_ssize_t BATCH_HEAD_BYTES = 20
 cdef Py_ssize_t MIN_BATCH_ENTRY_BYTES = 22
 cdef Py_ssize_t MAX_BATCH_ENTRIES = 16384
-cdef int32_t TRANSACTION_MASK = 0xC
 cdef int32_t TRANSACTION_PREPARED = 0x4
 
 
@@ -207,8 +211,8 @@ cdef class Appender:
             at = <const uint8_t *>view.buf
             if not outline_record(at, view.len, &outline) or outline.sys_flag & TRANSACTION_PREPARED:
                 return None
-            again.born_host_bytes = 20 if outline.sys_flag & 0x10 else 8
-            body_at = 48 + again.born_host_bytes + 8 + (20 if outline.sys_flag & 0x20 else 8) + 16
+            again.born_host_bytes = 20 if outline.sys_flag & FLAG_BORN_HOST_V6 else 8
+            body_at = 48 + again.born_host_bytes + 8 + (20 if outline.sys_flag & FLAG_STORE_HOST_V6 else 8) + 16
             again.body, again.body_bytes = at + body_at, get_int32(at + body_at - 4)
             if again.body_bytes and <int32_t>(crc32_of(again.body, again.body_bytes) & 0x7FFFFFFF) != get_int32(at + 8):
                 return None
@@ -262,7 +266,7 @@ cdef class Appender:
         ):
             return None
         queue = self.find_queue(topic, queue_id)
-        if queue is None or record.sys_flag & TRANSACTION_MASK:
+        if queue is None or record.sys_flag & FLAG_TRANSACTION_MASK:
             return None
         record.prepared_transaction_offset = 0
         record.born_host, record.born_host_bytes = bytes_of(born_host), PyBytes_GET_SIZE(born_host)
@@ -344,15 +348,15 @@ cdef inline bint take_entry(const uint8_t *batch, Py_ssize_t length, Py_ssize_t 
     body_bytes = get_int32(entry + 16)
     if size < MIN_BATCH_ENTRY_BYTES or size > room:
         return False
-    if body_bytes < 0 or BATCH_HEAD_BYTES + body_bytes + 2 > size:
+    if body_bytes < 0 or ENTRY_HEAD_BYTES + body_bytes + 2 > size:
         return False
-    properties_bytes = get_int16(entry + BATCH_HEAD_BYTES + body_bytes)
-    if properties_bytes < 0 or BATCH_HEAD_BYTES + body_bytes + 2 + properties_bytes != size:
+    properties_bytes = get_int16(entry + ENTRY_HEAD_BYTES + body_bytes)
+    if properties_bytes < 0 or ENTRY_HEAD_BYTES + body_bytes + 2 + properties_bytes != size:
         return False
     record.flag = get_int32(entry + 12)
-    record.body = entry + BATCH_HEAD_BYTES
+    record.body = entry + ENTRY_HEAD_BYTES
     record.body_bytes = body_bytes
-    record.properties = entry + BATCH_HEAD_BYTES + body_bytes + 2
+    record.properties = entry + ENTRY_HEAD_BYTES + body_bytes + 2
     record.properties_bytes = properties_bytes
     at[0] += size
     return True

@@ -10,16 +10,24 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, strlen
 
+from pyromq_native.protocol.declared cimport (
+    AFTER_NAME,
+    AFTER_PAIR,
+    FLAG_TRANSACTION_PREPARED,
+    INDEX_HEADER_BYTES,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    UNIT_BYTES,
+)
 from pyromq_native.store.fast_appending cimport QueueEnd
 from pyromq_native.big_endian cimport get_uint32, put_int32, put_int64
 from pyromq_native.store.fast_key_hash cimport add_to_hash, as_index_hash
 from pyromq_native.protocol.records cimport Outline, outline_record
 
 cdef enum:
-    UNIT_BYTES = 20
-    INDEX_HEADER_BYTES = 40
     MAX_KEYS = 32
     MAX_WAITING = 64
 
@@ -32,8 +40,6 @@ cdef extern from *:
     #endif
     """
     void prefetch "pyromq_prefetch"(const void *address) noexcept nogil
-
-cdef int32_t TRANSACTION_PREPARED = 0x4
 
 cdef int64_t last_run = 0
 
@@ -49,6 +55,15 @@ cdef struct Wanted:
     Text keys
 
 
+cdef inline bint take_value(const uint8_t *at, Py_ssize_t size, const char *name, Text *value) noexcept nogil:
+    """Whether a property has this name and a value, which is taken."""
+    cdef Py_ssize_t length = <Py_ssize_t>strlen(name)
+    if size <= length + 1 or at[length] != AFTER_NAME or memcmp(at, name, <size_t>length):
+        return False
+    value.start, value.length = at + length + 1, size - length - 1
+    return True
+
+
 cdef void find_wanted(const uint8_t *properties, Py_ssize_t length, Wanted *wanted) noexcept nogil:
     """The last value of each property that dispatch needs; an empty one does not count."""
     cdef const uint8_t *end = properties + length
@@ -56,17 +71,13 @@ cdef void find_wanted(const uint8_t *properties, Py_ssize_t length, Wanted *want
     cdef Py_ssize_t piece
     wanted.tags.length = wanted.unique_key.length = wanted.keys.length = 0
     while properties < end:
-        stop = <const uint8_t *>memchr(properties, 2, end - properties)
+        stop = <const uint8_t *>memchr(properties, AFTER_PAIR, end - properties)
         if stop == NULL:
             stop = end
         piece = stop - properties
-        if piece > 5 and properties[4] == 1 and properties[3] == c"S":
-            if memcmp(properties, b"TAGS", 4) == 0:
-                wanted.tags.start, wanted.tags.length = properties + 5, piece - 5
-            elif memcmp(properties, b"KEYS", 4) == 0:
-                wanted.keys.start, wanted.keys.length = properties + 5, piece - 5
-        elif piece > 9 and properties[8] == 1 and memcmp(properties, b"UNIQ_KEY", 8) == 0:
-            wanted.unique_key.start, wanted.unique_key.length = properties + 9, piece - 9
+        if not take_value(properties, piece, PROPERTY_TAGS, &wanted.tags):
+            if not take_value(properties, piece, PROPERTY_KEYS, &wanted.keys):
+                take_value(properties, piece, PROPERTY_UNIQ_KEY, &wanted.unique_key)
         properties = stop + 1
 
 
@@ -260,7 +271,7 @@ cdef class Carrier:
                 at = <const uint8_t *>log.buf + (offset - log_start)
                 if not outline_record(at, limit - offset, &outline) or outline.log_offset != offset:
                     break
-                if outline.sys_flag & TRANSACTION_PREPARED:
+                if outline.sys_flag & FLAG_TRANSACTION_PREPARED:
                     break
                 if (
                     queues is None

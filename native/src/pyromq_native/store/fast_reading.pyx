@@ -11,6 +11,15 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
 from pyromq_native.big_endian cimport get_int16, get_int32, get_int64
+from pyromq_native.protocol.declared cimport (
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    FLAG_TRANSACTION_PREPARED,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    UNIT_BYTES,
+)
 from pyromq_native.protocol.records cimport is_whole
 
 cdef extern from "Python.h":
@@ -27,11 +36,7 @@ cdef extern from *:
     void prefetch "PYROMQ_PREFETCH"(const void *address) noexcept nogil
 
 cdef enum:
-    UNIT_BYTES = 20
     MAX_CODES = 128
-    MIN_RECORD_BYTES = 91
-    MAGIC_V1 = -626843481
-    MAGIC_V2 = -626843477
     # Records lie all over the log: the next ones are fetched while one is looked at.
     FETCHED_AHEAD = 8
     # A slice of a view, and whoever sends it, cost about as much as copying this many bytes.
@@ -209,10 +214,10 @@ cdef bint find_topic(
         or get_int32(at + 12) != queue.queue_id
         or get_int64(at + 20) != offset
         or get_int64(at + 28) != place
-        or sys_flag & 0x4
+        or sys_flag & FLAG_TRANSACTION_PREPARED
     ):
         return False
-    position = 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
+    position = 84 + (12 if sys_flag & FLAG_BORN_HOST_V6 else 0) + (12 if sys_flag & FLAG_STORE_HOST_V6 else 0)
     if position + 4 > size:
         return False
     body_bytes = get_int32(at + position)

@@ -1,0 +1,114 @@
+"""Written by tests/support/native_declarations.py from what src/pyromq declares."""
+
+cdef extern from *:
+    """
+    #define PROPERTY_KEYS "KEYS"
+    #define PROPERTY_TAGS "TAGS"
+    #define PROPERTY_WAIT "WAIT"
+    #define PROPERTY_DELAY "DELAY"
+    #define PROPERTY_SHARDING_KEY "__SHARDINGKEY"
+    #define PROPERTY_UNIQ_KEY "UNIQ_KEY"
+    #define PROPERTY_BORN_HOST "__BORNHOST"
+    #define PROPERTY_BORN_TIMESTAMP "BORN_TIMESTAMP"
+    #define PROPERTY_REAL_TOPIC "REAL_TOPIC"
+    #define PROPERTY_REAL_QUEUE_ID "REAL_QID"
+    #define PROPERTY_TRANSACTION_PREPARED "TRAN_MSG"
+    #define PROPERTY_PRODUCER_GROUP "PGROUP"
+    #define PROPERTY_TRANSACTION_ID "__transactionId__"
+    #define PROPERTY_TRANSACTION_CHECK_TIMES "TRANSACTION_CHECK_TIMES"
+    #define PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET "TRAN_PREPARED_QUEUE_OFFSET"
+    #define PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS "CHECK_IMMUNITY_TIME_IN_SECONDS"
+    #define PROPERTY_TIMER_DELAY_SEC "TIMER_DELAY_SEC"
+    #define PROPERTY_TIMER_DELAY_MS "TIMER_DELAY_MS"
+    #define PROPERTY_TIMER_DELIVER_MS "TIMER_DELIVER_MS"
+    #define PROPERTY_TIMER_ENQUEUE_MS "TIMER_ENQUEUE_MS"
+    #define PROPERTY_TIMER_DEQUEUE_MS "TIMER_DEQUEUE_MS"
+    #define PROPERTY_TIMER_OUT_MS "TIMER_OUT_MS"
+    #define PROPERTY_POP_CK "POP_CK"
+    #define PROPERTY_PRIORITY "_SYS_MSG_PRIORITY_"
+    #define PROPERTY_INNER_NUM "INNER_NUM"
+    #define FIELD_ACCESS_KEY "AccessKey"
+    #define FIELD_SIGNATURE "Signature"
+    #define FIELD_FULL_SIGNATURE "FullSignature"
+    """
+    const char *PROPERTY_KEYS
+    const char *PROPERTY_TAGS
+    const char *PROPERTY_WAIT
+    const char *PROPERTY_DELAY
+    const char *PROPERTY_SHARDING_KEY
+    const char *PROPERTY_UNIQ_KEY
+    const char *PROPERTY_BORN_HOST
+    const char *PROPERTY_BORN_TIMESTAMP
+    const char *PROPERTY_REAL_TOPIC
+    const char *PROPERTY_REAL_QUEUE_ID
+    const char *PROPERTY_TRANSACTION_PREPARED
+    const char *PROPERTY_PRODUCER_GROUP
+    const char *PROPERTY_TRANSACTION_ID
+    const char *PROPERTY_TRANSACTION_CHECK_TIMES
+    const char *PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET
+    const char *PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS
+    const char *PROPERTY_TIMER_DELAY_SEC
+    const char *PROPERTY_TIMER_DELAY_MS
+    const char *PROPERTY_TIMER_DELIVER_MS
+    const char *PROPERTY_TIMER_ENQUEUE_MS
+    const char *PROPERTY_TIMER_DEQUEUE_MS
+    const char *PROPERTY_TIMER_OUT_MS
+    const char *PROPERTY_POP_CK
+    const char *PROPERTY_PRIORITY
+    const char *PROPERTY_INNER_NUM
+    const char *FIELD_ACCESS_KEY
+    const char *FIELD_SIGNATURE
+    const char *FIELD_FULL_SIGNATURE
+
+# requests
+cdef enum:
+    SEND = 10
+    PULL = 11
+    END = 37
+    SEND_V2 = 310
+    SEND_BATCH = 320
+    LITE_PULL = 361
+    ACK = 200051
+
+# frames
+cdef enum:
+    PREFIX_BYTES = 8
+    MAX_HEADER_BYTES = 1048576
+    FIXED_BINARY_BYTES = 17
+    RESPONSE_FLAG = 1
+    ONEWAY_FLAG = 2
+
+# pulls
+cdef enum:
+    COMMIT_FLAG = 1
+    SUBSCRIPTION_FLAG = 4
+
+# records
+cdef enum:
+    MAGIC_V1 = -626843481
+    MAGIC_V2 = -626843477
+    MIN_RECORD_BYTES = 91
+    MAX_V1_TOPIC_BYTES = 127
+    MAX_PROPERTIES_BYTES = 32767
+    AFTER_NAME = 1
+    AFTER_PAIR = 2
+
+# system flags of records
+cdef enum:
+    FLAG_COMPRESSED = 1
+    FLAG_TRANSACTION_PREPARED = 4
+    FLAG_TRANSACTION_COMMIT = 8
+    FLAG_TRANSACTION_ROLLBACK = 12
+    FLAG_TRANSACTION_MASK = 12
+    FLAG_BORN_HOST_V6 = 16
+    FLAG_STORE_HOST_V6 = 32
+    FLAG_HOSTS_MASK = 48
+    FLAG_NEED_UNWRAP = 64
+    FLAG_INNER_BATCH = 128
+
+# entries of batches, units of queues, index files
+cdef enum:
+    ENTRY_HEAD_BYTES = 20
+    MIN_ENTRY_BYTES = 22
+    UNIT_BYTES = 20
+    INDEX_HEADER_BYTES = 40

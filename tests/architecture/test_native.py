@@ -1,0 +1,13 @@
+"""The compiled core repeats nothing by hand, and its files are where those of the source are."""
+
+from tests.support.native_declarations import PACKAGE, PATH, fresh
+from tests.support.places import ROOT
+
+
+def test_numbers_and_names_that_are_declared_in_the_source_are_fresh() -> None:
+    assert PATH.read_text() == fresh(), "run `make docs`"
+
+
+def test_its_folders_are_those_of_the_source() -> None:
+    folders = {path.parent.name for path in PACKAGE.glob("*/*.pyx")}
+    assert folders <= {path.name for path in (ROOT / "src" / "pyromq").iterdir() if path.is_dir()}
