@@ -147,7 +147,7 @@ class LoopThread:
         """Call and await `work` on the loop, and wait here. An interrupt of the wait cancels the work first.
 
         `work` is called on the loop, not here: a signal may interrupt this thread anywhere, and would leave a
-        coroutine that nobody awaits.
+        coroutine that is never awaited.
         """
         self.check()
         if _running_loop() is not None:
@@ -474,7 +474,7 @@ class TransactionProducer(Producer):
     ) -> TransactionResult:
         """Send a half message, run `work` on the calling thread, and commit or roll back as it returns.
 
-        If `work` raises, the broker is told UNKNOWN, and the error is raised again. If `work` takes longer
+        If `work` raises, the broker gets UNKNOWN, and the error is raised again. If `work` takes longer
         than `check_after` (whole seconds; by default the broker's settings decide), the broker asks.
         """
         run, transactions = self._thread.run, self._transactions
@@ -496,8 +496,8 @@ class TransactionProducer(Producer):
     def transaction(self, message: Message, *, check_after: timedelta | None = None) -> "Transaction":
         """`with producer.transaction(message): …`: the message is delivered if the block succeeds.
 
-        The half message is sent when the block begins. If the block raises, the broker is told UNKNOWN and
-        asks `check`: nobody else knows whether the database has committed. `check_after`: see
+        The half message is sent when the block begins. If the block raises, the broker gets UNKNOWN and
+        asks `check`: only the application knows whether the database has committed. `check_after`: see
         `send_in_transaction`.
         """
         transaction = self._transactions.transaction(message, check_after=check_after)
@@ -535,7 +535,7 @@ class Transaction:
             self._thread.run(self._aio.begin)
 
     def end(self, problem: BaseException | None = None) -> None:
-        """Done by `with`; with the error of the block the broker is told UNKNOWN."""
+        """Done by `with`; if the block has failed, the broker gets UNKNOWN."""
         self._thread.run(self._aio.end, problem)
 
     def leave_open(self) -> None:

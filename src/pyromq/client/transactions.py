@@ -1,7 +1,7 @@
 """Transactional messages: consumers see them only if a local transaction succeeds.
 
 The producer sends a half message, which no consumer sees, runs the local transaction, and tells the broker to
-commit or roll back. A broker that was not told asks a producer of the group. A producer that closes waits for
+commit or roll back. A broker without an answer asks a producer of the group. A producer that closes waits for
 its open transactions first; checks that are under way then are left to other producers.
 """
 
@@ -127,7 +127,7 @@ class Transaction:
         self._half = half
 
     async def end(self, problem: BaseException | None = None) -> None:
-        """Done by `async with`; with the error of the block the broker is told UNKNOWN."""
+        """Done by `async with`; if the block has failed, the broker gets UNKNOWN."""
         half, remark = self._begun(), None
         if self._state is None:
             self._state = TransactionState.COMMIT
@@ -220,7 +220,7 @@ class TransactionProducer(Producer):
     ) -> TransactionResult:
         """Send a half message, run `work`, and commit or roll back as it returns.
 
-        If `work` raises, the broker is told UNKNOWN, and the error is raised again. If `work` takes longer
+        If `work` raises, the broker gets UNKNOWN, and the error is raised again. If `work` takes longer
         than `check_after` (whole seconds; by default the broker's settings decide), the broker asks.
         """
         half = await self._prepare(message, check_after)
@@ -247,8 +247,8 @@ class TransactionProducer(Producer):
     def transaction(self, message: Message, *, check_after: timedelta | None = None) -> "Transaction":
         """`async with producer.transaction(message): …`: the message is delivered if the block succeeds.
 
-        The half message is sent when the block begins. If the block raises, the broker is told UNKNOWN and
-        asks `check`: nobody else knows whether the database has committed. `check_after`: see
+        The half message is sent when the block begins. If the block raises, the broker gets UNKNOWN and
+        asks `check`: only the application knows whether the database has committed. `check_after`: see
         `send_in_transaction`.
         """
         return Transaction(self, message, check_after)
@@ -276,7 +276,7 @@ class TransactionProducer(Producer):
         self._open += 1
         try:
             outcome = await parts.sender.send(prepared, parts.sender.plan())
-            # Decoded now: without it the broker could not be told how the transaction ended.
+            # Decoded now: without it the end could not be reported to the broker.
             log_offset = decode_offset_message_id(outcome.answer.msg_id).log_offset
         except BaseException:
             self._ended()
@@ -326,7 +326,9 @@ class TransactionProducer(Producer):
             await parts.session.send_oneway(address, request)
         except TransportError as problem:
             _log.warning(
-                "the broker was not told how a transaction ended message=%s: %s", request.msg_id, problem
+                "the end of a transaction was not reported to the broker message=%s: %s",
+                request.msg_id,
+                problem,
             )
 
     # Questions of brokers

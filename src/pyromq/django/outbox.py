@@ -1,7 +1,7 @@
 """A message goes with the transaction of the request that sends it.
 
 The half message is sent at once, and a row with its id is written in the caller's transaction. After the
-commit the broker is told. If nobody tells it (a rollback, a crash) it asks, and the row decides: a check that
+commit the broker is informed. Without that (a rollback, a crash) it asks, and the row decides: a check that
 finds none writes one that says "not sent", so that a transaction which still runs can no longer commit.
 """
 
