@@ -17,6 +17,7 @@ from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.standalone import Standalone, StandaloneSettings
+from pyromq.testing.clusters import on_held_ports
 
 TOPIC, GROUP = "orders", "shop"
 
@@ -280,3 +281,26 @@ async def test_the_poller_runs_until_it_is_cancelled_and_tells_listeners() -> No
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_controllers_and_sets_in_sync_are_asked_for(tmp_path: Path) -> None:
+    small = {"log_segment_bytes": 1 << 20, "index_slots": 100, "index_units": 400}
+    settings = StandaloneSettings(store=tmp_path, replicas=2, store_settings=small)
+    with on_held_ports(settings) as settled:
+        async with (
+            Standalone(settled) as running,
+            Cluster(running.namesrv) as cluster,
+            Watch(cluster) as watch,
+        ):
+            snapshot = await watch.look()
+            (controller,) = snapshot.controllers
+            assert controller.is_leader
+            assert controller.groups is not None
+            (group,) = controller.groups
+            assert (group.name, group.in_sync, group.not_in_sync) == ("broker-a", (1, 2), ())
+            assert (snapshot.problems, snapshot.unknown) == ((), ())
+            replica = 1 - running.master_number()
+            await running.kill_broker(replica)
+            async with asyncio.timeout(60):
+                while "broker-not-in-sync" not in {each.kind for each in snapshot.problems}:
+                    snapshot = await look_again(watch)

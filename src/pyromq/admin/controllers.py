@@ -33,12 +33,17 @@ async def leader_of(cluster: Cluster, controllers: Sequence[str]) -> str:
     raise NotFound(f"no controller leads at {';'.join(controllers)}; is one running there?")
 
 
+async def known_replicas(cluster: Cluster, leader: str, broker_names: list[str]) -> dict[str, ReplicasInfo]:
+    """What the leading controller knows of these broker groups."""
+    return (await cluster.ask(leader, GetSyncStateData(body=broker_names))).body.replicas_info_table
+
+
 async def replicas(
     cluster: Cluster, controllers: Sequence[str], broker_names: list[str]
 ) -> dict[str, ReplicasInfo]:
     """Master and replicas of broker groups, by name; `NotFound` if the controller knows none of them."""
     leader = await leader_of(cluster, controllers)
-    table = (await cluster.ask(leader, GetSyncStateData(body=broker_names))).body.replicas_info_table
+    table = await known_replicas(cluster, leader, broker_names)
     if not table:
         raise NotFound(f"the controller {leader} knows no broker group {', '.join(broker_names)}")
     return table

@@ -226,6 +226,7 @@ class Parts:
                 delays.figures,
                 self._transactions.figures,
                 self.timers.figures,
+                self._state_figures,
             ),
             self.settings_file,
             clock,
@@ -325,6 +326,12 @@ class Parts:
                 held.release_all()
             else:
                 held.release(topic)
+
+    def _state_figures(self) -> dict[str, str]:
+        """For consoles: who decides about this broker, and why nobody should rely on it now."""
+        settings = self._live.now
+        controllers = settings.controller_addr if settings.controller_mode else ""
+        return {"controllerAddr": controllers, "readinessProblem": self.replication.problem}
 
     def _metering(self) -> Metering:
         return Metering(

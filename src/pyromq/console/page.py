@@ -28,6 +28,7 @@ NAVIGATION = (
     ("dlq", "dlq", "d"),
     ("brokers", "brokers", "b"),
     ("nameservers", "nameservers", "n"),
+    ("controllers", "controllers", "r"),
     ("clients", "clients", "c"),
     ("pipelines", "pipelines", "l"),
 )

@@ -4,17 +4,42 @@ A broker of ours is asked for its figures since the last answer. A broker of Apa
 offsets and lags, each at its own pace, and these are decoded aside.
 """
 
-from pyromq.admin import brokers, figures, offsets, progress, topics
+from pyromq.admin import brokers, controllers, figures, offsets, progress, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.console.watch.aside import Aside
 from pyromq.console.watch.broker_part import BrokerPart, GroupOfTopic, QueueLag
-from pyromq.console.watch.values import Source
+from pyromq.console.watch.values import ControlledGroup, Source
+from pyromq.protocol.bodies.controller import ReplicaIdentity
 
 LAGS_TIMEOUT_S = 30.0
 
 
 async def runtime(cluster: Cluster, part: BrokerPart) -> None:
     part.runtime = await brokers.runtime_info(cluster, part.member.address)
+
+
+async def controller(
+    cluster: Cluster, address: str, names: list[str]
+) -> tuple[bool, tuple[ControlledGroup, ...] | None]:
+    """Whether this controller leads and, if so, what it knows of these broker groups."""
+    if not (await controllers.metadata(cluster, address)).is_leader:
+        return False, None
+    table = await controllers.known_replicas(cluster, address, names)
+    return True, tuple(
+        ControlledGroup(
+            name,
+            known.master_broker_id if known.master_address else None,
+            known.master_epoch,
+            _ids(known.in_sync_replicas),
+            _ids(known.not_in_sync_replicas),
+            known.undecided or "",
+        )
+        for name, known in sorted(table.items())
+    )
+
+
+def _ids(replicas: list[ReplicaIdentity]) -> tuple[int, ...]:
+    return tuple(sorted(each.broker_id for each in replicas if each.broker_id is not None))
 
 
 async def bulk(cluster: Cluster, part: BrokerPart) -> bool:

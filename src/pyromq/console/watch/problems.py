@@ -9,19 +9,27 @@ from types import MappingProxyType
 
 from pyromq.console.watch.values import (
     BrokerView,
+    ControllerView,
     GoneBroker,
     GroupState,
     GroupView,
     NameServerView,
     Problem,
     Severity,
+    Told,
 )
+from pyromq.security.address_patterns import host_of
 
 KINDS = (
     "nameserver-silent",
     "nameserver-differs",
+    "controller-silent",
+    "controller-none-leads",
+    "controller-unknown-group",
     "broker-gone",
     "broker-silent",
+    "broker-not-ready",
+    "broker-not-in-sync",
     "broker-refuses-lists",
     "broker-without-master",
     "store-fault",
@@ -56,6 +64,31 @@ def of_name_servers(servers: Iterable[NameServerView]) -> Iterator[Problem]:
             )
 
 
+def of_controllers(controllers: Iterable[ControllerView], names: Iterable[str]) -> Iterator[Problem]:
+    """`names`: of the broker groups that controllers decide about."""
+    views = list(controllers)
+    for view in views:
+        if view.told.problem:
+            yield _problem(
+                "controller-silent", Severity.WARNING, "controller", view.address, problem=view.told.problem
+            )
+    has_leader = any(view.is_leader for view in views if view.told.is_answering)
+    if views and not has_leader and all(view.told != Told() for view in views):
+        yield _problem("controller-none-leads", Severity.ALARM, "controller", views[0].address)
+    for view in views:
+        if view.groups is None or not view.told.is_answering:
+            continue
+        known = {group.name: group for group in view.groups}
+        for name in sorted(names):
+            group = known.get(name)
+            if group is None or group.master is None:
+                reason = "" if group is None else group.undecided
+                yield _problem("controller-unknown-group", Severity.ALARM, "broker", name, reason=reason)
+            elif group.not_in_sync:
+                missing = ", ".join(map(str, group.not_in_sync))
+                yield _problem("broker-not-in-sync", Severity.WARNING, "broker", name, replicas=missing)
+
+
 def of_gone(gone: Iterable[GoneBroker]) -> Iterator[Problem]:
     for broker in gone:
         yield _problem("broker-gone", Severity.ALARM, "broker", broker.key, address=broker.address)
@@ -63,6 +96,7 @@ def of_gone(gone: Iterable[GoneBroker]) -> Iterator[Problem]:
 
 def of_brokers(brokers: Iterable[BrokerView]) -> Iterator[Problem]:
     views = list(brokers)
+    disks: set[tuple[str, int | None, float]] = set()
     with_master = {view.name for view in views if view.is_master}
     for name in sorted({view.name for view in views} - with_master):
         yield _problem("broker-without-master", Severity.ALARM, "broker", name)
@@ -70,13 +104,20 @@ def of_brokers(brokers: Iterable[BrokerView]) -> Iterator[Problem]:
         if view.told.problem:
             yield _problem("broker-silent", Severity.ALARM, "broker", view.key, problem=view.told.problem)
             continue
+        if view.readiness_problem:
+            yield _problem(
+                "broker-not-ready", Severity.ALARM, "broker", view.key, problem=view.readiness_problem
+            )
         if view.lists_told.problem:
             yield _problem(
                 "broker-refuses-lists", Severity.WARNING, "broker", view.key, problem=view.lists_told.problem
             )
         if view.store is not None and view.store.fault:
             yield _problem("store-fault", Severity.ALARM, "broker", view.key, fault=view.store.fault)
-        if view.full is not None and not view.full.is_poor:
+        # Brokers of one machine that see the same disk have one problem.
+        disk = host_of(view.address), view.disk_total_bytes, round(view.disk_ratio or 0, 2)
+        if view.full is not None and not view.full.is_poor and not (view.disk_total_bytes and disk in disks):
+            disks.add(disk)
             is_over = view.disk_ratio is not None and view.disk_ratio >= view.full.limit
             yield _problem(
                 "disk-over-limit" if is_over else "disk-full-soon",

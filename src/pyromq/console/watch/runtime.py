@@ -48,6 +48,7 @@ def view(part: BrokerPart, full: FullDisk | None) -> BrokerView:
         put_latency_99_ms=None if ours else number(told, "putLatency99"),
         topics=len(part.topics) if part.lists_told.at_ms is not None else None,
         is_drained=None if permission is None else not permission & names.WRITE,
+        readiness_problem=told.get("readinessProblem"),
         store=None if part.store is None else _health(part.store),
         full=full,
     )

@@ -85,6 +85,8 @@ class BrokerView:
     topics: int | None = None
     is_drained: bool | None = None
     """Producers must not write to it: brokerPermission."""
+    readiness_problem: str | None = None
+    """Why nobody should rely on it now; empty if it is ready."""
     store: StoreHealth | None = None
     full: FullDisk | None = None
 
@@ -198,6 +200,28 @@ class NameServerView:
     """Names of brokers that it knows differently from the other name servers."""
 
 
+@dataclass(frozen=True, slots=True)
+class ControlledGroup:
+    """A broker group as its controller knows it; `master` is None if it has none, `undecided` says why."""
+
+    name: str
+    master: int | None
+    epoch: int
+    in_sync: tuple[int, ...]
+    not_in_sync: tuple[int, ...]
+    undecided: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerView:
+    """`groups` is None unless it leads and has told them; those it does not know are not among them."""
+
+    address: str
+    told: Told = field(default_factory=Told)
+    is_leader: bool | None = None
+    groups: tuple[ControlledGroup, ...] | None = None
+
+
 class Severity(StrEnum):
     ALARM = "alarm"
     WARNING = "warning"
@@ -212,7 +236,7 @@ class Problem:
     kind: str
     severity: Severity
     about: str
-    """`broker`, `nameserver`, `group` or `topic`."""
+    """`broker`, `nameserver`, `controller`, `group` or `topic`."""
     name: str
     values: Mapping[str, str | int | float] = field(default_factory=lambda: MappingProxyType({}))
     since_ms: int = 0
@@ -230,6 +254,7 @@ class Snapshot:
     topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
     groups: Mapping[str, GroupView] = field(default_factory=lambda: MappingProxyType({}))
     name_servers: tuple[NameServerView, ...] = ()
+    controllers: tuple[ControllerView, ...] = ()
     problems: tuple[Problem, ...] = ()
     in_per_s: float | None = None
     out_per_s: float | None = None
@@ -243,6 +268,11 @@ class Snapshot:
     def silent(self) -> tuple[BrokerView, ...]:
         """The brokers whose latest question was not answered; their part of the lists is old, or missing."""
         return tuple(each for each in self.brokers if each.told.problem or each.lists_told.problem)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Brokers that have not told whether they are ready, as Apache's do not: they may have problems."""
+        return tuple(each.key for each in self.brokers if each.readiness_problem is None)
 
     def broker(self, key: str) -> BrokerView | None:
         return next((each for each in self.brokers if each.key == key), None)

@@ -20,7 +20,7 @@ from pyromq.console.watch.broker_part import BrokerPart
 from pyromq.console.watch.departures import Departures
 from pyromq.console.watch.joining import Joined
 from pyromq.console.watch.questions import Questions
-from pyromq.console.watch.values import NameServerView, Snapshot, Told
+from pyromq.console.watch.values import ControlledGroup, ControllerView, NameServerView, Snapshot, Told
 from pyromq.console.watch.views import Views
 from pyromq.errors import PyroError
 from pyromq.protocol.bodies.brokers import ClusterInfo
@@ -64,6 +64,17 @@ class _NameServer:
         self.has_digests: bool | None = None
 
 
+class _Controller:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.told = Told()
+        self.is_leader: bool | None = None
+        self.groups: tuple[ControlledGroup, ...] | None = None
+
+    def view(self) -> ControllerView:
+        return ControllerView(self.address, self.told, self.is_leader, self.groups)
+
+
 class Watch:
     """`async with Watch(cluster) as watch:` and `watch.run()` in a task; `watch.snapshot` is the latest."""
 
@@ -86,6 +97,7 @@ class Watch:
         self._servers = {address: _NameServer(address) for address in cluster.name_servers}
         self._parts: dict[str, BrokerPart] = {}
         """By address."""
+        self._controllers: dict[str, _Controller] = {}
         self._questions = Questions(self._clock, self.pace.silent_max_s)
         self._views = Views(self._clock, self._slices)
         self._departures = Departures()
@@ -254,6 +266,39 @@ class Watch:
                 part.told = Told(part.told.at_ms, str(problem))
                 raise
             part.told = Told(self._clock.now_ms())
+            self._follow_controllers()
+
+        return ask
+
+    # Controllers
+
+    def _controlled(self) -> dict[str, str]:
+        """The controllers of each broker group that has some, as its brokers name them."""
+        told = (
+            (part.member.broker_name, part.runtime.get("controllerAddr")) for part in self._parts.values()
+        )
+        return {name: addresses for name, addresses in told if addresses}
+
+    def _follow_controllers(self) -> None:
+        named = {
+            each.strip() for addresses in self._controlled().values() for each in addresses.split(";")
+        } - {""}
+        for gone in self._controllers.keys() - named:
+            self._questions.drop(gone, "controller")
+            del self._controllers[gone]
+        for address in named - self._controllers.keys():
+            controller = self._controllers[address] = _Controller(address)
+            self._questions.add(address, "controller", self._ask_controller(controller), self.pace.cluster_s)
+
+    def _ask_controller(self, controller: _Controller) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            try:
+                known = await asking.controller(self._cluster, controller.address, sorted(self._controlled()))
+            except PyroError as problem:
+                controller.told = Told(controller.told.at_ms, str(problem))
+                raise
+            controller.is_leader, controller.groups = known
+            controller.told = Told(self._clock.now_ms())
 
         return ask
 
@@ -321,8 +366,10 @@ class Watch:
         )
         servers = self._name_server_views()
         gone = self._departures.views()
+        controllers = tuple(self._controllers[each].view() for each in sorted(self._controllers))
         found = [
             *problems.of_name_servers(servers),
+            *problems.of_controllers(controllers, self._controlled()),
             *problems.of_gone(gone),
             *problems.of_brokers(brokers),
         ]
@@ -341,6 +388,7 @@ class Watch:
             topics=MappingProxyType(topic_views),
             groups=MappingProxyType(groups),
             name_servers=servers,
+            controllers=controllers,
             problems=problems.worst_first(standing),
             in_per_s=in_per_s,
             out_per_s=out_per_s,

@@ -5,9 +5,19 @@ from dataclasses import replace
 from msgspec import structs
 
 from pyromq.console.watch.forecast import FullDisk, LossClock
-from pyromq.console.watch.problems import KINDS, Standing, of_brokers, of_group, of_name_servers, worst_first
+from pyromq.console.watch.problems import (
+    KINDS,
+    Standing,
+    of_brokers,
+    of_controllers,
+    of_group,
+    of_name_servers,
+    worst_first,
+)
 from pyromq.console.watch.values import (
     BrokerView,
+    ControlledGroup,
+    ControllerView,
     GroupState,
     GroupView,
     NameServerView,
@@ -51,6 +61,7 @@ def test_a_sound_cluster_has_no_problems() -> None:
 def test_each_problem_of_a_broker_is_found() -> None:
     assert kinds_of_broker(told=Told(1, "no answer")) == ["broker-silent"]
     assert kinds_of_broker(lists_told=Told(1, "no right")) == ["broker-refuses-lists"]
+    assert kinds_of_broker(readiness_problem="no controller knows it") == ["broker-not-ready"]
     assert kinds_of_broker(is_master=False, broker_id=1) == ["broker-without-master"]
     assert kinds_of_broker(store=replace(HEALTH, fault="the disk is full")) == ["store-fault"]
     assert kinds_of_broker(dispatch_behind_bytes=1 << 30) == ["dispatch-behind"]
@@ -73,6 +84,35 @@ def test_each_problem_of_a_group_is_found() -> None:
 def test_name_servers_that_are_silent_or_differ_are_found() -> None:
     views = [NameServerView("h:1", Told(1, "no answer")), NameServerView("h:2", Told(1), differs=("a",))]
     assert [each.kind for each in of_name_servers(views)] == ["nameserver-silent", "nameserver-differs"]
+
+
+def test_controllers_that_are_silent_or_do_not_know_a_group_are_found() -> None:
+    def kinds(*views: ControllerView) -> list[str]:
+        return [each.kind for each in of_controllers(views, ["a"])]
+
+    leader = ControllerView("h:1", Told(1), True, (ControlledGroup("a", 1, 1, (1, 2), (), ""),))
+    follower = ControllerView("h:2", Told(1), False)
+    assert kinds() == []
+    assert kinds(leader, follower) == []
+    assert kinds(ControllerView("h:1")) == [], "it has not been asked yet"
+    assert kinds(follower) == ["controller-none-leads"]
+    assert kinds(leader, replace(follower, told=Told(1, "no answer"))) == ["controller-silent"]
+    assert kinds(replace(leader, groups=())) == ["controller-unknown-group"]
+    lost = ControlledGroup("a", None, 1, (), (), "two came with a log")
+    assert kinds(replace(leader, groups=(lost,))) == ["controller-unknown-group"]
+    lagging = ControlledGroup("a", 1, 1, (1,), (2,), "")
+    assert kinds(replace(leader, groups=(lagging,))) == ["broker-not-in-sync"]
+
+
+def test_brokers_on_one_disk_have_one_warning() -> None:
+    full = FullDisk(NOW_MS, 0.75, False)
+    disk = replace(BROKER, disk_ratio=0.801, disk_total_bytes=1 << 40, full=full)
+    others = [replace(disk, name="b", address="h:2"), replace(disk, name="c", address="other:1")]
+    found = list(of_brokers([disk, *others]))
+    assert [(each.kind, each.name) for each in found] == [
+        ("disk-over-limit", "a/0"),
+        ("disk-over-limit", "c/0"),
+    ]
 
 
 def test_every_kind_is_listed() -> None:
