@@ -210,7 +210,7 @@ DATA: list[tuple[list[str], str, Any]] = [
     (["statsAll", "-t", TOPIC], "topics.0.accumulation", 3),
     (["consumerProgress", "-g", GROUP], "diffTotal", 3),
     (["consumerProgress", "-g", GROUP], "queues.0.lastTime", 0),
-    (["consumerProgress"], "groups", []),
+    (["consumerProgress"], "groups.0.group", GROUP),
     (["brokerConsumeStats", "-b", "broker-a"], "diffTotal", 3),
     (["getConsumerConfig", "-g", GROUP], "brokers.0.config.retryMaxTimes", 16),
     (["brokerStatus", "-b", "broker-a"], "brokerVersionDesc", "V5_3_3"),

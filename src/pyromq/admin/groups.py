@@ -7,7 +7,7 @@ import msgspec
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.connections import consumers
 from pyromq.admin.failures import NotFound, nearest
-from pyromq.admin.offsets import lag, total_diff
+from pyromq.admin.offsets import lag, total_diff, totals
 from pyromq.admin.topics import forget_route, names
 from pyromq.errors import Refused
 from pyromq.protocol import names as meanings
@@ -42,9 +42,17 @@ class GroupSummary(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def names_of_groups(cluster: Cluster) -> list[str]:
-    """The groups that have consumed, each known by its retry topic."""
+    """The groups that have consumed: those with a retry topic, in their order, then others with offsets."""
     prefix = meanings.RETRY_PREFIX
-    return [topic.removeprefix(prefix) for topic in await names(cluster) if topic.startswith(prefix)]
+    retrying = [topic.removeprefix(prefix) for topic in await names(cluster) if topic.startswith(prefix)]
+    masters = [member for member in await cluster.members() if member.is_master]
+    tables = await cluster.known(totals(cluster, member.address) for member in masters)
+    with_offsets = {group for table in tables for _, group in table or ()}
+    return retrying + sorted(
+        group
+        for group in with_offsets.difference(retrying)
+        if group not in meanings.SYSTEM_GROUPS and not meanings.is_system_group(group)
+    )
 
 
 async def summaries(cluster: Cluster) -> list[GroupSummary]:

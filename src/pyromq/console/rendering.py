@@ -77,11 +77,12 @@ def duration(milliseconds: float | None) -> str:
 
 
 def moment(at_ms: int | None) -> str:
-    """UTC; the browser shows its own zone instead."""
+    """ISO 8601 with milliseconds, in UTC: as forms read it, whatever the zone of the browser is."""
     if not at_ms or at_ms < 0:
         return UNKNOWN
     try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        whole = datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{whole}.{at_ms % 1000:03}Z"
     except (OverflowError, ValueError, OSError):
         return str(at_ms)
 

@@ -248,6 +248,22 @@ async def test_a_setting_of_a_broker_is_changed_and_its_former_value_is_audited(
     assert "no broker is registered" in foreign.text
 
 
+async def test_a_form_applies_only_what_it_has_shown(shown: Shown) -> None:
+    fields = {"group": GROUP, "topic": ORDERS, "to": "end"}
+    empty = await shown.admin.get(f"/c/default/do/offsets.reset?group={GROUP}&topic={ORDERS}")
+    assert 'value="apply"' not in empty.text
+    # A form that was not previewed, or was changed since, is shown again with its preview.
+    for unseen in ("", "another"):
+        page = await shown.do("offsets.reset", previewed=unseen, **fields)
+        assert 'value="apply"' in page.text
+        assert 'class="done"' not in page.text
+    seen = re.search(r'name="previewed" value="(\w+)"', page.text)
+    assert seen is not None
+    changed = await shown.do("offsets.reset", previewed=seen[1], **{**fields, "to": "start"})
+    assert 'class="done"' not in changed.text
+    assert 'class="done"' in (await shown.do("offsets.reset", previewed=seen[1], **fields)).text
+
+
 async def test_a_broker_is_drained_and_made_writable_again(shown: Shown) -> None:
     assert (await shown.do("brokers.drain", broker="broker-b", confirm="broker-b")).status == 200
     route = await shown.cluster.route(ORDERS)

@@ -55,7 +55,7 @@ def test_figures_for_people() -> None:
         "3 h 20 min",
         "1 d 1 h",
     ]
-    assert rendering.moment(1_700_000_000_000) == "2023-11-14 22:13:20"
+    assert rendering.moment(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
     assert rendering.moment(2**62) == str(2**62)
     assert rendering.percent(0.875) == "87.5 %"
 

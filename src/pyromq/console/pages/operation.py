@@ -1,6 +1,7 @@
 """A form for every operation: GET shows it, filled from the URL; POST previews or applies it."""
 
 import typing
+from hashlib import sha256
 from types import NoneType
 from typing import Any, Literal
 
@@ -65,6 +66,7 @@ def _form(visit: Visit, kind: type[Operation], given: dict[str, str]) -> Data:
         "typed": "",
         "problem": "",
         "entry": "",
+        "previewed": "",
         "can_be_undone": kind.CAN_BE_UNDONE,
     }
 
@@ -77,7 +79,10 @@ async def post(visit: Visit, sent: dict[str, str]) -> Data:
     data = _form(visit, kind, given)
     assert visit.shown is not None
     data |= {"line": operation.line(visit.shown.namesrv), "typed": operation.typed()}
-    if sent.get("step") != "apply":
+    # A form applies what was previewed, and nothing else; scripts send no such field.
+    data["previewed"] = sha256(msgspec.json.encode(sorted(given.items()))).hexdigest()
+    is_seen = sent.get("previewed", data["previewed"]) == data["previewed"]
+    if sent.get("step") != "apply" or not is_seen:
         return data | {"plan": await perform.plan(visit, operation)}
     if operation.typed() and sent.get("confirm", "").strip() != operation.typed():
         problem = visit.texts("operation.type_it", text=operation.typed())

@@ -1,4 +1,4 @@
-// What the pages do beyond HTML: local times, charts, keys, and saying when they are not live any more.
+// What the pages do beyond HTML: local times as hints, charts, keys, and saying when they are not live any more.
 (() => {
   "use strict";
   const body = document.body;
@@ -10,7 +10,7 @@
   function localTimes(root) {
     for (const each of root.querySelectorAll("time[data-ms]")) {
       const at = new Date(Number(each.dataset.ms));
-      if (!isNaN(at)) each.textContent = format.format(at);
+      if (!isNaN(at)) each.title = format.format(at);
     }
   }
 

@@ -22,7 +22,7 @@
     head.scope = "row";
     const link = document.createElement("a");
     link.href = [status.dataset.topics, encodeURIComponent(each.topic), "at", encodeURIComponent(each.broker), each.queue, each.offset].join("/");
-    link.textContent = new Date(each.stored_ms).toLocaleString(document.documentElement.lang, { dateStyle: "short", timeStyle: "medium" });
+    link.textContent = new Date(each.stored_ms).toISOString();
     head.append(link);
     made.append(head);
     if (status.dataset.several) made.append(cell("td", each.topic));

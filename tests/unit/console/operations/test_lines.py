@@ -7,6 +7,7 @@ import pytest
 
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.cli.mqadmin.tree import mqadmin
+from pyromq.console import rendering
 from pyromq.console.operations.access import ChangeUser, CreateUser, DeletePolicy, DeleteUser, PutPolicy
 from pyromq.console.operations.all_operations import OPERATIONS
 from pyromq.console.operations.brokers import (
@@ -140,6 +141,7 @@ def test_the_lines_of_pipelines_are_accepted() -> None:
 def test_times_of_forms() -> None:
     assert moment_ms("1700000000000") == 1_700_000_000_000
     assert moment_ms("2023-11-14T22:13:20") == 1_700_000_000_000
+    assert moment_ms(rendering.moment(1_700_000_000_007)) == 1_700_000_000_007, "as it is shown"
     assert moment_ms("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
     with pytest.raises(ConfigError, match="milliseconds since 1970"):
         moment_ms("soon")
