@@ -20,7 +20,7 @@ from pyromq.protocol.batch import decode_batch
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import decode_properties
 from pyromq.spark.batch_reader import BatchReader
-from pyromq.spark.links import _links
+from pyromq.spark.links import close_links
 from pyromq.spark.options import read_options, write_options
 from pyromq.spark.writer import Written, write_rows
 
@@ -32,8 +32,7 @@ def _anew() -> Iterator[None]:
     record_anew()
     yield
     record_anew()
-    while _links:
-        _links.popitem()[1].close()
+    close_links()
 
 
 def rows() -> pa.RecordBatch:

@@ -1,5 +1,6 @@
 """The connections of Spark's drivers and tasks, as the options of a query want them."""
 
+import atexit
 import os
 
 from pyromq.cluster.signing import signers
@@ -37,6 +38,12 @@ def links_of_this_worker(access: Access) -> Links:
     if key not in _links:
         _links[key] = Links(link_options(access))
     return _links[key]
+
+
+@atexit.register
+def close_links() -> None:
+    while _links:
+        _links.popitem()[1].close()
 
 
 def _allocate(size_bytes: int) -> memoryview:
