@@ -1,8 +1,8 @@
 """Compares what a cluster promised with what it kept. Pure: a history comes in, a verdict goes out.
 
 A message counts as acknowledged when its producer got SEND_OK. Each one must be in every log that is given,
-once, at the queue offset that its producer was told, and every group must get it. An unacknowledged one may
-be anywhere, or nowhere.
+at the queue offset that its producer was told, and every group must get it. An unacknowledged one may be
+anywhere, or nowhere. Both are stored once, however often they were sent, unless a broker of Apache takes part.
 
 One commit is one message, and a rolled back message is none. A timed message comes at least once.
 """
@@ -44,16 +44,14 @@ class Verdict:
     decided: int = 0
     """Half messages and timed messages that were acknowledged."""
     twice: Counter[str] = field(default_factory=Counter)
-    """Messages that a group got again, by cause. Allowed: a producer that got no answer sends again, a member
-    goes on at an offset that was not committed yet, and a popped message that was not acknowledged in time is
-    revived."""
-    stored_twice: int = 0
-    """Allowed: a client that got no answer sends again."""
+    """Messages that a group got again, by cause. Allowed: a member goes on at an offset that was not committed
+    yet, and a popped message that was not acknowledged in time is revived."""
     gaps: list[Gap] = field(default_factory=list)
     """Between acknowledgements, longer than PAUSE_S."""
     longest_gap: Gap = field(default_factory=lambda: Gap(0.0, 0.0))
 
     # Never allowed; each is a sentence
+    stored_twice: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     invented: list[str] = field(default_factory=list)
@@ -69,6 +67,7 @@ class Verdict:
             LOST: self.lost,
             "acknowledged, but elsewhere": self.moved,
             "never sent": self.invented,
+            "stored twice": self.stored_twice,
             "delivered, but not what is stored": self.taken_back,
             "acknowledged, but not delivered": self.undelivered,
             "rolled back, but visible, or committed twice": self.misjudged,
@@ -107,7 +106,10 @@ def _check_logs(history: History, acknowledged: list[Sent], verdict: Verdict) ->
                 places[body].append((queue, offset))
                 if body not in known:
                     verdict.invented.append(f"{body!r} is in queue {queue} of {broker} at {offset}")
-        verdict.stored_twice += sum(len(found) - 1 for found in places.values())
+        if history.stores_once:
+            verdict.stored_twice += [
+                f"{body!r} is at {found} on {broker}" for body, found in places.items() if len(found) > 1
+            ]
         for sent in acknowledged:
             told, found = (sent.queue, sent.offset), places.get(sent.body, [])
             if not found:
@@ -200,9 +202,7 @@ def _check_decisions(history: History, verdict: Verdict) -> None:
             f"{body!r} is not in the log of {broker}" for body in sorted(history.due - copies.keys())
         ]
         for body, count in copies.items():
-            if body.startswith("timed"):
-                verdict.stored_twice += count - 1
-            elif count > 1 or body.startswith("rollback"):
+            if body.startswith("rollback") or (count > 1 and not body.startswith("timed")):
                 verdict.misjudged.append(f"{body!r} is in the log of {broker}, {count} times")
 
 

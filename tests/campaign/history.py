@@ -54,6 +54,8 @@ class History:
     """Acknowledged half messages and timed messages; the body tells what must become of them."""
     copies: dict[str, Counter[str]] = field(default_factory=dict)
     """By broker: how often their topic has each body at the end."""
+    stores_once: bool = True
+    """Whether all brokers recognize a send that is repeated."""
     groups: dict[str, bool] = field(default_factory=dict)
     """The groups that read everything to its end, and whether they read in order."""
     broken: list[str] = field(default_factory=list)

@@ -123,6 +123,7 @@ sends = st.builds(
             "body": st.one_of(st.sampled_from([b"hello", b"x" * 300, b""]), batches),
             "born_timestamp": st.integers(0, 2**40),
             "target_broker_name": st.sampled_from([None, "a"]),
+            "resent": st.sampled_from([None, None, False, True]),
             **common,
         }
     ),

@@ -405,6 +405,22 @@ MUTANTS = (
         ("kill", "stall"),
     ),
     Mutant(
+        "again",
+        "a send that is repeated is stored again",
+        "pyromq.broker.flow.resends:Resends.find",
+        "for topic in topics:",
+        "for topic in ():",
+        ("kill", "stall"),
+    ),
+    Mutant(
+        "overtaken",
+        "a first try that comes after its repetition is stored, too",
+        "pyromq.broker.services.sending:Sending._is_resend",
+        "if not request.resent and unique_key not in self._appending.resends.recent:",
+        "if not request.resent:",
+        6 * (Fault("stall", 1.0, 2.5, detail="any", strength=0.6),),
+    ),
+    Mutant(
         "cc",
         "the controller answers before its journal is written",
         "pyromq.controller.file_store:FileStore._commit",

@@ -131,7 +131,7 @@ class BrokerParts:
 
     @cached_property
     def appending(self) -> Appending:
-        return Appending(self.store, STORE_HOST, self.durability, self.tables.role)
+        return Appending(self.store, STORE_HOST, self.durability, self.tables.role, self.clock)
 
     @cached_property
     def durability(self) -> Durability:

@@ -141,7 +141,7 @@ class Parts:
 
         # The two paths of a message
         self.durability = Durability(store, clock, replica_timeout_ms=settings.replica_timeout_ms)
-        appending = Appending(store, store_host.pack(), self.durability, self.tables.role)
+        appending = Appending(store, store_host.pack(), self.durability, self.tables.role, clock)
         self._inbound = Inbound.build(live, self.tables, appending, store_host, clock)
         self._read_grants = ReadGrants(live, self.tables)
         self.held_pulls = HeldPulls(self._slices)

@@ -151,6 +151,7 @@ class BrokerSettings(ServerSettings):
     recalls: bool = setting(False, "Let producers recall timed messages before they are delivered.", key="recallMessageEnable", mutable=True)
     recalls_when_read_only: bool = setting(True, "Let producers recall messages even while brokerPermission forbids writing.", key="allowRecallWhenBrokerNotWriteable", mutable=True)
     start_accept_send_ms: Millis = setting(0, "Refuse sends before this time, in milliseconds since 1970.", key="startAcceptSendRequestTimeStamp", mutable=True)
+    stores_resends_once: bool = setting(True, "Store a message once if its producer sends it again because it got no answer. This needs messageIndexEnable, and producers that mark such sends, as PyroMQ's do.", key="storeResendsOnce", mutable=True)
     store_replies: bool = setting(True, "Store the replies to request-reply messages, in addition to forwarding them.", key="storeReplyMessageEnable", mutable=True)
     fast_failure: bool = setting(True, "Answer SYSTEM_BUSY to requests that have waited too long (see waitTimeMillsInSendQueue).", key="brokerFastFailureEnable", mutable=True)
     send_wait_limit_ms: Millis = setting(200, "Refuse a send that has waited longer than this.", key="waitTimeMillsInSendQueue", mutable=True, check=POSITIVE)

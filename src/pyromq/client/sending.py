@@ -104,7 +104,11 @@ class Sender:
         while True:
             step, address = await self._next_try(plan, prepared.topic)
             try:
-                request = self._built(prepared, step.queue.queue_id, step.broker_name)
+                request = (
+                    self.forms.request(prepared, step.queue.queue_id, step.broker_name, is_resent=True)
+                    if plan.is_resent
+                    else self._built(prepared, step.queue.queue_id, step.broker_name)
+                )
                 answer = await self.session.call(address, request, step.limit_s)
             except (TransportError, Refused) as problem:
                 self.note_failure(plan, prepared.topic, problem)
@@ -119,7 +123,9 @@ class Sender:
         """Send without an answer. Raises SendFailed if no broker takes the bytes in time."""
         while True:
             step, address = await self._next_try(plan, prepared.topic)
-            request = self.forms.request(prepared, step.queue.queue_id, step.broker_name)
+            request = self.forms.request(
+                prepared, step.queue.queue_id, step.broker_name, is_resent=plan.is_resent
+            )
             try:
                 await self.session.send_oneway(address, request, step.limit_s)
                 return

@@ -1,7 +1,8 @@
 """Batches of messages go to brokers, several at once; each is sent until a broker has stored it.
 
-Delivery is at least once: a batch whose answer was lost is sent again, with the same ids inside. A queue gets
-one batch at a time, so that a later one never overtakes one that was refused.
+A batch whose answer was lost is sent again, with the same ids inside: to the same queue first, where PyroMQ's
+brokers recognize it. A queue gets one batch at a time, so that a later one never overtakes one that was
+refused.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from pyromq.cluster.retry_table import is_passing
 from pyromq.cluster.sending.request import DEFAULT_QUEUES, PreparedMessage, SendTerms, send_request
 from pyromq.errors import (
     BadMessage,
+    CallTimeout,
+    ConnectionLost,
     NoRoute,
     PyroError,
     Refused,
@@ -26,7 +29,7 @@ from pyromq.errors import (
 from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
-from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.sending import STORED, SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.remoting.blocking_link import Data, Link
 from pyromq.spark.cluster import BrokerAway, Cluster
 from pyromq.spark.options import WriteOptions
@@ -50,6 +53,8 @@ class SendBatch:
     properties: str | None = None
     sys_flag: int = 0
     attempts: int = 0
+    is_resent: bool = False
+    """Whether an earlier try may have stored it."""
     place: Queue | None = None
     """The queue it goes to."""
 
@@ -198,7 +203,7 @@ class Sender:
         message = PreparedMessage(
             batch.topic, b"", batch.properties or "", "", self._clock.now_ms(), batch.sys_flag, kind=kind
         )
-        return send_request(message, self._terms, queue.queue_id, queue.broker)
+        return send_request(message, self._terms, queue.queue_id, queue.broker, is_resent=batch.is_resent)
 
     def _receive_one(self) -> None:
         address = next(iter(self._waiting))[0]
@@ -258,7 +263,10 @@ class Sender:
             pause_ms = min(pause_ms, _BUSY_PAUSE_MS << min(batch.attempts, 10))
         if pauses:
             self._pause.wait(pause_ms / 1000)
-        if batch.queue is None and isinstance(problem, TransportError):
+        was_sent = isinstance(problem, ConnectionLost | CallTimeout)
+        moves = isinstance(problem, TransportError) and (batch.is_resent or not was_sent)
+        batch.is_resent |= was_sent or (isinstance(problem, Refused) and problem.code in STORED)
+        if batch.queue is None and moves:
             self._move(batch)
         else:
             self._again.append(batch)

@@ -7,6 +7,7 @@ One thread owns it and makes every call; the flusher is the only other thread, a
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -442,6 +443,11 @@ class MessageStore:
         return self._dispatcher.offset
 
     @property
+    def indexed_offset(self) -> int:
+        """Everything before this log offset is in its queue and in the index."""
+        return self._dispatcher.safe_offset
+
+    @property
     def dispatch_limit(self) -> int:
         """How far the log may become readable: with synchronous flush, as far as it is flushed."""
         return self._flusher.flushed_offset if self._is_sync_flush else self._log.end_offset
@@ -638,6 +644,15 @@ class MessageStore:
             if record is not None and _is_wanted(record, topic, key, begin_ms, end_ms):
                 found[offset] = record
         return [record for _, record in sorted(found.items())]
+
+    def latest_with_key(self, topic: str, key: str) -> Iterator[int]:
+        """The log offsets of the latest messages of a topic that may have a key, newest first. The caller
+        compares keys: the index knows only their hashes."""
+        if self._index is not None:
+            first = self._deletions.offset_of(topic)
+            for offset in islice(self._index.latest(topic, key), _MAX_EXAMINED):
+                if offset >= first:
+                    yield offset
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.find(topic, queue_id)

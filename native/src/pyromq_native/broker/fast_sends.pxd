@@ -15,6 +15,7 @@ from pyromq_native.broker.send_answers cimport SendAnswers
 cdef class FastSends:
     cdef object _store, _appending, _send_throttle, _broker_properties, _born_hosts, _statistics, _transactions
     cdef object _half_topic, _timer_topic, _put_ok, _known_suffix
+    cdef dict _recent
     cdef Appender _appender
     cdef KnownQueues _queues
     cdef Touched _touched
@@ -32,6 +33,7 @@ cdef class FastSends:
     cdef bint take(
         self, Header *header, Send *send, const uint8_t *body, Py_ssize_t body_bytes, connection
     ) except -1
+    cdef bint _is_recent(self, Send *send, Traits *traits, const uint8_t *body, Py_ssize_t body_bytes) except -1
     cdef bint _is_admitted(self, connection) except -1
     cdef bint _append_one(
         self,

@@ -18,6 +18,7 @@ from pyromq_native.protocol.declared cimport (
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRANSACTION_ID,
 )
+from pyromq_native.big_endian cimport get_int16, get_uint32
 from pyromq_native.store.fast_appending cimport Appended, Appender, QueueEnd
 from pyromq_native.broker.counting cimport Counted, Touched
 from pyromq_native.growing cimport Growing, put, put_byte, put_bytes, put_constant, put_number, reserve
@@ -56,6 +57,7 @@ cdef class FastSends:
         self._appender = store.appender
         self._store_host = store_host
         self._appending = appending
+        self._recent = appending.resends.recent
         self._queues = queues
         self._send_throttle = send_throttle
         self._broker_properties = broker_properties
@@ -108,6 +110,8 @@ cdef class FastSends:
             return False
         if not is_alphanumeric(traits.unique_key):
             return False
+        if self._recent and self._is_recent(send, &traits, body, body_bytes):
+            return False
         if traits.is_half or traits.is_timed:
             if send.is_batch or send.reconsume_times or send.topic.length > MAX_V1_TOPIC_BYTES:
                 return False
@@ -147,6 +151,20 @@ cdef class FastSends:
                 self._recall_handle,
             )
         return True
+
+    cdef bint _is_recent(self, Send *send, Traits *traits, const uint8_t *body, Py_ssize_t body_bytes) except -1:
+        """Whether a message may have been resent before it came; see `pyromq.broker.flow.resends`."""
+        cdef Span key = traits.unique_key
+        cdef Traits first
+        cdef Py_ssize_t at, length
+        if send.is_batch:
+            # The key of its first message, whose body begins after 20 bytes; its properties follow the body.
+            at = 22 + <Py_ssize_t>get_uint32(body + 16) if body_bytes >= 20 else body_bytes + 1
+            length = get_int16(body + at - 2) if at <= body_bytes else -1
+            if not 0 <= length <= body_bytes - at or not read_traits(body + at, length, &first):
+                return True
+            key = first.unique_key
+        return key.length > 0 and key.at[: key.length].decode("latin-1") in self._recent
 
     cdef bint _is_admitted(self, connection) except -1:
         """Whether the broker accepts sends now; asked once for each read."""

@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.parking import Parking
+from pyromq.broker.flow.resends import Resends
 from pyromq.broker.tables.role import RoleTable
+from pyromq.clock import Clock
 from pyromq.protocol.batch import BatchEntry
+from pyromq.protocol.record import StoredMessage
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus, QueueAdvance
 
@@ -24,9 +27,10 @@ _AT_A_REPLICA = AppendResult(
 
 class Appending:
     def __init__(
-        self, store: MessageStore, store_host: bytes, durability: Durability, role: RoleTable
+        self, store: MessageStore, store_host: bytes, durability: Durability, role: RoleTable, clock: Clock
     ) -> None:
         self.durability = durability
+        self.resends = Resends(store, clock)
         self._store = store
         self._role = role
         self._appender = store.appender
@@ -38,6 +42,7 @@ class Appending:
         self._half_listeners: list[Callable[[Draft, AppendResult], None]] = []
         self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._readable_offset = durability.readable_offset
         self._parking = Parking(store)
         self.slot_for = self._parking.slot_for
@@ -122,6 +127,14 @@ class Appending:
         self.dispatch_soon()
         return result
 
+    def sent_before(
+        self, topics: Sequence[str], sent: Sequence[tuple[str, bytes]], reconsume_times: int
+    ) -> list[StoredMessage]:
+        """What an earlier try of the same send has stored: everything, or nothing. See `Resends.find`."""
+        if not self._role.now.is_master:
+            return []
+        return self.resends.find(topics, sent, reconsume_times)
+
     def message_ids(self, result: AppendResult) -> str:
         """The id of a stored message. java: all ids of a batch, joined with commas."""
         if not result.record_offsets:
@@ -135,7 +148,24 @@ class Appending:
             self._is_dispatch_due = True
             self._loop.call_soon(self._dispatch)
 
+    async def indexed(self, end: int, timeout_s: float) -> None:
+        """Return when the index has everything before a log offset. Raises TimeoutError."""
+        awaited = end, self._loop.create_future()
+        self._awaited.append(awaited)
+        self.dispatch_soon()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await awaited[1]
+        finally:
+            self._awaited.remove(awaited)
+
     def _dispatch(self) -> None:
+        self._dispatch_readable()
+        for end, indexed in self._awaited:
+            if end <= self._store.indexed_offset and not indexed.done():
+                indexed.set_result(None)
+
+    def _dispatch_readable(self) -> None:
         self._is_dispatch_due = False
         for listener in self._turn_listeners:
             listener()

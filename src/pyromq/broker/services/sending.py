@@ -1,6 +1,7 @@
 """Sending: stores a message in its queue, or tells its producer why not."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair, priority
+from pyromq.broker.flow.resends import NotIndexedYet
 from pyromq.broker.flow.retry_policy import RetryPolicy
 from pyromq.broker.flow.send_answers import RECALL_HANDLE, SEND_CODES, send_answer_fields
 from pyromq.broker.flow.timing import is_timed
@@ -23,10 +25,12 @@ from pyromq.protocol.batch import BatchEntry, decode_batch
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import get_property, without_property
-from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, SysFlag
+from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, StoredMessage, SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.results import AppendResult, AppendStatus
+
+_WAITING_TOPICS = frozenset((names.HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC))
 
 Reply = RawAnswer | asyncio.Future[RawAnswer]
 
@@ -73,10 +77,32 @@ class Sending:
 
     def _send_now(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
         self._send_throttle.admit(caller.received_at)
+        return self._store(request, caller, is_batch)
+
+    def _store(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
         queue = self._queues.find(request.topic, request.queue_id)
         if queue is None:
             queue = self._queues.open(request, caller.address)
-        return self._send_many(request, queue, caller) if is_batch else self._send_one(request, queue, caller)
+        try:
+            send = self._send_many if is_batch else self._send_one
+            return send(request, queue, caller)
+        except NotIndexedYet as missing:
+            again = partial(self._store, request, caller, is_batch)
+            return self._loop.create_task(self._when_indexed(missing.end, again))
+
+    async def _when_indexed(self, end: int, again: Callable[[], Reply]) -> RawAnswer:
+        """A resend: the first try may be in the log already, and not in the index."""
+        try:
+            await self._appending.indexed(end, self._live.now.replica_timeout_ms / 1000)
+        except TimeoutError:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY, "it is not known yet whether an earlier try stored the message"
+            ) from None
+        try:
+            reply = again()
+        except NotWrittenYet as missing:
+            reply = self._loop.create_task(self._queues.when_written(missing.topic, again))
+        return await reply if isinstance(reply, asyncio.Future) else reply
 
     def _send_one(self, request: SendRequest, queue: WritableQueue, caller: Caller) -> Reply:
         text = closed(request.properties)
@@ -106,7 +132,15 @@ class Sending:
         draft = self._draft(request, target, text + self._broker_properties.suffix, caller)
         draft.delay_level = delay_level(text)
         draft.is_half = is_half
+        is_resend = self._is_resend(request, unique_key)
+        if is_resend:
+            sent = ((unique_key, request.body),)
+            found = self._appending.sent_before(_places(draft), sent, draft.reconsume_times)
+            if found:
+                return self._answer_again(found, text, unique_key)
         result = self._appending.append(draft)
+        if is_resend and result.is_ok:
+            self._appending.resends.stored(unique_key, result.log_offset)
         return self._answer(result, draft, text, queue.queue_id, unique_key)
 
     def _send_many(self, request: SendRequest, queue: WritableQueue, caller: Caller) -> Reply:
@@ -124,9 +158,25 @@ class Sending:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
         if is_unusual(text) and is_timed(text.encode()):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a time of delivery")
-        draft = self._draft(request, queue, text, caller)
-        result = self._appending.append_batch(draft, _entries(request.body))
-        return self._answer(result, draft, text, queue.queue_id, get_property(text, props.UNIQ_KEY))
+        draft, entries = self._draft(request, queue, text, caller), _entries(request.body)
+        unique_key = get_property(text, props.UNIQ_KEY)
+        sent = [(get_property(each.properties, props.UNIQ_KEY) or "", each.body) for each in entries[:1]]
+        is_resend = bool(sent) and self._is_resend(request, sent[0][0])
+        if is_resend:
+            sent += [(get_property(each.properties, props.UNIQ_KEY) or "", each.body) for each in entries[1:]]
+            found = self._appending.sent_before((draft.topic,), sent, draft.reconsume_times)
+            if found:
+                return self._answer_again(found, text, unique_key, is_batch=True)
+        result = self._appending.append_batch(draft, entries)
+        if is_resend and result.is_ok:
+            self._appending.resends.stored(sent[0][0], result.log_offset)
+        return self._answer(result, draft, text, queue.queue_id, unique_key)
+
+    def _is_resend(self, request: SendRequest, unique_key: str) -> bool:
+        """Whether an earlier try may have stored it, or a later one."""
+        if not request.resent and unique_key not in self._appending.resends.recent:
+            return False
+        return bool(unique_key) and self._live.now.stores_resends_once
 
     def _draft(self, request: SendRequest, queue: WritableQueue, properties: str, caller: Caller) -> Draft:
         return Draft(
@@ -200,18 +250,40 @@ class Sending:
             self._statistics.put_failures += 1
             raise Refused(SEND_CODES[result.status], result.reason)
         self._statistics.put(draft.topic, draft.queue_id, result.message_count, result.size_bytes)
+        ids = self._appending.message_ids(result)
         # java: the answer for a delayed message has the offset in the delay queue, but its own queue id
-        answer = RawAnswer(
-            ext=send_answer_fields(
-                self._appending.message_ids(result),
-                queue_id,
-                result.queue_offset,
-                self._broker_properties.answer_fields,
-                unique_key,
-            )
-        )
+        answer = self._fields(result, ids, queue_id, unique_key)
         if draft.topic == names.TIMER_TOPIC and unique_key is not None:
             self._add_recall_handle(answer.ext, draft.properties, unique_key)
+        return self._in_time(result, answer, properties)
+
+    def _answer_again(
+        self, found: list[StoredMessage], properties: str, unique_key: str | None, *, is_batch: bool = False
+    ) -> Reply:
+        """The answer that an earlier try would have got; it waits until the messages are safe, too."""
+        first = found[0]
+        offsets = tuple(message.log_offset for message in found)
+        result = AppendResult(
+            AppendStatus.PUT_OK,
+            first.log_offset,
+            sum(message.size_bytes for message in found),
+            first.queue_offset,
+            first.store_timestamp,
+            first.store_host.pack(),
+            offsets if is_batch else (),
+        )
+        is_parked = first.topic in _WAITING_TOPICS
+        queue_id = int(first.get(props.REAL_QUEUE_ID) or 0) if is_parked else first.queue_id
+        answer = self._fields(result, result.message_id, queue_id, unique_key)
+        if first.topic == names.TIMER_TOPIC and unique_key is not None:
+            self._add_recall_handle(answer.ext, first.properties, unique_key)
+        return self._in_time(result, answer, properties)
+
+    def _fields(self, result: AppendResult, ids: str, queue_id: int, unique_key: str | None) -> RawAnswer:
+        fixed = self._broker_properties.answer_fields
+        return RawAnswer(ext=send_answer_fields(ids, queue_id, result.queue_offset, fixed, unique_key))
+
+    def _in_time(self, result: AppendResult, answer: RawAnswer, properties: str) -> Reply:
         if self._appending.durability.is_safe_enough(result, properties):
             return answer
         return self._when_safe(result, answer)
@@ -233,6 +305,15 @@ class Sending:
 
         self._appending.durability.when_safe(result, settle)
         return answered
+
+
+def _places(draft: Draft) -> tuple[str, ...]:
+    """The topics in which an earlier try may have stored a message. Its time may have come meanwhile."""
+    if draft.is_half:
+        return (names.HALF_TOPIC,)
+    if draft.delay_level > 0:
+        return names.SCHEDULE_TOPIC, draft.topic
+    return (names.TIMER_TOPIC, draft.topic) if is_timed(draft.properties) else (draft.topic,)
 
 
 def _refuse_inner_batch(request: SendRequest, text: str) -> None:

@@ -57,6 +57,7 @@ class Upkeep:
                 # A full disk may have stopped the dispatch, and nothing else would resume it.
                 self._appending.dispatch_soon()
             self._appending.durability.expire()
+            self._appending.resends.expire()
             self._tell_faults()
             for notice in self._store.time.take_notices():
                 _log.warning("%s", notice)

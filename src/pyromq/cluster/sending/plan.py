@@ -82,7 +82,11 @@ class SendRules(NamedTuple):
 
 
 class SendPlan:
-    """Without a chosen queue, a failure moves on to another broker."""
+    """Without a chosen queue, a failure moves on to another broker.
+
+    If the failure leaves open whether the message is stored, its broker group is tried once more before, for
+    half of the time that is left: only there a repeated send is recognized. The last retry is for others.
+    """
 
     current: Try | None = None
     attempts: tuple[str, ...] = ()
@@ -91,6 +95,10 @@ class SendPlan:
     """Whether nothing can be tried any more, as far as is known without the route."""
     problem: TransportError | Refused | None = None
     """Why the last try failed."""
+    is_resent = False
+    """Whether an earlier try may have stored the message."""
+    _held: MessageQueue | None = None
+    _held_until = 0.0
     _refusal: Refused | None = None
     _failed_broker: str | None = None
     _waited_for: MessageQueue | None = None
@@ -126,6 +134,8 @@ class SendPlan:
         if self.is_over or now >= self.deadline - (MIN_RETRY_S if self.attempts else 0):
             return Failed(self.attempts, None)
         rules, queue, has_waited = self._rules, self._waited_for or self._queue, self._waited_for is not None
+        if queue is None and self._held is not None and self._may_answer(self._held, now, route):
+            queue = self._held
         if queue is None:
             queue = rules.choice.choose(route.publish_queues, now * 1000, self._failed_broker)
         broker_name = route.broker_of(queue)
@@ -154,6 +164,7 @@ class SendPlan:
         if code == ResponseCode.SUCCESS or not self._rules.policy.retry_unsafe_stores or not self._tries_left:
             return True
         self._note_failure(f"stored, but code {code}")
+        self.is_resent = True
         self._tries_left -= 1
         return False
 
@@ -166,6 +177,7 @@ class SendPlan:
         if not isinstance(problem, ConnectFailed):
             self.is_over = not self._tries_left
             self._tries_left = max(0, self._tries_left - 1)
+            self._held = None
         if isinstance(problem, Refused):
             retry = retry_of(problem.code)
             self._refusal = problem
@@ -173,7 +185,18 @@ class SendPlan:
             self.is_over |= Retry.ELSEWHERE not in retry and not self._may_be_gone(problem)
             return Retry.NEW_ROUTE in retry
         self._rules.faults.failed(self.current.queue.broker_name, now * 1000, is_reachable=False)
+        if not isinstance(problem, ConnectFailed) and not self.is_resent:
+            self.is_resent = True
+            if self._tries_left:
+                self._held, self._held_until = self.current.queue, (now + self.deadline) / 2
         return True
+
+    def _may_answer(self, queue: MessageQueue, now: float, route: Route) -> bool:
+        """Whether the broker group of a queue may still say what became of the message: it can be reached, or
+        has another broker that may become master."""
+        if now >= self._held_until:
+            return False
+        return not isinstance(self.problem, ConnectFailed) or len(route.brokers.get(queue.broker_name, ())) > 1
 
     def _note_failure(self, what: str) -> None:
         assert self.current is not None

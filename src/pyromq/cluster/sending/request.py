@@ -60,8 +60,14 @@ class SendTerms(NamedTuple):
 
 
 def send_request(
-    message: PreparedMessage, terms: SendTerms, queue_id: int, broker_name: str | None = None
+    message: PreparedMessage,
+    terms: SendTerms,
+    queue_id: int,
+    broker_name: str | None = None,
+    *,
+    is_resent: bool = False,
 ) -> SendMessageV2:
+    """`is_resent`: an earlier try may have stored it."""
     return message.kind(
         producer_group=message.topic if terms.group is None else terms.group,
         topic=message.topic,
@@ -77,6 +83,7 @@ def send_request(
         max_reconsume_times=message.max_reconsume_times,
         batch=True if message.kind is SendMessageBatch else None,
         target_broker_name=broker_name,
+        resent=is_resent or None,
         body=message.body,
     )
 
@@ -92,9 +99,14 @@ class SendForms:
         return f"<SendForms {self._terms} forms={len(self._forms)}>"
 
     def request(
-        self, message: PreparedMessage, queue_id: int, broker_name: str | None = None
+        self,
+        message: PreparedMessage,
+        queue_id: int,
+        broker_name: str | None = None,
+        *,
+        is_resent: bool = False,
     ) -> SendMessageV2:
-        return send_request(message, self._terms, queue_id, broker_name)
+        return send_request(message, self._terms, queue_id, broker_name, is_resent=is_resent)
 
     def filled(
         self, message: PreparedMessage, queue_id: int, broker_name: str | None = None

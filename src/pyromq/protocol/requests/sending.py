@@ -46,6 +46,8 @@ class SendMessage(TopicRequest[SendMessageAnswer]):
     unit_mode: bool | None = None
     batch: bool | None = None
     max_reconsume_times: Int32 | None = None
+    # Ours alone: an earlier try may have stored the message.
+    resent: bool | None = None
     body: bytes = b""
 
 
@@ -67,6 +69,8 @@ class SendMessageV2(TopicRequest[SendMessageAnswer]):
     max_reconsume_times: Int32 | None = wire(name="l", default=None)
     batch: bool | None = wire(name="m", default=None)
     target_broker_name: str | None = wire(name="n", default=None)
+    # Ours alone: an earlier try may have stored the message.
+    resent: bool | None = None
     body: bytes = b""
 
 

@@ -25,7 +25,7 @@ from pyromq.store.retention import Retention
 def upkeep(
     store: MessageStore, clock: ManualClock, on_advance: Callable[[QueueAdvance], None] = lambda _: None
 ) -> Upkeep:
-    appending = Appending(store, STORE_HOST, Durability(store, clock), RoleTable(Role()))
+    appending = Appending(store, STORE_HOST, Durability(store, clock), RoleTable(Role()), clock)
     appending.on_advance(on_advance)
     return Upkeep(store, appending, Statistics(clock), QueueLocks(), clock, lambda _: None)
 

@@ -75,7 +75,7 @@ class Sends:
 def test_one_broker_after_the_other_is_tried() -> None:
     sends = Sends(route_of("a", "b", "c"))
     assert sends.tries() == "a"
-    sends.fails(LOST)
+    sends.fails(BUSY)
     assert sends.tries() == "b"
     sends.fails(BUSY)
     assert sends.tries() == "c"
@@ -91,12 +91,12 @@ def test_the_queues_of_a_broker_that_failed_are_passed_over() -> None:
 
 def test_after_all_retries_it_says_what_became_of_each() -> None:
     sends = Sends(route_of("a", "b", "c", "d"), SendPolicy(10.0, retries=2))
-    for problem in (LOST, BUSY, SILENT):
+    for problem in (BUSY, FORBIDDEN, SILENT):
         sends.tries()
         sends.fails(problem)
     failed = sends.gives_up()
     assert failed.refusal is None
-    assert failed.attempts == ("a: closed", f"b: {BUSY}", "c: no answer")
+    assert failed.attempts == (f"a: {BUSY}", f"b: {FORBIDDEN}", "c: no answer")
 
 
 def test_the_same_broker_is_tried_again_after_growing_pauses() -> None:
@@ -138,13 +138,14 @@ def test_a_broker_that_refuses_connections_costs_no_retry() -> None:
 
 def test_a_silent_broker_leaves_half_of_the_time_to_the_others() -> None:
     sends = Sends(route_of("a", "b"), SendPolicy(8.0, retries=2))
-    limits = []
-    for _ in range(2):
-        step = sends.next()
-        assert isinstance(step, Try)
-        limits.append(step.limit_s)
-        sends.fails(SILENT, after_s=step.limit_s)
-    assert limits == [4.0, 2.0]
+    step = sends.next()
+    assert isinstance(step, Try)
+    assert step.limit_s == 4.0
+    sends.fails(SILENT, after_s=4.0)
+    assert sends.waits() == 0.1
+    step = sends.next()
+    assert isinstance(step, Try)
+    assert step.limit_s == pytest.approx(3.9 / 2)
 
 
 def test_the_last_try_has_all_the_time_that_is_left() -> None:
@@ -286,8 +287,91 @@ def test_a_broker_that_died_is_left_for_the_one_that_lives() -> None:
     sends = Sends(route_of("a", "b", "c"), SendPolicy(12.0, retries=2))
     sends.tries()
     sends.fails(SILENT, after_s=6.0)
+    sends.waits()
+    assert sends.tries() == "a"
+    sends.fails(SILENT, after_s=2.0)
     assert sends.tries() == "b"
     sends.fails(AWAY)
     assert sends.tries() == "c"
     assert sends.plan.answered(ResponseCode.SUCCESS, sends.now)
-    assert brokers_of(sends.plan.attempts) == ["a", "b"]
+    assert brokers_of(sends.plan.attempts) == ["a", "a", "b"]
+
+
+def with_replicas(route: Route) -> Route:
+    brokers = {name: {**each, 1: f"{name}:10921"} for name, each in route.brokers.items()}
+    return Route(route.topic, route.publish_queues, brokers=brokers)
+
+
+@pytest.mark.parametrize("problem", [SILENT, LOST])
+def test_a_send_of_unknown_fate_is_repeated_at_the_same_queue_first(problem: TransportError) -> None:
+    sends = Sends(route_of("a", "b", queues=4))
+    first = sends.next()
+    assert isinstance(first, Try)
+    assert not sends.plan.is_resent
+    sends.fails(problem)
+    sends.waits()
+    again = sends.next()
+    assert isinstance(again, Try)
+    assert again.queue == first.queue
+    assert sends.plan.is_resent
+    sends.fails(problem)
+    assert sends.tries() == "b", "the last retry is for others"
+    assert sends.plan.is_resent, "the next one may be at the first broker again"
+
+
+@pytest.mark.parametrize("problem", [BUSY, AWAY, FORBIDDEN])
+def test_a_send_that_was_not_stored_for_sure_is_not_marked(problem: TransportError | Refused) -> None:
+    sends = Sends(route_of("a", "b"))
+    sends.tries()
+    sends.fails(problem)
+    assert sends.tries() == "b"
+    assert not sends.plan.is_resent
+
+
+def test_the_only_retry_of_a_send_of_unknown_fate_is_for_another_broker() -> None:
+    sends = Sends(route_of("a", "b"), SendPolicy(10.0, retries=1))
+    sends.tries()
+    sends.fails(LOST)
+    assert sends.tries() == "b"
+    assert sends.plan.is_resent
+
+
+def test_a_group_without_a_master_has_half_of_the_time_to_find_one() -> None:
+    sends = Sends(with_replicas(route_of("a", "b")))
+    sends.tries()
+    sends.fails(LOST, after_s=2.0)
+    while sends.now < 106.0:
+        sends.waits()
+        assert sends.tries() == "a"
+        sends.fails(AWAY)
+    assert sends.tries() == "b"
+
+
+def test_a_new_master_is_asked_what_became_of_a_send() -> None:
+    sends = Sends(with_replicas(route_of("a", "b")))
+    sends.tries()
+    sends.fails(LOST)
+    sends.waits()
+    sends.tries()
+    sends.fails(AWAY)
+    sends.masters["a"] = "a:10921"
+    step = sends.next()
+    assert isinstance(step, Try)
+    assert step.address == "a:10921"
+
+
+def test_a_broker_that_is_alone_in_its_group_is_not_waited_for() -> None:
+    sends = Sends(route_of("a", "b"))
+    sends.tries()
+    sends.fails(LOST)
+    sends.waits()
+    sends.tries()
+    sends.fails(AWAY)
+    assert sends.tries() == "b"
+
+
+def test_an_unsafe_store_is_repeated_with_a_mark() -> None:
+    sends = Sends(route_of("a"), SendPolicy(10.0, retry_unsafe_stores=True))
+    sends.tries()
+    assert not sends.plan.answered(UNSAFE, sends.now)
+    assert sends.plan.is_resent
