@@ -145,3 +145,47 @@ async def test_a_broker_that_is_killed_keeps_its_topics_groups_and_offsets(tmp_p
             await client.pull(0, "Kept", 7, group="kept")
     process.kill()
     await process.wait()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_what_a_kill_left_open_is_stored_once_when_it_is_sent_again(tmp_path: Path, flush: str) -> None:
+    choice = campaign.chance(flush)
+    sent: set[bytes] = set()
+    unanswered: dict[bytes, tuple[str, int]] = {}
+    """Key and queue of what must be sent again."""
+    for round_number in range(ROUNDS + 1):
+        process, address = await start_killable_broker(tmp_path, flush)
+        async with BrokerClient(address) as client:
+            await client.create_topic(queues=QUEUES)
+            for body, (key, queue_id) in unanswered.items():
+                await client.send(body, queue_id=queue_id, properties={"UNIQ_KEY": key}, resent=True)
+            unanswered.clear()
+            if round_number < ROUNDS:
+                count = choice.randrange(1, 300)
+                for number in range(count):
+                    body = f"{round_number}-{number}".encode()
+                    sent.add(body)
+                    unanswered[body] = f"{round_number:08}{number:08}", number % QUEUES
+                sending = [
+                    asyncio.create_task(client.send(body, queue_id=queue, properties={"UNIQ_KEY": key}))
+                    for body, (key, queue) in unanswered.items()
+                ]
+                # Some are answered, some stored, and some have not come.
+                await asyncio.wait(sending[: choice.randrange(1, count + 1)], return_when="FIRST_COMPLETED")
+                process.kill()
+                await asyncio.wait(sending)
+                answered = [not task.exception() for task in sending]
+                unanswered = {
+                    body: place
+                    for (body, place), is_answered in zip(unanswered.items(), answered, strict=True)
+                    if not is_answered
+                }
+            else:
+                ledger = Ledger()
+                for queue_id in range(QUEUES):
+                    await consume(client, queue_id, ledger, hold_ms=0)
+                process.kill()
+        await process.wait()
+    seen = [body for bodies in ledger.seen.values() for body in bodies]
+    assert sorted(seen) == sorted(sent)

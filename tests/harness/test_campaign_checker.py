@@ -101,7 +101,7 @@ def test_every_repeated_delivery_is_counted_and_none_is_disorder(
 
 
 def test_messages_that_come_again_are_counted_by_cause() -> None:
-    history = History(groups={"any": False}, ended=9.0)
+    history = History(groups={"any": False}, stores_once=False, ended=9.0)
     history.sent = [Sent(f"m{number}", "p0", 0, number, number + 0.5, number) for number in range(3)]
     history.logs = {"a": {0: {0: "m0", 1: "m1", 2: "m2", 3: "m0"}}}
     history.delivered = [

@@ -410,15 +410,8 @@ MUTANTS = (
         "pyromq.broker.flow.resends:Resends.find",
         "for topic in topics:",
         "for topic in ():",
-        ("kill", "stall"),
-    ),
-    Mutant(
-        "overtaken",
-        "a first try that comes after its repetition is stored, too",
-        "pyromq.broker.services.sending:Sending._is_resend",
-        "if not request.resent and unique_key not in self._appending.resends.recent:",
-        "if not request.resent:",
-        6 * (Fault("stall", 1.0, 2.5, detail="any", strength=0.6),),
+        4 * (Fault("kill", 1.0, 1.0),),
+        ("repeated",),
     ),
     Mutant(
         "cc",

@@ -54,6 +54,7 @@ LoadKind = Literal[
     "fronted",
     "dropped",
     "sourced",
+    "repeated",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -66,7 +67,12 @@ _NEEDS_CONTROLLER = frozenset(
 a sync that failed, the two logs are different ones, and an operator has to decide."""
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip", "damage"})
 _ETCD_RATIO = 0.3
-_EXTRA: tuple[tuple[LoadKind, float], ...] = (("fronted", 0.1), ("dropped", 0.1), ("sourced", 0.1))
+_EXTRA: tuple[tuple[LoadKind, float], ...] = (
+    ("fronted", 0.1),
+    ("dropped", 0.1),
+    ("sourced", 0.1),
+    ("repeated", 0.1),
+)
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _SAMPLED = tuple(kind for kind in ALL_LOADS if kind not in dict(_EXTRA))
 

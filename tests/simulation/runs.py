@@ -39,6 +39,7 @@ from tests.simulation.loads.plain import PlainLoad
 from tests.simulation.loads.popped import PoppedLoad
 from tests.simulation.loads.pulled import PulledLoad
 from tests.simulation.loads.received import ReceivedLoad
+from tests.simulation.loads.repeated import RepeatedLoad
 from tests.simulation.loads.replies import RepliesLoad
 from tests.simulation.loads.resets import ResetsLoad
 from tests.simulation.loads.sourced import SourcedLoad
@@ -77,6 +78,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "fronted": FrontedLoad,
     "dropped": DroppedLoad,
     "sourced": SourcedLoad,
+    "repeated": RepeatedLoad,
 }
 
 _native_time = twin("protocol.unique_keys")

@@ -12,8 +12,8 @@ class TcpProxy:
         self._target = target
         self._host, self._port = host, port
         self._server: asyncio.Server | None = None
-        self._flowing = asyncio.Event()
-        self._flowing.set()
+        self._flowing, self._answering = asyncio.Event(), asyncio.Event()
+        self.flow()
         self._writers: set[asyncio.StreamWriter] = set()
         self._pipes: set[asyncio.Task[None]] = set()
         self.accepted = 0
@@ -33,10 +33,16 @@ class TcpProxy:
     def stall(self) -> None:
         """Swallow everything, in both directions, without closing anything."""
         self._flowing.clear()
+        self._answering.clear()
+
+    def stall_answers(self) -> None:
+        """The same only for what the target sends."""
+        self._answering.clear()
 
     def flow(self) -> None:
         """What was swallowed arrives late."""
         self._flowing.set()
+        self._answering.set()
 
     async def cut(self) -> None:
         """End every connection and take no more until `start`."""
@@ -70,15 +76,18 @@ class TcpProxy:
             onward_writer.transport.abort()
             return
         self._writers.add(onward_writer)
-        for source, sink in ((reader, onward_writer), (onward_reader, writer)):
-            pipe = asyncio.create_task(self._forward(source, sink))
+        there, back = (reader, onward_writer, self._flowing), (onward_reader, writer, self._answering)
+        for source, sink, flowing in (there, back):
+            pipe = asyncio.create_task(self._forward(source, sink, flowing))
             self._pipes.add(pipe)
             pipe.add_done_callback(self._pipes.discard)
 
-    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, flowing: asyncio.Event
+    ) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await source.read(65536):
-                await self._flowing.wait()
+                await flowing.wait()
                 sink.write(data)
                 await sink.drain()
         sink.close()
