@@ -2,7 +2,7 @@
 
 A message counts as acknowledged when its producer got SEND_OK. Each one must be in every log that is given,
 at the queue offset that its producer was told, and every group must get it. An unacknowledged one may be
-anywhere, or nowhere. Both are stored once, however often they were sent, unless a broker of Apache takes part.
+anywhere, or nowhere. Each is stored at most once, however often it was sent, if the brokers recognize that.
 
 One commit is one message, and a rolled back message is none. A timed message comes at least once.
 """
@@ -44,8 +44,8 @@ class Verdict:
     decided: int = 0
     """Half messages and timed messages that were acknowledged."""
     twice: Counter[str] = field(default_factory=Counter)
-    """Messages that a group got again, by cause. Allowed: a member goes on at an offset that was not committed
-    yet, and a popped message that was not acknowledged in time is revived."""
+    """Messages that a group got again, by cause. Allowed: a member goes on at an offset that was not
+    committed yet, and a popped message that was not acknowledged in time is revived."""
     gaps: list[Gap] = field(default_factory=list)
     """Between acknowledgements, longer than PAUSE_S."""
     longest_gap: Gap = field(default_factory=lambda: Gap(0.0, 0.0))

@@ -154,12 +154,20 @@ async def test_what_a_kill_left_open_is_stored_once_when_it_is_sent_again(tmp_pa
     sent: set[bytes] = set()
     unanswered: dict[bytes, tuple[str, int]] = {}
     """Key and queue of what must be sent again."""
+
+    async def send(client: BrokerClient, body: bytes, *, resent: bool = False) -> None:
+        key, queue_id = unanswered[body]
+        properties = {"UNIQ_KEY": key}
+        await client.send(
+            body, queue_id=queue_id, properties=properties, born_timestamp=1, resent=resent or None
+        )
+
     for round_number in range(ROUNDS + 1):
         process, address = await start_killable_broker(tmp_path, flush)
         async with BrokerClient(address) as client:
             await client.create_topic(queues=QUEUES)
-            for body, (key, queue_id) in unanswered.items():
-                await client.send(body, queue_id=queue_id, properties={"UNIQ_KEY": key}, resent=True)
+            for body in unanswered:
+                await send(client, body, resent=True)
             unanswered.clear()
             if round_number < ROUNDS:
                 count = choice.randrange(1, 300)
@@ -167,20 +175,14 @@ async def test_what_a_kill_left_open_is_stored_once_when_it_is_sent_again(tmp_pa
                     body = f"{round_number}-{number}".encode()
                     sent.add(body)
                     unanswered[body] = f"{round_number:08}{number:08}", number % QUEUES
-                sending = [
-                    asyncio.create_task(client.send(body, queue_id=queue, properties={"UNIQ_KEY": key}))
-                    for body, (key, queue) in unanswered.items()
-                ]
+                sending = [asyncio.create_task(send(client, body)) for body in unanswered]
                 # Some are answered, some stored, and some have not come.
                 await asyncio.wait(sending[: choice.randrange(1, count + 1)], return_when="FIRST_COMPLETED")
                 process.kill()
                 await asyncio.wait(sending)
-                answered = [not task.exception() for task in sending]
-                unanswered = {
-                    body: place
-                    for (body, place), is_answered in zip(unanswered.items(), answered, strict=True)
-                    if not is_answered
-                }
+                for body, task in zip(list(unanswered), sending, strict=True):
+                    if task.exception() is None:
+                        del unanswered[body]
             else:
                 ledger = Ledger()
                 for queue_id in range(QUEUES):

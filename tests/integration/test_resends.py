@@ -1,5 +1,4 @@
-"""A send whose answer is lost is repeated, and stored once: by every kind of producer, across kills and across
-masters."""
+"""A send whose answer is lost is repeated, and stored once: also after a kill, and by the next master."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +19,10 @@ from pyromq.testing import aio_cluster
 
 TOPIC = "Orders"
 SETTINGS: dict[str, Any] = {"send_timeout_s": 60.0, "retries": 1000}
-UNIQUE = {"UNIQ_KEY": "7F0000010001000000000001"}
+SAME: dict[str, Any] = {
+    "properties": {"UNIQ_KEY": "7F0000010001000000000001"},
+    "born_timestamp": 1_700_000_000_000,
+}
 
 Send = Callable[[Message], Awaitable[SendResult]]
 
@@ -49,7 +51,9 @@ async def lose_an_answer(broker: Broker, proxy: TcpProxy, send: Send) -> None:
     assert found.get("UNIQ_KEY") == result.message_id
 
 
-@pytest.mark.parametrize("options", [{}, {"linger_ms": 0}, {"trace": True}], ids=["alone", "gathered", "general"])
+@pytest.mark.parametrize(
+    "options", [{}, {"linger_ms": 0}, {"trace": True}], ids=["alone", "gathered", "general"]
+)
 async def test_an_asyncio_producer_repeats_a_send(cluster: ClientCluster, options: dict[str, Any]) -> None:
     broker, proxy = await cluster.add_broker_behind_proxy("broker-a")
     async with aio.Producer("tills", cluster.namesrv, **SETTINGS | options) as producer:
@@ -81,13 +85,13 @@ async def test_a_killed_broker_recognizes_what_it_stored_before(tmp_path: Path, 
     process, address = await start_killable_broker(tmp_path, flush)
     async with BrokerClient(address) as client:
         await client.create_topic(TOPIC)
-        first = await client.send(b"hello", TOPIC, 1, properties=UNIQUE)
+        first = await client.send(b"hello", TOPIC, 1, **SAME)
         process.kill()
         await process.wait()
     process, address = await start_killable_broker(tmp_path, flush)
     try:
         async with BrokerClient(address) as client:
-            again = await client.send(b"hello", TOPIC, 1, properties=UNIQUE, resent=True)
+            again = await client.send(b"hello", TOPIC, 1, **SAME, resent=True)
             assert (again.queue_id, again.queue_offset) == (first.queue_id, first.queue_offset)
             assert again.msg_id[-16:] == first.msg_id[-16:]
         assert len(await stored_messages(format_address(*address), TOPIC)) == 1
@@ -107,9 +111,9 @@ async def test_the_next_master_recognizes_what_the_one_before_has_stored() -> No
         async with aio.Producer("tills", running.namesrv, **SETTINGS) as producer:
             await producer.send(Message(TOPIC, b"first"))
             async with BrokerClient(_master(running)) as client:
-                first = await client.send(b"hello", TOPIC, properties=UNIQUE)
+                first = await client.send(b"hello", TOPIC, **SAME)
             await running.kill_master()
             await producer.send(Message(TOPIC, b"last"))
         async with BrokerClient(_master(running)) as client:
-            again = await client.send(b"hello", TOPIC, properties=UNIQUE, resent=True)
+            again = await client.send(b"hello", TOPIC, **SAME, resent=True)
         assert (again.msg_id, again.queue_offset) == (first.msg_id, first.queue_offset)

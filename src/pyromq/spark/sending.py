@@ -52,6 +52,8 @@ class SendBatch:
     """The queue it must go to; None for any."""
     properties: str | None = None
     sys_flag: int = 0
+    born_ms: int = 0
+    """When it was sent first."""
     attempts: int = 0
     is_resent: bool = False
     """Whether an earlier try may have stored it."""
@@ -200,8 +202,9 @@ class Sender:
 
     def _request(self, batch: SendBatch, queue: Queue) -> SendMessageV2:
         kind = SendMessageV2 if batch.properties is not None else SendMessageBatch
+        batch.born_ms = batch.born_ms or self._clock.now_ms()
         message = PreparedMessage(
-            batch.topic, b"", batch.properties or "", "", self._clock.now_ms(), batch.sys_flag, kind=kind
+            batch.topic, b"", batch.properties or "", "", batch.born_ms, batch.sys_flag, kind=kind
         )
         return send_request(message, self._terms, queue.queue_id, queue.broker, is_resent=batch.is_resent)
 

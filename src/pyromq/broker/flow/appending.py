@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.parking import Parking
-from pyromq.broker.flow.resends import Resends
+from pyromq.broker.flow.resends import Resends, Sent
 from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock
 from pyromq.protocol.batch import BatchEntry
@@ -127,13 +127,9 @@ class Appending:
         self.dispatch_soon()
         return result
 
-    def sent_before(
-        self, topics: Sequence[str], sent: Sequence[tuple[str, bytes]], reconsume_times: int
-    ) -> list[StoredMessage]:
+    def sent_before(self, topics: Sequence[str], sent: Sent) -> list[StoredMessage]:
         """What an earlier try of the same send has stored: everything, or nothing. See `Resends.find`."""
-        if not self._role.now.is_master:
-            return []
-        return self.resends.find(topics, sent, reconsume_times)
+        return self.resends.find(topics, sent) if self._role.now.is_master else []
 
     def message_ids(self, result: AppendResult) -> str:
         """The id of a stored message. java: all ids of a batch, joined with commas."""

@@ -2,8 +2,8 @@
 
 A producer that does not know whether a send was stored repeats it with the same unique key, and says so. The
 broker then looks for the message in the index, once that has everything that was in the log when the first
-resend came. So a first try costs nothing, and the answer is the same after a kill or a fail-over: the index is
-made from the log.
+resend came. So a first try costs nothing, and kills and fail-overs change nothing: the index is made from the
+log.
 
 The first try may still be under way on another connection, and has no mark. So the keys of resends are kept
 for a while: any send with one of them counts as a resend. Messages that were stored since the first resend
@@ -12,7 +12,7 @@ came are remembered with its key.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError
@@ -25,7 +25,16 @@ KEPT_S: Final = 1000.0
 MAX_KEPT: Final = 100_000
 
 
-class NotIndexedYet(Exception):  # noqa: N818 (no error: the caller tries again)
+class Sent(NamedTuple):
+    """What the tries of one send have in common."""
+
+    messages: Sequence[tuple[str, bytes]]
+    """Unique keys and bodies."""
+    born_timestamp: int
+    reconsume_times: int
+
+
+class NotIndexedYet(Exception):
     """The index must have the log up to `end` before a resend can be answered."""
 
     def __init__(self, end: int) -> None:
@@ -53,21 +62,19 @@ class Resends:
     def __repr__(self) -> str:
         return f"<Resends recent={len(self.recent)}>"
 
-    def find(
-        self, topics: Sequence[str], sent: Sequence[tuple[str, bytes]], reconsume_times: int
-    ) -> list[StoredMessage]:
+    def find(self, topics: Sequence[str], sent: Sent) -> list[StoredMessage]:
         """The stored messages of a send, if an earlier try has stored all of them in one of the topics.
 
-        `sent`: their unique keys and bodies. Raises NotIndexedYet.
+        Raises NotIndexedYet.
         """
-        key = sent[0][0]
+        key = sent.messages[0][0]
         resend = self._remembered(key)
         if self._store.indexed_offset < resend.end:
             raise NotIndexedYet(resend.end)
         for topic in topics:
             for log_offset in (resend.log_offset, *self._store.latest_with_key(topic, key)):
-                found = list(self._same(topic, log_offset, sent, reconsume_times))
-                if len(found) == len(sent):
+                found = list(self._same(topic, log_offset, sent))
+                if len(found) == len(sent.messages):
                     return found
         return []
 
@@ -92,11 +99,9 @@ class Resends:
             self.recent[key] = _Resend(self._store.log_end, self._clock.monotonic() + KEPT_S)
         return self.recent[key]
 
-    def _same(
-        self, topic: str, log_offset: int, sent: Sequence[tuple[str, bytes]], reconsume_times: int
-    ) -> Iterator[StoredMessage]:
+    def _same(self, topic: str, log_offset: int, sent: Sent) -> Iterator[StoredMessage]:
         """The records at a log offset, as long as they are those of the send: a batch lies together."""
-        for key, body in sent:
+        for key, body in sent.messages:
             record = self._store.record_at(log_offset)
             if record is None or self._store.is_deleted(topic, log_offset):
                 return
@@ -104,11 +109,12 @@ class Resends:
                 message = decode_record(record)
             except RemoteProtocolError:
                 return
-            # Copies of a message for a retry topic have its key, too.
+            # Copies of a message that is retried, or that is written again by Spark, have its key, too.
             if (
                 message.topic != topic
                 or message.get(props.UNIQ_KEY) != key
-                or message.reconsume_times != reconsume_times
+                or message.born_timestamp != sent.born_timestamp
+                or message.reconsume_times != sent.reconsume_times
                 or message.body != body
             ):
                 return

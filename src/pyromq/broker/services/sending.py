@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair, priority
-from pyromq.broker.flow.resends import NotIndexedYet
+from pyromq.broker.flow.resends import NotIndexedYet, Sent
 from pyromq.broker.flow.retry_policy import RetryPolicy
 from pyromq.broker.flow.send_answers import RECALL_HANDLE, SEND_CODES, send_answer_fields
 from pyromq.broker.flow.timing import is_timed
@@ -134,8 +134,8 @@ class Sending:
         draft.is_half = is_half
         is_resend = self._is_resend(request, unique_key)
         if is_resend:
-            sent = ((unique_key, request.body),)
-            found = self._appending.sent_before(_places(draft), sent, draft.reconsume_times)
+            sent = Sent(((unique_key, request.body),), draft.born_timestamp, draft.reconsume_times)
+            found = self._appending.sent_before(_places(draft), sent)
             if found:
                 return self._answer_again(found, text, unique_key)
         result = self._appending.append(draft)
@@ -160,16 +160,17 @@ class Sending:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a time of delivery")
         draft, entries = self._draft(request, queue, text, caller), _entries(request.body)
         unique_key = get_property(text, props.UNIQ_KEY)
-        sent = [(get_property(each.properties, props.UNIQ_KEY) or "", each.body) for each in entries[:1]]
-        is_resend = bool(sent) and self._is_resend(request, sent[0][0])
+        first_key = _key_of(entries[0]) if entries else ""
+        is_resend = self._is_resend(request, first_key)
         if is_resend:
-            sent += [(get_property(each.properties, props.UNIQ_KEY) or "", each.body) for each in entries[1:]]
-            found = self._appending.sent_before((draft.topic,), sent, draft.reconsume_times)
+            messages = [(_key_of(entry), entry.body) for entry in entries]
+            sent = Sent(messages, draft.born_timestamp, draft.reconsume_times)
+            found = self._appending.sent_before((draft.topic,), sent)
             if found:
                 return self._answer_again(found, text, unique_key, is_batch=True)
         result = self._appending.append_batch(draft, entries)
         if is_resend and result.is_ok:
-            self._appending.resends.stored(sent[0][0], result.log_offset)
+            self._appending.resends.stored(first_key, result.log_offset)
         return self._answer(result, draft, text, queue.queue_id, unique_key)
 
     def _is_resend(self, request: SendRequest, unique_key: str) -> bool:
@@ -305,6 +306,10 @@ class Sending:
 
         self._appending.durability.when_safe(result, settle)
         return answered
+
+
+def _key_of(entry: BatchEntry) -> str:
+    return get_property(entry.properties, props.UNIQ_KEY) or ""
 
 
 def _places(draft: Draft) -> tuple[str, ...]:

@@ -196,7 +196,9 @@ class SendPlan:
         has another broker that may become master."""
         if now >= self._held_until:
             return False
-        return not isinstance(self.problem, ConnectFailed) or len(route.brokers.get(queue.broker_name, ())) > 1
+        return (
+            not isinstance(self.problem, ConnectFailed) or len(route.brokers.get(queue.broker_name, ())) > 1
+        )
 
     def _note_failure(self, what: str) -> None:
         assert self.current is not None

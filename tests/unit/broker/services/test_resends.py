@@ -41,7 +41,9 @@ class Bench:
         parts.add_topic(TOPIC)
         self.sending = Sending(parts.live, parts.inbound, parts.tables, parts.clock)
 
-    def begin(self, *, resent: bool = False, properties: str = "", **fields: Any) -> asyncio.Future[RawAnswer]:
+    def begin(
+        self, *, resent: bool = False, properties: str = "", **fields: Any
+    ) -> asyncio.Future[RawAnswer]:
         text = encode_properties({"UNIQ_KEY": KEY}) + properties
         request = SendMessageV2(**FIELDS | {"properties": text, "resent": resent or None} | fields)
         return asyncio.ensure_future(_answered(self.sending.send_v2(request, caller_on())))
@@ -50,7 +52,9 @@ class Bench:
         return await self.begin(**fields)
 
     async def batch(self, *bodies: str, resent: bool = False) -> RawAnswer:
-        entries = [BatchEntry(each.encode(), encode_properties({"UNIQ_KEY": each}).encode()) for each in bodies]
+        entries = [
+            BatchEntry(each.encode(), encode_properties({"UNIQ_KEY": each}).encode()) for each in bodies
+        ]
         fields = FIELDS | {"body": encode_batch(entries), "resent": resent or None}
         return await _answered(self.sending.send_batch(SendMessageBatch(**fields), caller_on()))
 
@@ -176,9 +180,9 @@ async def test_a_resend_is_refused_while_its_first_try_may_be_taken_back(make: M
     assert bench.bodies() == ["hello"]
 
 
-@pytest.mark.parametrize("change", [{"body": b"other"}, {"reconsume_times": 1}])
+@pytest.mark.parametrize("change", [{"body": b"other"}, {"reconsume_times": 1}, {"born_timestamp": 2}])
 async def test_a_message_that_only_has_the_same_key_is_stored(make: Make, change: dict[str, Any]) -> None:
-    """Copies for a retry topic keep the key of their message."""
+    """Copies that are retried keep the key of their message, and so do rows that Spark writes again."""
     bench = make()
     await bench.send()
     await bench.send(resent=True, **change)
@@ -252,7 +256,9 @@ async def test_a_replica_does_not_answer_for_its_master(make: Make) -> None:
         await bench.send(resent=True)
 
 
-@pytest.mark.parametrize("off", [{"broker": {"stores_resends_once": False}}, {"store": {"index_enabled": False}}])
+@pytest.mark.parametrize(
+    "off", [{"broker": {"stores_resends_once": False}}, {"store": {"index_enabled": False}}]
+)
 async def test_it_can_be_turned_off(make: Make, off: dict[str, Any]) -> None:
     bench = make(**off)
     await bench.send()
