@@ -307,7 +307,6 @@ def test_a_send_of_unknown_fate_is_repeated_at_the_same_queue_first(problem: Tra
     sends = Sends(route_of("a", "b", queues=4))
     first = sends.next()
     assert isinstance(first, Try)
-    assert not sends.plan.is_resent
     sends.fails(problem)
     sends.waits()
     again = sends.next()
