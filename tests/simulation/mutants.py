@@ -405,7 +405,7 @@ MUTANTS = (
         ("kill", "stall"),
     ),
     Mutant(
-        "again",
+        "resent",
         "a send that is repeated is stored again",
         "pyromq.broker.flow.resends:Resends.find",
         "for topic in topics:",
