@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 27
+REVISION: Final = 28
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
