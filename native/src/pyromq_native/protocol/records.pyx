@@ -19,6 +19,8 @@ from pyromq_native.protocol.declared cimport (
     MAX_V1_TOPIC_BYTES,
     MIN_RECORD_BYTES,
 )
+from pyromq_native.protocol.spans cimport is_ascii
+from pyromq_native.slices cimport Slice, is_utf8, slice_of
 
 cdef Py_ssize_t MAX_SHORT = 32767
 cdef int32_t HOSTS_MASK = 0x30
@@ -222,6 +224,7 @@ def first_damaged(buffer, Py_ssize_t position):
     `position` on; -1 if there is none."""
     cdef Py_buffer view
     cdef Outline outline
+    cdef Slice topic
     cdef const uint8_t *at
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
@@ -232,6 +235,9 @@ def first_damaged(buffer, Py_ssize_t position):
                 or not has_own_body(at, outline.sys_flag)
                 or not is_text(at + outline.topic_start, outline.topic_bytes)
             ):
+                return position
+            topic = slice_of(<const char *>at + outline.topic_start, outline.topic_bytes)
+            if not is_ascii(topic.at, topic.size) and not is_utf8(topic):
                 return position
             position += outline.size
     finally:
