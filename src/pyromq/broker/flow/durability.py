@@ -30,7 +30,8 @@ class Durability:
         """Whether senders are answered as soon as their message is in the log."""
         self._replicated = _Replicated(clock, replica_timeout_ms / 1000)
         self.is_readable = True
-        """Whether everything in the queues is confirmed; once it is, nothing else gets there."""
+        """Whether everything in the queues is confirmed. Then nothing else gets there until this broker is
+        made master."""
         self._is_flush_due = False
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[], None]] = []
@@ -69,10 +70,11 @@ class Durability:
         self._tell()
 
     def hide_unconfirmed(self) -> None:
-        """From now on readers see only what replicas have, even if its sender does not wait any more. What a
-        start has found in the log may still be cut off: they see none of it until all of it is confirmed."""
+        """From now on readers see only what replicas have, even if its sender does not wait any more. What is
+        in the queues of a broker that starts or becomes master may still be cut off: they see none of it
+        until all of it is confirmed."""
         self._replicated.shows_given_up = False
-        self.is_readable = False
+        self.is_readable = not self._store.dispatched_offset
 
     def give_up(self) -> None:
         """This broker is not the master any more: nobody knows whether what senders wait for stays in the

@@ -61,6 +61,7 @@ class InSyncMaster(Master):
         self.in_sync = InSyncSet(own_id, members, version, self._store.log_end, now)
         self.confirmed = 0
         self._patient_until = now + _PATIENCE_S
+        self._durability.hide_unconfirmed()  # its queues have all of its log, and another one may lack it
         self.lease.doubt()
 
     def controller_says(self, members: frozenset[int], version: int, *, is_answer: bool = False) -> None:

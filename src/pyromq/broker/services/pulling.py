@@ -132,8 +132,7 @@ class Pulling:
                 request.consumer_group, request.topic, request.queue_id, request.commit_offset
             )
         if not self._is_readable():
-            nothing = self._nothing(ReadStatus.NO_MATCHED_MESSAGE, request, request.queue_offset)
-            return self._answer(request, group, nothing, ResponseCode.PULL_RETRY_IMMEDIATELY)
+            return self._unreadable(request, group)
         if (reset := self._reset_of(request)) is not None:
             return self._reset_answer(request, group, reset)
         result = self._read(request, wanted, request.queue_offset)
@@ -274,6 +273,11 @@ class Pulling:
         answer.remark = "OFFSET_RESET"
         return answer
 
+    def _unreadable(self, request: PullMessage, group: SubscriptionGroupConfig) -> RawAnswer:
+        """The queues have what another master may lack."""
+        nothing = self._nothing(ReadStatus.NO_MATCHED_MESSAGE, request, request.queue_offset)
+        return self._answer(request, group, nothing, ResponseCode.PULL_RETRY_IMMEDIATELY)
+
     def _nothing(self, status: ReadStatus, request: PullMessage, next_offset: int) -> ReadResult:
         return ReadResult(
             status,
@@ -308,6 +312,8 @@ class Pulling:
                 wanted = self._wanted(request, group, caller)
                 if (reset := self._reset_of(request)) is not None:  # this broker is the master now
                     return self._reset_answer(request, group, reset)
+            if not self._is_readable():
+                return self._unreadable(request, group)
             result, code = self._read_on(request, wanted, offset)
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 offset = result.next_offset

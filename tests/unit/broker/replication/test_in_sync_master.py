@@ -222,3 +222,18 @@ async def test_only_what_cannot_be_cut_off_is_sent_from_the_files(group: Group) 
     end = group.store.log_end
     group.send()
     assert link._fixed_end == group.master.confirmed == end < group.store.log_end
+
+
+async def test_readers_of_a_new_master_see_nothing_until_its_log_is_confirmed(group: Group) -> None:
+    group.elect()
+    link, _ = group.connect()
+    group.report(link)
+    assert group.durability.is_readable
+    append(group.store, b"0")
+    group.store.dispatch(1 << 20, group.store.log_end)  # as a replica does that is about to lead
+    group.master.lead(1, frozenset({1, REPLICA}), 3)
+    group.role.change(Role(MASTER_ID, 2))
+    assert not group.durability.is_readable, "the other one may become master, and lack the message"
+    link, _ = group.connect()
+    group.report(link)
+    assert group.durability.is_readable
