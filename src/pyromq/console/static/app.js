@@ -14,6 +14,16 @@
     }
   }
 
+  // On a narrow screen a row is a card, in which each cell says what it is.
+  function labels(root) {
+    for (const table of root.querySelectorAll(".scroll table")) {
+      const heads = [...table.querySelectorAll("thead th")].map((each) => each.textContent.trim());
+      for (const row of table.tBodies[0]?.rows ?? []) {
+        [...row.cells].forEach((cell, at) => { if (cell.tagName === "TD" && cell.colSpan === 1 && heads[at]) cell.dataset.label = heads[at]; });
+      }
+    }
+  }
+
   // Charts are drawn after the rest is painted, and only pages that have some load what draws them.
   let plots = null;
   function loadPlots() {
@@ -51,11 +61,12 @@
     shown.classList.toggle("lost", !isLive);
     shown.firstChild.textContent = (isLive ? shown.dataset.live : shown.dataset.lost) + " ";
     const time = shown.querySelector("time");
-    if (at && time) { time.dataset.ms = at; time.title = new Date(Number(at)).toISOString(); localTimes(shown); }
+    if (at && time) { time.dataset.ms = at; time.textContent = new Date(Number(at)).toISOString(); localTimes(shown); }
   }
 
   function refresh() {
     localTimes(document);
+    labels(document);
     charts(document);
   }
 
