@@ -206,19 +206,6 @@ def whole_records(buffer, Py_ssize_t position, Py_ssize_t end, Py_ssize_t limit,
     return position, last, count
 
 
-cdef bint is_text(const uint8_t *at, Py_ssize_t size):
-    """Whether these bytes are UTF-8."""
-    cdef Py_ssize_t position
-    for position in range(size):
-        if at[position] & 0x80:
-            try:
-                (<const char *>at)[:size].decode("utf-8")
-            except UnicodeDecodeError:
-                return False
-            return True
-    return True
-
-
 def first_damaged(buffer, Py_ssize_t position):
     """Where the first record begins whose body does not match its checksum, of those that follow each other from
     `position` on; -1 if there is none."""
@@ -230,11 +217,7 @@ def first_damaged(buffer, Py_ssize_t position):
     try:
         while 0 <= position < view.len:
             at = <const uint8_t *>view.buf + position
-            if (
-                not outline_record(at, view.len - position, &outline)
-                or not has_own_body(at, outline.sys_flag)
-                or not is_text(at + outline.topic_start, outline.topic_bytes)
-            ):
+            if not outline_record(at, view.len - position, &outline) or not has_own_body(at, outline.sys_flag):
                 return position
             topic = slice_of(<const char *>at + outline.topic_start, outline.topic_bytes)
             if not is_ascii(topic.at, topic.size) and not is_utf8(topic):
