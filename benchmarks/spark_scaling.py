@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.spark import session
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import Access
 
 _VALUE_BYTES: Final = 100
@@ -73,7 +73,7 @@ def _rates(namesrv: str, cores: int, rows: int, rounds: int, say: Callable[[str]
 
 
 def _fill(spark: SparkSession, namesrv: str, case: Case, rows: int) -> None:
-    with closing(Cluster(Access((namesrv,)))) as cluster:
+    with closing(SparkCluster(Access((namesrv,)))) as cluster:
         anywhere = cluster.writable_queues(AUTO_CREATE_TOPIC)[0]
         with cluster.links.borrow(cluster.address(anywhere)) as link:
             link.call(

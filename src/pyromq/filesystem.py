@@ -90,7 +90,7 @@ class MappedFile:
         return True
 
 
-class Reader:
+class FileReader:
     """One open file, read at chosen places without mapping it."""
 
     __slots__ = ("_descriptor", "size_bytes")
@@ -99,7 +99,7 @@ class Reader:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size_bytes = os.fstat(self._descriptor).st_size
 
-    def __enter__(self) -> "Reader":
+    def __enter__(self) -> "FileReader":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -279,14 +279,14 @@ class Files:
 
     # Plain reads and writes
 
-    def open(self, path: Path) -> Reader:
-        return Reader(path)
+    def open(self, path: Path) -> FileReader:
+        return FileReader(path)
 
     def open_for_writing(self, path: Path) -> Writer:
         return Writer(path)
 
     def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
-        with Reader(path) as reader:
+        with FileReader(path) as reader:
             return reader.read(position, reader.size_bytes - position if length is None else length)
 
     def write(self, path: Path, content: bytes, mode: int | None = None) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from pyromq.admin.failures import Incomplete, NoNameServer, PartlyFailed
 from pyromq.cli.mqadmin.advice import with_advice
 from pyromq.cli.mqadmin.output import Output, plain_lines, renderable
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, plainly
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table, plainly
 from pyromq.cli.mqadmin.times import time, to_milliseconds, to_seconds
 from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch
 from pyromq.clock import ManualClock
@@ -26,7 +26,7 @@ REPORT = Report.of(
         [("orders", 1, True), ("a\x1b[31m", 12, None)],
     ),
     Facts([Fact("Put TPS", "putTps", 1.25, "{:.1f}".format)]),
-    Lines(["done"], {"done": True}),
+    ReportLines(["done"], {"done": True}),
 )
 
 

@@ -25,11 +25,11 @@ from tests.support.terminals import all_shown
 
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.cli.message_formats import renderer
-from pyromq.cli.outgoing import Lines, Template
+from pyromq.cli.outgoing import InputLines, Template
 from pyromq.cli.produce import _paced
 from pyromq.cli.rate_line import RateLine, amount
 from pyromq.cli.signals import exit_on_signals
-from pyromq.cli.starting_points import Kind, Start, parse_start
+from pyromq.cli.starting_points import Start, StartKind, parse_start
 from pyromq.client.producer import Producer
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.clock import ManualClock
@@ -236,20 +236,20 @@ def test_reading_starts_where_one_wants(shell: Shell, topic: str) -> None:
 @pytest.mark.parametrize(
     ("text", "start"),
     [
-        ("earliest", Start(Kind.EARLIEST)),
-        ("first", Start(Kind.EARLIEST)),
-        ("end", Start(Kind.LATEST)),
-        ("latest", Start(Kind.LATEST)),
-        ("stored", Start(Kind.STORED)),
-        ("17", Start(Kind.OFFSET, 17)),
-        ("-17", Start(Kind.LAST, 17)),
-        ("-90s", Start(Kind.TIME, NOW_MS - 90_000)),
-        ("-2d", Start(Kind.TIME, NOW_MS - 172_800_000)),
-        ("@1600000000123", Start(Kind.TIME, 1_600_000_000_123)),
-        ("2020-09-13T12:26:40+00:00", Start(Kind.TIME, 1_600_000_000_000)),
+        ("earliest", Start(StartKind.EARLIEST)),
+        ("first", Start(StartKind.EARLIEST)),
+        ("end", Start(StartKind.LATEST)),
+        ("latest", Start(StartKind.LATEST)),
+        ("stored", Start(StartKind.STORED)),
+        ("17", Start(StartKind.OFFSET, 17)),
+        ("-17", Start(StartKind.LAST, 17)),
+        ("-90s", Start(StartKind.TIME, NOW_MS - 90_000)),
+        ("-2d", Start(StartKind.TIME, NOW_MS - 172_800_000)),
+        ("@1600000000123", Start(StartKind.TIME, 1_600_000_000_123)),
+        ("2020-09-13T12:26:40+00:00", Start(StartKind.TIME, 1_600_000_000_000)),
         (
             datetime.fromtimestamp(1_600_000_000, UTC).astimezone().replace(tzinfo=None).isoformat(),
-            Start(Kind.TIME, 1_600_000_000_000),
+            Start(StartKind.TIME, 1_600_000_000_000),
         ),
     ],
 )
@@ -417,7 +417,7 @@ def test_waiting_for_lines_ends_though_the_signal_woke_nobody() -> None:
         pytest.raises(click.exceptions.Exit) as ended,
         exit_on_signals(),
     ):
-        list(Lines(stream))
+        list(InputLines(stream))
     assert ended.value.exit_code == 128 + signal.SIGTERM
 
 

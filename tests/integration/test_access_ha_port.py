@@ -17,7 +17,7 @@ from pyromq.security.replica_hello import (
     CHALLENGE_BYTES,
     CHALLENGE_MARK,
     REFUSAL_MARK,
-    Member,
+    HelloMember,
     encode_hello,
 )
 from pyromq.security.signature import Credentials
@@ -26,8 +26,8 @@ SYNC: dict[str, Any] = {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2, "re
 FAR = 1 << 40
 
 
-def own_member(broker: Broker) -> Member:
-    return Member(broker.settings.broker_cluster_name, broker.settings.broker_name, 1)
+def own_member(broker: Broker) -> HelloMember:
+    return HelloMember(broker.settings.broker_cluster_name, broker.settings.broker_name, 1)
 
 
 async def test_a_stranger_gets_nothing_of_the_log_and_counts_for_nothing(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pyromq.client.consumer.group.assigned_queues import AssignedQueues
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.fetching import Fetching
-from pyromq.client.consumer.reading.offsets import Offsets, StartPositions
+from pyromq.client.consumer.reading.offsets import OffsetStore, StartPositions
 from pyromq.client.consumer.reading.quick_pulls import Pulled
 from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.producer import Producer
@@ -164,7 +164,7 @@ async def test_an_ordered_consumer_whose_start_is_given_up_keeps_no_queue_locked
     (queue,) = await cluster.create_topic("Orders", queues=1)
     is_locked, find = asyncio.Event(), StartPositions.find
 
-    async def find_never(positions: StartPositions, wanted: MessageQueue, offsets: Offsets) -> int:
+    async def find_never(positions: StartPositions, wanted: MessageQueue, offsets: OffsetStore) -> int:
         if wanted == queue:
             is_locked.set()
             await asyncio.get_running_loop().create_future()

@@ -11,7 +11,7 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_
 import pyromq
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.push import PushConsumer
-from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
+from pyromq.client.consumer.reading.popping import PoppedMessage, PopReading
 from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.producer import Producer
 from pyromq.client.values import Message, ReceivedMessage
@@ -111,16 +111,16 @@ async def test_a_message_stays_hidden_while_its_handler_runs(
     cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on, renewed = asyncio.Event(), asyncio.Semaphore(0)
-    change = Popping.change_invisible_time
+    change = PopReading.change_invisible_time
 
-    async def changed(self: Popping, message: PoppedMessage, seconds: float) -> None:
+    async def changed(self: PopReading, message: PoppedMessage, seconds: float) -> None:
         await change(self, message, seconds)
         renewed.release()
 
     async def handler(message: ReceivedMessage) -> None:
         await goes_on.wait()
 
-    monkeypatch.setattr(Popping, "change_invisible_time", changed)
+    monkeypatch.setattr(PopReading, "change_invisible_time", changed)
     await cluster.send("Orders", 1)
     async with popping(cluster, handler, invisible_s=1.0) as consumer:
         for _ in range(5):  # three times in the invisible time

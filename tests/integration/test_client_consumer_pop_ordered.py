@@ -10,7 +10,7 @@ import pytest
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_cluster
 
 from pyromq.client.consumer.push import PushConsumer
-from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
+from pyromq.client.consumer.reading.popping import PoppedMessage, PopReading
 from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import CallTimeout
@@ -135,16 +135,16 @@ async def test_an_answer_that_was_lost_is_asked_for_again_under_the_same_attempt
     [queue] = await cluster.create_topic("Orders", 1)
     await cluster.send_to(queue, ["1", "2"])
     attempts: list[tuple[str, int]] = []
-    pop = Popping.pop
+    pop = PopReading.pop
 
-    async def lossy(self: Popping, *arguments: Any) -> list[PoppedMessage]:
+    async def lossy(self: PopReading, *arguments: Any) -> list[PoppedMessage]:
         found = await pop(self, *arguments)
         attempts.append((arguments[-1], len(found)))
         if len(attempts) == 1:
             raise CallTimeout("the answer was lost")
         return found
 
-    monkeypatch.setattr(Popping, "pop", lossy)
+    monkeypatch.setattr(PopReading, "pop", lossy)
     handled = Handled()
     async with in_order(cluster, handled, invisible_s=3600) as consumer:
         await handled.wait_for(2)

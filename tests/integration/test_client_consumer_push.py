@@ -13,7 +13,7 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received,
 
 from pyromq.client.consumer import blocking
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
-from pyromq.client.consumer.handling.retries import Retries
+from pyromq.client.consumer.handling.retries import HandlerRetries
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.producer import Producer
@@ -303,7 +303,7 @@ async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(
     async def refuse(*_: object) -> None:
         raise Refused(ResponseCode.SYSTEM_ERROR, "not today")
 
-    monkeypatch.setattr(Retries, "_send_back", refuse)
+    monkeypatch.setattr(HandlerRetries, "_send_back", refuse)
 
     @consumer.on("Orders")
     async def fail_once(message: ReceivedMessage) -> None:

@@ -12,7 +12,7 @@ from pyromq.admin import groups, messages, offsets, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.clock import ManualClock
 from pyromq.console.watch import Snapshot, Watch, forecast
-from pyromq.console.watch.values import GroupState, Source
+from pyromq.console.watch.values import BrokerKind, GroupState
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.topics import TopicConfig
@@ -52,7 +52,7 @@ async def test_a_cluster_of_ours_is_told_by_one_request_to_each_broker(running: 
         assert watch.snapshot.is_first
         snapshot = await watch.look()
         (broker,) = snapshot.brokers
-        assert (broker.source, broker.told.problem, broker.lists_told.problem) == (Source.PYROMQ, "", "")
+        assert (broker.source, broker.told.problem, broker.lists_told.problem) == (BrokerKind.PYROMQ, "", "")
         assert broker.store is not None
         assert broker.store.fault == ""
         assert broker.store.retention_hours == 72
@@ -106,7 +106,7 @@ async def test_a_cluster_of_apache_is_told_by_its_tables() -> None:
         Watch(cluster) as watch,
     ):
         snapshot = await watch.look()
-        assert [each.source for each in snapshot.brokers] == [Source.APACHE, Source.APACHE]
+        assert [each.source for each in snapshot.brokers] == [BrokerKind.APACHE, BrokerKind.APACHE]
         first = snapshot.brokers[0]
         assert (first.in_per_s, first.out_per_s, first.disk_ratio) == (12.5, 7.5, 0.42)
         assert (first.flush_behind_bytes, first.log_bytes, first.store) == (1536, 4000, None)

@@ -20,7 +20,7 @@ from pyromq.clock import ManualClock
 from pyromq.controller.controller import Controller
 from pyromq.controller.etcd_gateway import EtcdGateway, endpoints_in
 from pyromq.controller.etcd_store import EtcdStore
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.controller.store import Leader, NotLeading, Stored
 from pyromq.errors import ConfigError, Refused, StoreError
 from pyromq.protocol.codes import ResponseCode
@@ -53,8 +53,8 @@ def leads(store: EtcdStore) -> bool:
     return store.is_leading
 
 
-def group(epoch: int = 1) -> BrokerGroup:
-    return BrokerGroup(cluster="c", name="g", master_epoch=epoch)
+def group(epoch: int = 1) -> GroupRecord:
+    return GroupRecord(cluster="c", name="g", master_epoch=epoch)
 
 
 async def test_the_leader_reads_and_replaces_groups_and_nobody_else(etcd: Etcd, prefix: str) -> None:

@@ -16,7 +16,7 @@ from tests.support.console_browser import JSON, Browser
 from tests.support.name_servers import name_server
 
 from pyromq.console.app import make_app
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
@@ -49,7 +49,7 @@ async def administrator(
         await asyncio.to_thread(broker.start)
         try:
             users = Users(home / "users.json")
-            users.put("admin", PASSWORD, Role.ADMIN)
+            users.put("admin", PASSWORD, UserRole.ADMIN)
             # A busy machine is no reason to be refused.
             chosen = ConsoleSettings(namesrv_addr=namesrv, home=home, timeout_seconds=60, **keys)
             state = State(chosen, users)

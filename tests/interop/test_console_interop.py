@@ -16,7 +16,7 @@ from pyromq.admin import groups, messages, offsets, route_differences, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.console.watch import Watch
-from pyromq.console.watch.values import Source
+from pyromq.console.watch.values import BrokerKind
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.topics import TopicConfig
@@ -71,7 +71,7 @@ async def test_the_tables_of_an_apache_broker_become_a_snapshot(cluster: Cluster
             watch.changed_something()
             snapshot = await watch.look()
         (broker,) = snapshot.brokers
-        assert (broker.source, broker.told.problem, broker.lists_told.problem) == (Source.APACHE, "", "")
+        assert (broker.source, broker.told.problem, broker.lists_told.problem) == (BrokerKind.APACHE, "", "")
         assert broker.version.startswith(("V4_9", "V5_3"))
         assert None not in (broker.disk_ratio, broker.disk_free_bytes, broker.started_ms)
         assert None not in (broker.flush_behind_bytes, broker.dispatch_behind_bytes, broker.log_bytes)

@@ -26,7 +26,7 @@ from pyromq.protocol.names import TRACE_TOPIC
 from pyromq.protocol.record import SysFlag
 from pyromq.spark.batch_journal import DIRECTORY, BatchJournal
 from pyromq.spark.checks import Checks
-from pyromq.spark.cluster import Cluster, pull_of
+from pyromq.spark.cluster import SparkCluster, pull_of
 from pyromq.spark.ending import Ending
 from pyromq.spark.options import Access, Selection, write_options
 from pyromq.spark.pipelines.archive import archive
@@ -85,7 +85,7 @@ class Apache(ApacheServers):
         sent = self.client.send(self.names, messages, **options)  # type: ignore[arg-type]
         topic = messages[0]["topic"]
         last = {Queue(topic, row["brokerName"], row["queueId"]): row["queueOffset"] for row in sent}
-        cluster = Cluster(Access((self.names,)))
+        cluster = SparkCluster(Access((self.names,)))
         try:
             wait_until(
                 lambda: all(reach > last[queue] for queue, reach in cluster.latest(last).items()),
@@ -257,7 +257,7 @@ def test_traces_and_dead_letters_of_apaches_clients_are_understood(
     apache.create("Payments")
     messages = [{"topic": "Payments", "body": b"%d" % n, "keys": f"p{n}"} for n in range(5)]
     apache.client.send(apache.names, messages, trace=True)
-    cluster = Cluster(Access((apache.names,)))
+    cluster = SparkCluster(Access((apache.names,)))
 
     def stored() -> int:
         try:
@@ -302,7 +302,7 @@ def test_a_replica_is_read_while_its_master_is_away(
     spark: SparkSession, apache: Apache, tmp_path: Path
 ) -> None:
     queue = Queue("Mirrored", "pair", 0)
-    cluster = Cluster(Access((apache.names,)))
+    cluster = SparkCluster(Access((apache.names,)))
     with (
         ApacheBroker(apache.release, apache.names, tmp_path / "master", name="pair") as master,
         ApacheBroker(
@@ -345,7 +345,7 @@ def test_a_batch_is_committed_once_wherever_the_driver_dies(
     die_while_committing(prepared, options, journal, after=100, monkeypatch=monkeypatch)
     # Apache's brokers show and index messages a moment after they have stored them.
     wait_until(lambda: numbers(options).total() == 100, "the first messages")
-    cluster = Cluster(options.access)
+    cluster = SparkCluster(options.access)
     try:
         last, ending = prepared.halves[99], Ending(cluster, options.group)
         wait_until(lambda: not ending.missing(last.queue, [last]), "their index")

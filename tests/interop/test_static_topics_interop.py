@@ -14,7 +14,7 @@ from tests.support.apache_releases import APACHE_5
 from pyromq import Message, Producer, PullConsumer
 from pyromq.errors import NoRoute
 from pyromq.spark.batch_reader import BatchReader
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import Access, read_options, write_options
 from pyromq.spark.queues import flatten
 from pyromq.spark.stream_reader import StreamReader
@@ -41,7 +41,7 @@ def names(tmp_path: Path) -> Iterator[str]:
 
 def hosts(names: str) -> set[str]:
     """The brokers that take messages now."""
-    cluster = Cluster(Access((names,)))
+    cluster = SparkCluster(Access((names,)))
     try:
         return {queue.broker for queue in cluster.writable_queues(TOPIC, patient=False)}
     except NoRoute:

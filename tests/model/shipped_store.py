@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from tests.model.shipped_master import NAME
 
 from pyromq.controller.etcd_store import EtcdStore
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 
 _REVISION: Final = 5
 _TERM: Final = 3
@@ -39,7 +39,7 @@ def replaces(is_stale: bool, is_deposed: bool) -> bool:
     etcd = _Etcd(_TERM + is_deposed, _REVISION + is_stale)
     store = EtcdStore(cast(Any, etcd), "/", 5, cast(Any, SimpleNamespace(since_boot=lambda: 0.0)))
     store._term, store._lease_id, store._sure_until = _TERM, str(_LEASE), 1.0  # as when the write left
-    write = store.replace(NAME, BrokerGroup(cluster="c", name=NAME), _REVISION)
+    write = store.replace(NAME, GroupRecord(cluster="c", name=NAME), _REVISION)
     try:
         write.send(None)
     except StopIteration as done:

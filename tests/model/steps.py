@@ -14,7 +14,7 @@ from tests.model.world import FIRST_VERSION, HOLE, IDS, Broker, Budget, Held, Pa
 
 from pyromq.controller.decisions import BY_CONTROLLER, Situation, decide
 from pyromq.controller.election import needs_election
-from pyromq.controller.groups import BrokerGroup, Replica
+from pyromq.controller.groups import GroupRecord, ReplicaRecord
 from pyromq.controller.liveness import Heard, Vitals
 from pyromq.controller.store import NotLeading
 from pyromq.protocol.bodies.controller import SyncStateSet
@@ -51,11 +51,11 @@ class Steps:
         """All are up, the first is master and has a record that all in sync have; the others have nothing.
         Learners began to copy after that record."""
         leader = IDS[0]
-        group = BrokerGroup(
+        group = GroupRecord(
             cluster=CLUSTER,
             name=NAME,
             next_id=IDS[-1] + 1,
-            replicas={each: Replica(ADDRESS, "x", "1", is_learner=each in learners) for each in IDS},
+            replicas={each: ReplicaRecord(ADDRESS, "x", "1", is_learner=each in learners) for each in IDS},
             master_id=leader,
             master_epoch=1,
             sync_set=in_sync,
@@ -287,7 +287,7 @@ class Steps:
 
     @staticmethod
     def forget_all(world: World) -> World:
-        empty = BrokerGroup(cluster=CLUSTER, name=NAME, sync_set_epoch=FIRST_VERSION)
+        empty = GroupRecord(cluster=CLUSTER, name=NAME, sync_set_epoch=FIRST_VERSION)
         return world._replace(group=Held(empty), alive=frozenset(), forgotten_set=world.in_sync)
 
     # Brokers and the controller

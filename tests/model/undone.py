@@ -12,26 +12,26 @@ from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.controller import decisions, returning
 from pyromq.controller.etcd_store import EtcdStore
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 
-_started: Callable[..., BrokerGroup] = decisions._started
+_started: Callable[..., GroupRecord] = decisions._started
 _objection = decisions._objection
 _elected = decisions._elected
 _elect_returning = decisions._elect_returning
 
 
-def _keeps_the_version(group: BrokerGroup, broker_id: int, *more: Any) -> BrokerGroup:
+def _keeps_the_version(group: GroupRecord, broker_id: int, *more: Any) -> GroupRecord:
     after = _started(group, broker_id, *more)
     if broker_id in group.sync_set:
         return after
     return replace(after, sync_set_epoch=group.sync_set_epoch)
 
 
-def _believes_no_broker(*start: Any) -> BrokerGroup:
+def _believes_no_broker(*start: Any) -> GroupRecord:
     return _started(*start[:-1], None)
 
 
-def _refuses_the_present_set(group: BrokerGroup | None, request: Any, heard: Any) -> tuple[int, str]:
+def _refuses_the_present_set(group: GroupRecord | None, request: Any, heard: Any) -> tuple[int, str]:
     if group is not None and request.body.sync_state_set == group.sync_set:
         return 2013, "these are in sync already"
     return _objection(group, request, heard)
@@ -82,11 +82,11 @@ def _leaves_doubt_about_members() -> Iterator[None]:
         yield
 
 
-def _keeps_offers(group: BrokerGroup, *start: Any) -> BrokerGroup:
+def _keeps_offers(group: GroupRecord, *start: Any) -> GroupRecord:
     return replace(_started(group, *start), offers=group.offers)
 
 
-def _elects_whoever_has_most(group: BrokerGroup, asker: int | None, request: Any, situation: Any) -> Any:
+def _elects_whoever_has_most(group: GroupRecord, asker: int | None, request: Any, situation: Any) -> Any:
     """As soon as the last one has offered its log, whether or not the winner is still there."""
     decision = _elect_returning(group, asker, request, situation)
     after = decision.group
@@ -181,7 +181,7 @@ UNDONE: Final = {
         "lacks an acknowledged record",
     ),
     "after a lost store all wait for a learner": Undone(
-        lambda: patch.object(BrokerGroup, "candidates", property(lambda group: frozenset(group.replicas))),
+        lambda: patch.object(GroupRecord, "candidates", property(lambda group: frozenset(group.replicas))),
         2,
         Budget(sends=0, crashes=0, losses=0, stops=1, oblivions=1),
         "no message is acknowledged any more",

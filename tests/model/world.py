@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from pyromq.broker.replication.in_sync_set import InSyncSet, Report
-from pyromq.controller.groups import BrokerGroup
+from pyromq.broker.replication.in_sync_set import InSyncSet, ReplicaReport
+from pyromq.controller.groups import GroupRecord
 from pyromq.store.log.epochs import Epochs
 
 IDS: Final = (101, 102, 103)
@@ -51,7 +51,7 @@ class Held:
         return self._hash
 
 
-def _moved(report: Report, now: float) -> Report:
+def _moved(report: ReplicaReport, now: float) -> ReplicaReport:
     return report._replace(caught_up_at=_age(report.caught_up_at, now), at=_age(report.at, now))
 
 
@@ -168,8 +168,8 @@ class World(NamedTuple):
         return self.known.sync_set or self.forgotten_set
 
     @property
-    def known(self) -> BrokerGroup:
-        group: BrokerGroup = self.group.value
+    def known(self) -> GroupRecord:
+        group: GroupRecord = self.group.value
         return group
 
     def broker(self, broker_id: int) -> Broker:

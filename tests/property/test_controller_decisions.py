@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.support.chance import examples
 
 from pyromq.controller.decisions import Situation, decide
-from pyromq.controller.groups import BrokerGroup, decode_group, encode_group
+from pyromq.controller.groups import GroupRecord, decode_group, encode_group
 from pyromq.controller.liveness import Heard, Vitals
 from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import (
@@ -87,7 +87,7 @@ SITUATIONS = st.builds(
 @given(st.lists(st.tuples(REQUESTS, SITUATIONS), max_size=40))
 @settings(max_examples=examples(60))
 def test_a_group_makes_sense_after_every_request(asked: list[tuple[Request[Any], Situation]]) -> None:
-    group: BrokerGroup | None = None
+    group: GroupRecord | None = None
     masters: dict[int, int] = {}
     for request, situation in asked:
         decision = decide(group, request, situation)
@@ -110,7 +110,7 @@ def test_a_group_makes_sense_after_every_request(asked: list[tuple[Request[Any],
         group = after
 
 
-def makes_sense(group: BrokerGroup) -> None:
+def makes_sense(group: GroupRecord) -> None:
     assert group.sync_set <= group.replicas.keys()
     assert all(each < group.next_id for each in group.replicas)
     assert group.master_id is None or group.master_id in group.sync_set

@@ -26,13 +26,13 @@ from tests.support.hostile_network import (
 )
 from tests.support.many_cases import eight_at_a_time
 
-from pyromq.client.consumer.group.locks import QueueLocks
+from pyromq.client.consumer.group.locks import MemberLocks
 from pyromq.client.consumer.group.rebalancing import Rebalancing
-from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.offsets import RemoteOffsets, StartPositions
-from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReadingContext
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import ReceivedMessage
@@ -332,7 +332,7 @@ SUBSCRIPTION = Subscription.of("Orders", "*", 0)
 
 
 async def start_position(network: HostileNetwork, start_from: Any) -> int:
-    brokers = Brokers(network)
+    brokers = QueueBrokers(network)
     return await StartPositions(brokers, start_from, SystemClock()).find(
         QUEUE, RemoteOffsets(brokers, "billing")
     )
@@ -352,8 +352,8 @@ def test_an_offset_is_one_that_can_be_pulled_from_or_an_error(
     network = HostileNetwork(lambda _: an_answer(code, ext), ORDERS)
     found = (
         run(start_position(network, "last")),
-        run(seek(StartPositions(Brokers(network), "last", SystemClock()), QUEUE)),
-        run(StartPositions(Brokers(network), "last", SystemClock()).at(QUEUE, 0)),
+        run(seek(StartPositions(QueueBrokers(network), "last", SystemClock()), QUEUE)),
+        run(StartPositions(QueueBrokers(network), "last", SystemClock()).at(QUEUE, 0)),
     )
     for offset in found:
         assert isinstance(offset, PyroError) or 0 <= offset < 2**63
@@ -375,7 +375,7 @@ QUEUE_TEXTS = st.sampled_from(
 @given(code=CODES, body=BODIES | st.lists(QUEUE_TEXTS, max_size=3).map(lambda all: locked(all)))
 def test_only_queues_that_were_asked_for_are_locked(code: int, body: bytes) -> None:
     network = HostileNetwork(lambda _: an_answer(code, {}, body), ORDERS)
-    granted = run(QueueLocks(network, "billing", "me").acquire([QUEUE]))
+    granted = run(MemberLocks(network, "billing", "me").acquire([QUEUE]))
     assert isinstance(granted, set)
     assert granted <= {QUEUE}
 
@@ -453,7 +453,7 @@ def test_a_queue_is_read_on_after_whatever_was_answered(answers: list[Frame]) ->
         async def introduce() -> None:
             pass
 
-        reading = Reading(
+        reading = ReadingContext(
             subscriptions={QUEUE.topic: SUBSCRIPTION},
             fetching=Fetching(network, "billing"),
             deliver=deliver,

@@ -345,8 +345,8 @@ def test_the_usual_is_not_declined(tmp_path: Path) -> None:
     with (
         patch.object(appending, "pack_record_into", side_effect=AssertionError),
         patch.object(dispatch.Dispatcher, "dispatch_record", side_effect=AssertionError),
-        patch.object(reading.QueueReader, "_scan", side_effect=AssertionError),
-        patch.object(reading.QueueReader, "_slices", side_effect=AssertionError),
+        patch.object(reading.StoreReader, "_scan", side_effect=AssertionError),
+        patch.object(reading.StoreReader, "_slices", side_effect=AssertionError),
     ):
         for _ in range(20):
             played.play(USUAL)
@@ -369,8 +369,8 @@ def test_a_read_goes_on_in_the_next_log_file_without_being_declined(tmp_path: Pa
     told: list[Any] = []
     for offset in range(0, 160, 16):
         with (
-            patch.object(reading.QueueReader, "_scan", side_effect=AssertionError),
-            patch.object(reading.QueueReader, "_slices", side_effect=AssertionError),
+            patch.object(reading.StoreReader, "_scan", side_effect=AssertionError),
+            patch.object(reading.StoreReader, "_slices", side_effect=AssertionError),
         ):
             played.read(("Orders", 0), offset, 32, filtering)
         told.append(played.answers[-1])

@@ -25,7 +25,7 @@ from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.controller.controller import Controller
 from pyromq.controller.file_store import FileStore
-from pyromq.controller.groups import BrokerGroup, decode_group
+from pyromq.controller.groups import GroupRecord, decode_group
 from pyromq.controller.settings import ControllerSettings
 from pyromq.controller.store import Stored
 from pyromq.errors import PyroError
@@ -168,7 +168,7 @@ class SimulatedCluster:
         self.names = Server(self._host("names", "10.0.0.1"), self._name_server)
         uses_etcd = plan.has_controller and plan.controllers == "etcd"
         self.etcd_data = EtcdData()
-        self._decoded: tuple[tuple[int, bytes] | None, BrokerGroup | None] = None, None
+        self._decoded: tuple[tuple[int, bytes] | None, GroupRecord | None] = None, None
         self._journaled: tuple[Lifetime | None, dict[str, Stored]] = None, {}
         """The controller that runs, and what its journal has."""
         self.etcd = Server(self._host("etcd", "10.0.0.9"), self._etcd) if uses_etcd else None
@@ -357,7 +357,7 @@ class SimulatedCluster:
             return len(side.in_sync.members) if side.in_sync is not None else 0
         return 1 + sum(side.is_in_sync(link) for link in side.links)
 
-    def candidates(self, group: BrokerGroup) -> list[Server]:
+    def candidates(self, group: GroupRecord) -> list[Server]:
         """The running brokers of which the controller may make any the next master, as it has decided."""
         in_sync = {group.replicas[each].address for each in group.sync_set}
         return [
@@ -376,7 +376,7 @@ class SimulatedCluster:
         group = self.recorded_group()
         return not self.controllers or (group is not None and len(group.sync_set) == self.plan.replicas)
 
-    def recorded_group(self) -> BrokerGroup | None:
+    def recorded_group(self) -> GroupRecord | None:
         """What the controllers have stored for good."""
         if self.etcd is not None:
             found = self.etcd_data.value(_GROUP_KEY)

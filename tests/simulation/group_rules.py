@@ -10,7 +10,7 @@ from tests.simulation.recording import Recorder
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.controller.controller import Controller
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.controller.journal import MAGIC, replay
 from pyromq.controller.settings import ControllerSettings
 
@@ -44,7 +44,7 @@ class GroupRules:
     def __init__(self, cluster: SimulatedCluster, recorder: Recorder) -> None:
         self._cluster = cluster
         self._recorder = recorder
-        self.group: BrokerGroup | None = None
+        self.group: GroupRecord | None = None
         """What the controller has decided last; it holds also while the controller is down."""
         self._confirmed: dict[int, int] = {}
         """By epoch: up to where the log is confirmed."""
@@ -88,7 +88,7 @@ class GroupRules:
 
     # The controller
 
-    def _decided(self, group: BrokerGroup) -> None:
+    def _decided(self, group: GroupRecord) -> None:
         if group.is_without_data and self._cluster.wiped_s:
             return  # it returns with an epoch above all others
         before, self.group = self.group, group
@@ -116,7 +116,7 @@ class GroupRules:
             if (broker := each.master()) is not None and each.side is not None:
                 self._check_lease(each.server, broker, each.side)
 
-    def _check_journal(self, group: BrokerGroup) -> None:
+    def _check_journal(self, group: GroupRecord) -> None:
         """What counts as decided survives a loss of power."""
         if self._cluster.etcd is not None or not self._cluster.controllers:
             return

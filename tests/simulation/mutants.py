@@ -366,7 +366,7 @@ MUTANTS = (
     Mutant(
         "x",
         "a client keeps the route that it got first",
-        "pyromq.cluster.route_table:Routes._take",
+        "pyromq.cluster.route_table:KnownRoutes._take",
         "self._routes[route.topic] = route",
         "self._routes[route.topic] = route = route if old is None else old",
         (Fault("kill", 1.0, 5.0),),
@@ -516,7 +516,7 @@ MUTANTS = (
     Mutant(
         "g1",
         "the front answers OK to a send that its broker has not confirmed",
-        "pyromq.proxy.sending:Sending._entry",
+        "pyromq.proxy.sending:ProxySending._entry",
         "if answer.code != ResponseCode.SUCCESS:",
         "if answer.code < 0:",
         (),
@@ -526,7 +526,7 @@ MUTANTS = (
     Mutant(
         "g2",
         "the front answers OK to an acknowledgement that its broker has not answered",
-        "pyromq.proxy.acknowledging:Acknowledging._acked",
+        "pyromq.proxy.acknowledging:ProxyAcknowledging._acked",
         "status = status_of(problem)",
         "status = OK",
         ("kill", "front"),
@@ -822,7 +822,7 @@ MUTANTS = (
     Mutant(
         "again",
         "a query of Spark takes a queue that is behind for a moment for a new one",
-        "pyromq.spark.progress:Progress._rewound",
+        "pyromq.spark.progress:StreamProgress._rewound",
         "range(self._options.access.retries, -1, -1)",
         "()",
         _CUT_OFF,

@@ -18,7 +18,7 @@ from pyromq.protocol.requests.routes import DeleteTopicFromNameServer
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, DeleteTopicFromBroker
 from pyromq.protocol.requests.upkeep import DeleteExpiredCommitLog
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import Access, Selection
 from pyromq.testing import RunningCluster, cluster
 
@@ -71,7 +71,7 @@ class Topics:
     def __init__(self, running: RunningCluster) -> None:
         self.running = running
         self.access = Access((running.namesrv,), retries=3, retry_interval_ms=50)
-        self._cluster = Cluster(self.access)
+        self._cluster = SparkCluster(self.access)
 
     def options(self, topic: str | None = None, **more: str) -> dict[str, str]:
         """Options for reading `topic`, with retries short enough for tests."""

@@ -11,7 +11,7 @@ from pyspark.sql.functions import struct
 from tests.support.schema_registry import some_registry
 
 from pyromq.protocol.compression import Compression, compress
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import DataLoss
 from pyromq.spark.options import read_options
 from pyromq.spark.queues import Queue, Span
@@ -296,7 +296,7 @@ def span_values(topics: "Topics", span: Span, **more: str) -> list[int]:
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     options = read_options(topics.options(span.queue.topic, **more), streaming=False)
-    cluster = Cluster(options.access)
+    cluster = SparkCluster(options.access)
     try:
         batches = read_span(cluster, options, StructType([StructField("value", BinaryType())]), span)
         return [int(body) for batch in batches for body in batch.column("value").to_pylist()]

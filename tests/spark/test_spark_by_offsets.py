@@ -10,7 +10,7 @@ from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.requests.topics import GetTopicConfig
 from pyromq.remoting.blocking_link import Link
 from pyromq.spark import reading
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import DataLoss
 from pyromq.spark.options import read_options
 from pyromq.spark.queues import Queue, Span
@@ -28,7 +28,7 @@ class Fetched(Exception):
 
 def rows(topics: "Topics", span: Span, **more: str) -> list[tuple[int, str, int]]:
     options = read_options(topics.options("Orders", **more), streaming=False)
-    cluster = Cluster(options.access)
+    cluster = SparkCluster(options.access)
     try:
         batches = reading.read_span(cluster, options, PLACES, span)
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]

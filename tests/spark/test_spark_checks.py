@@ -11,9 +11,9 @@ from tests.support.transactional_rows import ROWS, numbers, rows
 
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
-from pyromq.spark.batch_journal import DIRECTORY, BatchHeld, BatchJournal, Half
+from pyromq.spark.batch_journal import DIRECTORY, BatchHeld, BatchJournal, StoredHalf
 from pyromq.spark.checks import Checks, verdict
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import WriteOptions, write_options
 from pyromq.spark.queues import Queue
 from pyromq.spark.transactional import commit, prepare
@@ -55,7 +55,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def open_transactions(running: RunningCluster, options: WriteOptions) -> int:
-    asking = Cluster(options.access)
+    asking = SparkCluster(options.access)
     try:
         with asking.links.borrow(running.broker_address) as link:
             figures = link.call(GetBrokerRuntimeInfo()).body
@@ -112,7 +112,7 @@ def test_rows_of_an_attempt_that_was_lost_are_rolled_back(
 def test_a_batch_that_is_decided_while_its_journal_is_read_has_not_lost(tmp_path: Path) -> None:
     def decide() -> None:
         with contextlib.suppress(BatchHeld):
-            BatchJournal(str(tmp_path)).decide(0, [Half(Queue("T", "b", 1), "won", 5, 6)])
+            BatchJournal(str(tmp_path)).decide(0, [StoredHalf(Queue("T", "b", 1), "won", 5, 6)])
 
     class Deciding(BatchJournal):
         def decided_ms(self, batch: int) -> int | None:
@@ -131,7 +131,7 @@ def test_a_batch_that_is_decided_while_its_journal_is_read_has_not_lost(tmp_path
 def test_the_journal_decides(tmp_path: Path) -> None:
     journal = BatchJournal(str(tmp_path))
     assert verdict(journal, 3, "lost", MUCH_LATER_MS) is None
-    journal.decide(3, [Half(Queue("T", "b", 1), "won", 5, 6)])
+    journal.decide(3, [StoredHalf(Queue("T", "b", 1), "won", 5, 6)])
     assert verdict(journal, 3, "won", 0) is None, "its driver is about to tell"
     assert verdict(journal, 3, "won", MUCH_LATER_MS) == SysFlag.TRANSACTION_COMMIT
     assert verdict(journal, 3, "lost", 0) == SysFlag.TRANSACTION_ROLLBACK

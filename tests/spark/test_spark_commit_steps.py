@@ -10,7 +10,7 @@ from tests.support.transactional_rows import ROWS, numbers
 from pyromq.errors import PyroError, SendFailed
 from pyromq.protocol.codes import ResponseCode
 from pyromq.spark.batch_journal import BatchJournal
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import WriteOptions, write_options
 from pyromq.testing import RunningCluster, cluster
 
@@ -104,11 +104,13 @@ def test_a_replica_that_is_asked_to_commit_is_no_reason_to_give_up(
     run_batch(options, str(tmp_path), 0)
     (replica,) = (each for each in group.broker_addresses if each != group.broker_addresses[group.master])
     addresses = [replica, replica]
-    address = Cluster.address
+    address = SparkCluster.address
 
     def misdirect() -> None:
         monkeypatch.setattr(
-            Cluster, "address", lambda self, queue: addresses.pop() if addresses else address(self, queue)
+            SparkCluster,
+            "address",
+            lambda self, queue: addresses.pop() if addresses else address(self, queue),
         )
 
     strike_at("ask 1", misdirect, monkeypatch)

@@ -18,12 +18,12 @@ from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.blocking_link import Link, Links
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import Fetch
 from pyromq.spark.links import link_options
 from pyromq.spark.options import Access, read_options, write_options
 from pyromq.spark.queues import Queue, Span
-from pyromq.spark.sending import SendBatch, Sender
+from pyromq.spark.sending import SendUnit, TaskSender
 
 RETRIES = 3
 QUEUES = [Queue(topic, "broker-a", number) for topic in ("Orders", "Payments") for number in range(4)]
@@ -45,7 +45,7 @@ def nobody() -> Iterator[str]:
         yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
-def options_for(cluster: Cluster, **more: str) -> dict[str, str]:
+def options_for(cluster: SparkCluster, **more: str) -> dict[str, str]:
     return {
         "namesrv": ";".join(cluster.access.namesrv),
         "fetchOffset.numRetries": str(RETRIES),
@@ -54,15 +54,15 @@ def options_for(cluster: Cluster, **more: str) -> dict[str, str]:
     }
 
 
-def read_one(cluster: Cluster) -> None:
+def read_one(cluster: SparkCluster) -> None:
     options = read_options(options_for(cluster, subscribe="Orders"), streaming=False)
     list(Fetch(cluster, Span(QUEUES[0], 0, 10), options))
 
 
-def send_one(cluster: Cluster) -> None:
+def send_one(cluster: SparkCluster) -> None:
     options = write_options(options_for(cluster, topic="Orders"))
-    sender = Sender(cluster, options, 0)
-    sender.send(SendBatch("Orders", b"", 1))
+    sender = TaskSender(cluster, options, 0)
+    sender.send(SendUnit("Orders", b"", 1))
     sender.flush()
 
 
@@ -77,12 +77,12 @@ def send_one(cluster: Cluster) -> None:
     ids=["latest", "earliest", "read", "send"],
 )
 def test_silent_name_servers_are_asked_as_often_as_the_options_say(
-    nobody: str, work: Callable[[Cluster], object]
+    nobody: str, work: Callable[[SparkCluster], object]
 ) -> None:
     access = Access((nobody,), retries=RETRIES, retry_interval_ms=0)
     links = CountedLinks(link_options(access))
     with pytest.raises(PyroError):
-        work(Cluster(access, links))
+        work(SparkCluster(access, links))
     assert links.taken == RETRIES + 1
 
 
@@ -90,12 +90,12 @@ def test_a_batch_begins_with_one_look_at_what_can_be_reached(nobody: str) -> Non
     access = Access((nobody,), retries=RETRIES, retry_interval_ms=0)
     links = CountedLinks(link_options(access))
     with pytest.raises(PyroError):
-        Cluster(access, links).latest_of_reachable(QUEUES)
+        SparkCluster(access, links).latest_of_reachable(QUEUES)
     assert links.taken == 1 + RETRIES + 1
 
 
 @contextmanager
-def answering(answer: Callable[[Frame], Frame], retries: int = 0) -> Iterator[Cluster]:
+def answering(answer: Callable[[Frame], Frame], retries: int = 0) -> Iterator[SparkCluster]:
     """A server that tells the route of every topic, and answers all else as it is told."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -117,14 +117,14 @@ def answering(answer: Callable[[Frame], Frame], retries: int = 0) -> Iterator[Cl
 
         server = threading.Thread(target=serve)
         server.start()
-        cluster = Cluster(Access((address,), retries=retries, retry_interval_ms=0))
+        cluster = SparkCluster(Access((address,), retries=retries, retry_interval_ms=0))
         yield cluster
         cluster.close()
         server.join()
 
 
 @pytest.mark.parametrize("work", [read_one, send_one], ids=["read", "send"])
-def test_an_answer_to_what_nobody_asked_is_an_error(work: Callable[[Cluster], object]) -> None:
+def test_an_answer_to_what_nobody_asked_is_an_error(work: Callable[[SparkCluster], object]) -> None:
     with (
         answering(lambda asked: Frame(0, asked.opaque + 1000, RESPONSE_FLAG)) as cluster,
         pytest.raises(RemoteProtocolError, match="which was never requested"),

@@ -21,7 +21,7 @@ from pyromq.spark.pipelines.archive import archive
 from pyromq.spark.pipelines.display import picture, reported
 from pyromq.spark.pipelines.history import history
 from pyromq.spark.pipelines.lake import archived, condition, keep_batch
-from pyromq.spark.pipelines.replay import Journal, in_words, pace, replay
+from pyromq.spark.pipelines.replay import ReplayJournal, in_words, pace, replay
 from pyromq.spark.pipelines.tallies import Tally, TopicTally
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def test_a_replay_sends_what_was_chosen_oldest_first_and_goes_on(
     shown: list[int] = []
     where = condition("tags IN ('a', 'b')", topics=("Orders",), since="2020-01-01", until="2222-01-01T10:00")
     # A run that had sent the first batch when it was interrupted.
-    Journal(spark, checkpoint, in_words(lake, target, where, keeps_queues=True)).finish(0)
+    ReplayJournal(spark, checkpoint, in_words(lake, target, where, keeps_queues=True)).finish(0)
     tally = replay(
         spark,
         lake,

@@ -9,10 +9,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pyromq.clock import ManualClock
 from pyromq.errors import ConfigError, ConnectFailed
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import DataLoss
 from pyromq.spark.options import Access, Selection, read_options
-from pyromq.spark.progress import FIRST, IDLE_WAIT_S, Progress, spans_between
+from pyromq.spark.progress import FIRST, IDLE_WAIT_S, StreamProgress, spans_between
 from pyromq.spark.queues import Queue, flatten
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ B0, B1 = Queue("Orders", "b", 0), Queue("Orders", "b", 1)
 EVERYTHING = ReadAllAvailable()
 
 
-class ToldCluster(Cluster):
+class ToldCluster(SparkCluster):
     """Its queues are what a test says they are."""
 
     def __init__(self) -> None:
@@ -77,8 +77,8 @@ class Stream:
         self.options = read_options(base | named, streaming=True)
         self.progress = self.restarted()
 
-    def restarted(self) -> Progress:
-        self.progress = Progress(self.options, self.cluster, self.clock, self.clock.advance)
+    def restarted(self) -> StreamProgress:
+        self.progress = StreamProgress(self.options, self.cluster, self.clock, self.clock.advance)
         return self.progress
 
     def next(self, start: dict[str, Any], limit: Any = None) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def test_a_broker_that_was_down_at_the_start_is_read_from_that_time_on(topics_of
         topics.create("Orders", queues=1, broker=broker)
         topics.fill("Orders", 0, [b"old"] * 100, broker=broker)
     topics.running.stop_broker(1)
-    cluster = Cluster(topics.access)
-    progress = Progress(read_options(topics.options("Orders"), streaming=True), cluster)
+    cluster = SparkCluster(topics.access)
+    progress = StreamProgress(read_options(topics.options("Orders"), streaming=True), cluster)
     end = progress.latest(FIRST, EVERYTHING)
     topics.running.start_broker(1)
     topics.fill("Orders", 0, [b"new"] * 3, broker=1)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import read_options
 from pyromq.spark.queues import Queue, Span
 from pyromq.spark.reading import read_span
@@ -25,7 +25,7 @@ def test_a_message_that_repeats_one_before_it_is_left_out(topics: "Topics") -> N
         topics.fill(
             "Orders", 0, [b"%d" % number], b"UNIQ_KEY\x01ID%d\x02TAGS\x01%s\x02" % (number, tag.encode())
         )
-    cluster = Cluster(topics.access)
+    cluster = SparkCluster(topics.access)
 
     def numbers(*edges: int, **more: str) -> list[int]:
         options = read_options(topics.options("Orders", **more), streaming=False)

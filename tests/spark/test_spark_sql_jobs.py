@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyromq.errors import ConfigError
 from pyromq.spark.encode import Ids
 from pyromq.spark.pipelines.sql import Sink, run_sql
-from pyromq.spark.pipelines.sql_script import Insert, Plain, Select, Statement, View, parse, split
+from pyromq.spark.pipelines.sql_script import Insert, PlainStatement, Select, Statement, View, parse, split
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -59,8 +59,8 @@ def test_statements_end_at_semicolons_that_are_neither_text_nor_comment(
             Insert("v", "with w as (select 1) select * from w"),
         ),
         ("WITH w AS (SELECT 1) SELECT * FROM w", Select("WITH w AS (SELECT 1) SELECT * FROM w")),
-        ("SET a = b", Plain("SET a = b")),
-        ("CREATE TEMPORARY VIEW v AS SELECT 1", Plain("CREATE TEMPORARY VIEW v AS SELECT 1")),
+        ("SET a = b", PlainStatement("SET a = b")),
+        ("CREATE TEMPORARY VIEW v AS SELECT 1", PlainStatement("CREATE TEMPORARY VIEW v AS SELECT 1")),
     ],
 )
 def test_a_statement_is_understood(text: str, meaning: Statement) -> None:

@@ -12,12 +12,12 @@ from tests.support.transactional_rows import ROWS, die_while_committing, numbers
 from pyromq.errors import BadMessage, ConfigError, Refused
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.protocol.properties import UNIQ_KEY
-from pyromq.spark.batch_journal import DIRECTORY, BatchHeld, BatchJournal, Half
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.batch_journal import DIRECTORY, BatchHeld, BatchJournal, StoredHalf
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.ending import Ending
 from pyromq.spark.options import WriteOptions, write_options
 from pyromq.spark.queues import Queue
-from pyromq.spark.sending import SendBatch, Sender
+from pyromq.spark.sending import SendUnit, TaskSender
 from pyromq.spark.transactional import (
     Prepared,
     TransactionalBatchWriter,
@@ -111,13 +111,13 @@ def test_a_message_in_doubt_is_not_taken_for_another_with_the_same_hash(
 ) -> None:
     journal = BatchJournal(str(tmp_path))
     prepared = prepare(rows(0), options, journal, 0)
-    asked = Cluster(options.access)
-    sender = Sender(asked, options, first=0)
+    asked = SparkCluster(options.access)
+    sender = TaskSender(asked, options, first=0)
     for half in prepared.halves:
         start, (high, low) = half.unique_key[:-2], map(ord, half.unique_key[-2:])
         same_hash = start + chr(high - 1) + chr(low + 31)
         assert java_string_hash(same_hash) == java_string_hash(half.unique_key)
-        sender.send(SendBatch(half.queue.topic, b"-1", 1, half.queue, f"{UNIQ_KEY}\x01{same_hash}\x02"))
+        sender.send(SendUnit(half.queue.topic, b"-1", 1, half.queue, f"{UNIQ_KEY}\x01{same_hash}\x02"))
     sender.flush()
     sender.close()
     asked.close()
@@ -142,7 +142,7 @@ def test_the_second_of_two_drivers_fails_and_says_who_holds_the_batch(
 def test_a_task_that_fails_rolls_back_what_it_sent(
     options: WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Half] = []
+    told: list[StoredHalf] = []
     monkeypatch.setattr(Ending, "roll_back", lambda _, halves: told.extend(halves))
 
     def some() -> Iterator[pa.RecordBatch]:
@@ -160,7 +160,10 @@ def test_a_journal_has_a_place(options: WriteOptions) -> None:
 
 
 def test_a_journal_reads_what_it_wrote(tmp_path: Path) -> None:
-    halves = [Half(Queue("T", "b", 1), "key", 5, 1 << 40), Half(Queue("U", "c", 2), "other", 6, 7)]
+    halves = [
+        StoredHalf(Queue("T", "b", 1), "key", 5, 1 << 40),
+        StoredHalf(Queue("U", "c", 2), "other", 6, 7),
+    ]
     journal = BatchJournal(str(tmp_path))
     assert not journal.is_decided(3)
     journal.decide(3, halves)

@@ -10,7 +10,7 @@ from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.record import decode_records
 from pyromq.protocol.requests.sending import SendMessageBatch
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
-from pyromq.spark.cluster import Cluster, pull_of
+from pyromq.spark.cluster import SparkCluster, pull_of
 from pyromq.spark.options import Access, Selection
 
 QUEUES = 2
@@ -18,7 +18,7 @@ _TRIES, _PAUSE_S = 300, 0.2
 
 
 class Topics:
-    def __init__(self, cluster: Cluster, broker: str) -> None:
+    def __init__(self, cluster: SparkCluster, broker: str) -> None:
         self._cluster = cluster
         self._broker = broker
 
@@ -89,7 +89,7 @@ class Topics:
 
 @contextmanager
 def topics_of(namesrv: str, broker: str) -> Iterator[Topics]:
-    cluster = Cluster(Access((namesrv,), retries=20, retry_interval_ms=100))
+    cluster = SparkCluster(Access((namesrv,), retries=20, retry_interval_ms=100))
     try:
         yield Topics(cluster, broker)
     finally:

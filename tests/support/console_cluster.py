@@ -12,7 +12,7 @@ from pyromq.admin import groups, messages, offsets, pipeline_runs, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.pipeline_runs import PipelineRun, QueryRun, TopicRun
 from pyromq.console.app import make_app
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
@@ -51,7 +51,7 @@ class Shown:
         form = {"csrf": self.token, "step": step, **fields}
         return await self.admin.post(f"/c/default/do/{operation}", form, accept=accept)
 
-    async def browser(self, role: Role) -> Browser:
+    async def browser(self, role: UserRole) -> Browser:
         browser = Browser(make_app(self.state))
         person = self.state.users.person(role.word)
         assert person is not None
@@ -65,15 +65,15 @@ async def shown_cluster(home: Path, **settings: Any) -> AsyncIterator[Shown]:
         message_id = await fill(cluster)
         users = Users(home / "users.json")
         with CHEAP_HASHES:
-            for role in Role:
-                users.put(role.word, PASSWORD, role, reads_bodies=role is not Role.VIEWER)
+            for role in UserRole:
+                users.put(role.word, PASSWORD, role, reads_bodies=role is not UserRole.VIEWER)
         chosen: dict[str, Any] = {"namesrv_addr": running.namesrv, "home": home, **settings}
         chosen.setdefault("pipeline_runs", keep_run(home, running.namesrv))
         state = State(ConsoleSettings(**chosen), users)
         await state.open()
         try:
             shown = Shown(running, cluster, state, Browser(make_app(state)), message_id)
-            shown.admin = await shown.browser(Role.ADMIN)
+            shown.admin = await shown.browser(UserRole.ADMIN)
             shown.token = await shown.admin.token()
             await shown.look()
             yield shown

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tests.support.console_cluster import PASSWORD, fill, keep_run
 
 from pyromq.admin.cluster import Cluster
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.console.security.users import Users
 from pyromq.console.server import Console
 from pyromq.console.settings import ConsoleSettings
@@ -40,7 +40,7 @@ class ConsoleThread:
         async with Cluster(self.cluster.namesrv, credentials=self._credentials()) as cluster:
             self.message_id = await fill(cluster)
         users = Users(self._home / "users.json")
-        for role in Role:
+        for role in UserRole:
             users.put(role.word, PASSWORD, role, reads_bodies=True)
         chosen: dict[str, Any] = {"namesrv_addr": self.cluster.namesrv, "listen_port": 0, "home": self._home}
         chosen["pipeline_runs"] = keep_run(self._home, self.cluster.namesrv)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pyromq.cluster.name_servers import NameServers
-from pyromq.cluster.route_table import Routes
+from pyromq.cluster.route_table import KnownRoutes
 from pyromq.cluster.routes import Route
 from pyromq.errors import Refused
 from pyromq.protocol.catalogue import Answer, Request
@@ -22,7 +22,7 @@ class FakeNetwork:
         self.answers: dict[type[Request[Any]], Answer | Exception | Callable[[Any], Answer]] = {}
         self.calls: list[tuple[str, Request[Any]]] = []
         self.oneways: list[tuple[str, Request[Any]]] = []
-        self.routes = Routes(NameServers(["n:1"]), self._call_name_server, 1.0)
+        self.routes = KnownRoutes(NameServers(["n:1"]), self._call_name_server, 1.0)
         for route in routes:
             self.routes._take(route)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.support.hostile_frames import BAD_BODIES, BAD_TEXTS
 
 from pyromq.cluster.name_servers import NameServers
-from pyromq.cluster.route_table import Routes
+from pyromq.cluster.route_table import KnownRoutes
 from pyromq.cluster.routes import Route
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.catalogue import Answer, Request, decode_answer
@@ -37,7 +37,7 @@ class HostileNetwork:
         self.reply = reply
         self.fills_forms = False
         self.asked = 0
-        self.routes = Routes(NameServers(["n:1", "n:2"]), self.call, 1.0)
+        self.routes = KnownRoutes(NameServers(["n:1", "n:2"]), self.call, 1.0)
         for route in routes:
             self.routes._take(route)
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.broker.replication.lease import Lease
-from pyromq.controller.commands import Commands, Outcome
+from pyromq.controller.commands import CommandOutcome, Commands
 from pyromq.controller.decisions import Situation
-from pyromq.controller.groups import BrokerGroup, Replica
+from pyromq.controller.groups import GroupRecord, ReplicaRecord
 from pyromq.controller.journal import MAGIC, encode_entry, replay
 from pyromq.controller.liveness import Liveness, Vitals
 from pyromq.controller.store import Leader, NotLeading, Stored
@@ -50,7 +50,7 @@ TIMEOUT_S = 10.0
 MAX_BEHIND_S = 5.0
 MAX_IN_FLIGHT = 25
 NOWHERE = Path("simulated")
-LOST = BrokerGroup(cluster="c", name=NAME)
+LOST = GroupRecord(cluster="c", name=NAME)
 
 
 @types.coroutine
@@ -62,7 +62,7 @@ def pause() -> Generator[None, None, None]:
 class Truth:
     """What is committed. With `is_file` it is a journal of one controller, else a quorum that fences."""
 
-    def __init__(self, first: BrokerGroup, is_file: bool) -> None:
+    def __init__(self, first: GroupRecord, is_file: bool) -> None:
         self.is_file = is_file
         self.leader = 0
         self.revision = 1
@@ -77,7 +77,7 @@ class Truth:
         self.revision += 1
         self.durable, self.unsynced = MAGIC + encode_entry(LOST), b""
 
-    def commit(self, group: BrokerGroup) -> None:
+    def commit(self, group: GroupRecord) -> None:
         before = self.group
         assert group.master_epoch >= before.master_epoch, "epochs only grow"
         assert group.sync_set_epoch >= before.sync_set_epoch, "versions of the set only grow"
@@ -127,7 +127,7 @@ class SimulatedStore:
     async def read_all(self) -> Mapping[str, Stored]:
         return {NAME: await self.read(NAME)}
 
-    async def replace(self, name: str, group: BrokerGroup, revision: int) -> bool:
+    async def replace(self, name: str, group: GroupRecord, revision: int) -> bool:
         truth = self._truth
         await pause()
         while truth.unsynced:
@@ -151,8 +151,8 @@ class SimulatedStore:
 
 @dataclass(eq=False)
 class Task:
-    work: Coroutine[Any, Any, Outcome]
-    done: Callable[[Outcome], None]
+    work: Coroutine[Any, Any, CommandOutcome]
+    done: Callable[[CommandOutcome], None]
 
 
 class Controller:
@@ -189,12 +189,14 @@ class Controller:
         self.liveness.expire(self.world.now)
         self._start(self._elect_if_needed(), lambda outcome: None)
 
-    async def _elect_if_needed(self) -> Outcome:
+    async def _elect_if_needed(self) -> CommandOutcome:
         for name in await self.commands.groups_without_master():
             return await self.commands.elect(name)
-        return Outcome(None, None, Answer())
+        return CommandOutcome(None, None, Answer())
 
-    def _start(self, work: Coroutine[Any, Any, Outcome], done: Callable[[Outcome], None]) -> None:
+    def _start(
+        self, work: Coroutine[Any, Any, CommandOutcome], done: Callable[[CommandOutcome], None]
+    ) -> None:
         self.tasks.append(Task(work, done))
 
     def advance(self, task: Task, *, lose_answer: bool = False) -> None:
@@ -205,14 +207,14 @@ class Controller:
                 task.work.send(None)
         except StopIteration as end:
             self.tasks.remove(task)
-            outcome: Outcome = end.value
+            outcome: CommandOutcome = end.value
             task.done(outcome)
             if outcome.new_master is not None:
                 self._notify(outcome.new_master)
         except (StoreError, NotLeading):
             self.tasks.remove(task)
 
-    def _notify(self, group: BrokerGroup) -> None:
+    def _notify(self, group: GroupRecord) -> None:
         assert group.master_id is not None
         for each in self.liveness.of_group(NAME, self.world.now).alive:
             broker = self.world.brokers[each - 1]
@@ -557,8 +559,11 @@ class World:
         self.in_flight: list[Message] = []
         self.acknowledged: dict[int, tuple[int, int]] = {}
         self._value = 0
-        first = BrokerGroup(
-            cluster="c", name=NAME, next_id=4, replicas={each: Replica(str(each), "x") for each in (1, 2, 3)}
+        first = GroupRecord(
+            cluster="c",
+            name=NAME,
+            next_id=4,
+            replicas={each: ReplicaRecord(str(each), "x") for each in (1, 2, 3)},
         )
         self.truth = Truth(first, is_file)
         self.controllers = [Controller(self, each) for each in range(1 if is_file else 2)]

@@ -8,8 +8,8 @@ import pytest
 
 from pyromq.errors import Refused
 from pyromq.protocol.record import decode_records
-from pyromq.spark.batch_journal import BatchJournal, Half
-from pyromq.spark.cluster import Cluster, pull_of
+from pyromq.spark.batch_journal import BatchJournal, StoredHalf
+from pyromq.spark.cluster import SparkCluster, pull_of
 from pyromq.spark.ending import Ending
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.transactional import Prepared, commit
@@ -32,7 +32,7 @@ def rows(batch: int) -> Iterator[pa.RecordBatch]:
 def visible(options: WriteOptions) -> list[tuple[int, int]]:
     """The queues and numbers of all messages that can be read, in the order of their queues."""
     assert options.topic is not None
-    running = Cluster(options.access)
+    running = SparkCluster(options.access)
     found: list[tuple[int, int]] = []
     try:
         for queue, end in running.latest(running.writable_queues(options.topic)).items():
@@ -63,7 +63,7 @@ def die_while_committing(
     """The batch is decided, and so many of its messages are committed."""
     commit_all = Ending.commit
 
-    def die(self: Ending, halves: list[Half]) -> None:
+    def die(self: Ending, halves: list[StoredHalf]) -> None:
         commit_all(self, halves[:after])
         raise Died
 

@@ -41,7 +41,7 @@ class AccessOverview(msgspec.Struct, frozen=True, rename="camel"):
     policies: dict[PolicyRow, list[str]]
 
 
-class Check(msgspec.Struct, frozen=True, rename="camel"):
+class AccessCheck(msgspec.Struct, frozen=True, rename="camel"):
     """What one broker would decide, and by which rule; or the problem with asking it."""
 
     broker: str
@@ -89,14 +89,14 @@ def _policy_rows(acls: Iterable[AclInfo]) -> Iterator[PolicyRow]:
                 )
 
 
-async def check(cluster: Cluster, name: str, need: Need, source_ip: str) -> list[Check]:
+async def check(cluster: Cluster, name: str, need: Need, source_ip: str) -> list[AccessCheck]:
     """What each broker would decide about a user."""
 
-    async def ask(member: BrokerMember) -> Check:
+    async def ask(member: BrokerMember) -> AccessCheck:
         try:
             decision = await access.check(cluster, member.address, name, need, source_ip)
         except PyroError as problem:
-            return Check(member.broker_name, None, str(problem))
-        return Check(member.broker_name, decision.is_allowed, decision.rule)
+            return AccessCheck(member.broker_name, None, str(problem))
+        return AccessCheck(member.broker_name, decision.is_allowed, decision.rule)
 
     return await asyncio.gather(*map(ask, await cluster.masters()))

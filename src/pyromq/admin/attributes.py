@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 
-class Kind(Enum):
+class AttributeKind(Enum):
     SWITCH = "true or false"
     COUNT = "0 or more"
     NUMBER = "any number"
@@ -29,7 +29,7 @@ class Attribute(NamedTuple):
     flags: str
     """The option of `mqadmin`."""
     help: str
-    kind: Kind
+    kind: AttributeKind
     default: Any
     option_default: Any = None
     """java: what Apache's tool sets without the option, where that is not the default."""
@@ -51,7 +51,7 @@ TOPIC: Final = (
         "write_queue_nums",
         "-w --writeQueueNums",
         "The number of queues to write.",
-        Kind.COUNT,
+        AttributeKind.COUNT,
         8,
         form="queues",
         label=Label("Queues per broker", "每个 Broker 的队列数"),
@@ -60,7 +60,7 @@ TOPIC: Final = (
         "read_queue_nums",
         "-r --readQueueNums",
         "The number of queues to read.",
-        Kind.COUNT,
+        AttributeKind.COUNT,
         8,
         form="read_queues",
         label=Label("Read queues", "可读队列数"),
@@ -70,7 +70,7 @@ TOPIC: Final = (
         "perm",
         "-p --perm",
         "2 allows writing, 4 reading, 6 both.",
-        Kind.PERMISSION,
+        AttributeKind.PERMISSION,
         6,
         form="permission",
         label=Label("Permission", "权限"),
@@ -79,7 +79,7 @@ TOPIC: Final = (
         "order",
         "-o --order",
         "Whether the topic is ordered.",
-        Kind.SWITCH,
+        AttributeKind.SWITCH,
         False,
         form="ordered",
         label=Label("Ordered", "顺序"),
@@ -91,7 +91,7 @@ GROUP: Final = (
         "consume_enable",
         "-s --consumeEnable",
         "Whether the group may consume.",
-        Kind.SWITCH,
+        AttributeKind.SWITCH,
         True,
         form="may_consume",
         label=Label("Consumption allowed", "允许消费"),
@@ -100,7 +100,7 @@ GROUP: Final = (
         "consume_from_min_enable",
         "-m --consumeFromMinEnable",
         "Whether a new group starts at the first message.",
-        Kind.SWITCH,
+        AttributeKind.SWITCH,
         True,
         option_default=False,
     ),
@@ -108,7 +108,7 @@ GROUP: Final = (
         "consume_broadcast_enable",
         "-d --consumeBroadcastEnable",
         "Whether the group may broadcast.",
-        Kind.SWITCH,
+        AttributeKind.SWITCH,
         True,
         option_default=False,
         form="may_broadcast",
@@ -118,7 +118,7 @@ GROUP: Final = (
         "consume_message_orderly",
         "-o --consumeMessageOrderly",
         "Whether the group consumes in order.",
-        Kind.SWITCH,
+        AttributeKind.SWITCH,
         False,
         form="ordered",
         label=Label("Ordered", "顺序"),
@@ -127,7 +127,7 @@ GROUP: Final = (
         "retry_queue_nums",
         "-q --retryQueueNums",
         "The number of retry queues.",
-        Kind.COUNT,
+        AttributeKind.COUNT,
         1,
         form="retry_queues",
         label=Label("Retry queues", "重试队列数"),
@@ -136,7 +136,7 @@ GROUP: Final = (
         "retry_max_times",
         "-r --retryMaxTimes",
         "How often a message is retried before it becomes a dead letter.",
-        Kind.NUMBER,
+        AttributeKind.NUMBER,
         16,
         form="max_retries",
         label=Label("Retries before dead letter", "成为死信前的重试次数"),
@@ -147,22 +147,22 @@ GROUP: Final = (
         'The delays between retries: {"type":"EXPONENTIAL","exponentialRetryPolicy":'
         '{"initial":5000,"max":7200000,"multiplier":2}} or'
         ' {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}',
-        Kind.RETRY_POLICY,
+        AttributeKind.RETRY_POLICY,
         None,
     ),
-    Attribute("broker_id", "-i --brokerId", "The id of the broker to read from.", Kind.COUNT, 0),
+    Attribute("broker_id", "-i --brokerId", "The id of the broker to read from.", AttributeKind.COUNT, 0),
     Attribute(
         "which_broker_when_consume_slowly",
         "-w --whichBrokerWhenConsumeSlowly",
         "The id of the broker to read from when the first one is slow.",
-        Kind.COUNT,
+        AttributeKind.COUNT,
         1,
     ),
     Attribute(
         "notify_consumer_ids_changed_enable",
         "-a --notifyConsumerIdsChanged",
         "Whether members are notified when others join or leave.",
-        Kind.SWITCH,
+        AttributeKind.SWITCH,
         True,
     ),
 )

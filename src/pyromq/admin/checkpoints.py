@@ -18,7 +18,7 @@ from pyromq.protocol.catalogue import Int64
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
-class Checkpoint(msgspec.Struct, frozen=True, rename="camel"):
+class QueryCheckpoint(msgspec.Struct, frozen=True, rename="camel"):
     """A streaming query as its checkpoint shows it. `problem` is why nothing could be read."""
 
     directory: str
@@ -58,17 +58,19 @@ class Gap(msgspec.Struct, frozen=True, rename="camel"):
         return None if self.first is None else max(0, self.first - self.position)
 
 
-def read(directory: Path) -> Checkpoint:
+def read(directory: Path) -> QueryCheckpoint:
     """The checkpoint in a directory, or in the `_checkpoint` of a table in it."""
     place = directory / "_checkpoint" if (directory / "_checkpoint").is_dir() else directory
     try:
         planned, committed = _newest(place / "offsets"), _newest(place / "commits")
         if planned is None:
-            return Checkpoint(str(directory), problem="it has no batches: is it the checkpoint of a query?")
+            return QueryCheckpoint(
+                str(directory), problem="it has no batches: is it the checkpoint of a query?"
+            )
         positions: dict[MessageQueue, int] = {}
         if committed is not None:
             positions = _positions(place / "offsets" / str(committed))
-        return Checkpoint(
+        return QueryCheckpoint(
             directory=str(directory),
             batch=planned,
             planned_ms=_written_ms(place / "offsets" / str(planned)),
@@ -77,7 +79,7 @@ def read(directory: Path) -> Checkpoint:
             positions=positions,
         )
     except (OSError, ValueError) as problem:
-        return Checkpoint(str(directory), problem=str(problem))
+        return QueryCheckpoint(str(directory), problem=str(problem))
 
 
 def _newest(directory: Path) -> int | None:
@@ -119,7 +121,7 @@ def _of_source(line: str) -> dict[MessageQueue, int]:
     return found
 
 
-async def gaps(cluster: Cluster, checkpoint: Checkpoint, topic: str) -> list[Gap]:
+async def gaps(cluster: Cluster, checkpoint: QueryCheckpoint, topic: str) -> list[Gap]:
     """A query in each queue of a topic: how far it is behind, and what was deleted before it came."""
     positions = checkpoint.of_topic(topic)
     (stats,) = await cluster.known([topics.stats(cluster, topic)])
@@ -132,6 +134,6 @@ async def gaps(cluster: Cluster, checkpoint: Checkpoint, topic: str) -> list[Gap
     ]
 
 
-def reading(directories: Iterable[Path], topic: str) -> list[Checkpoint]:
+def reading(directories: Iterable[Path], topic: str) -> list[QueryCheckpoint]:
     """The checkpoints that have read a topic, and those that could not be read."""
     return [each for each in map(read, directories) if each.problem or each.of_topic(topic)]

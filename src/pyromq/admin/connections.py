@@ -6,7 +6,12 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.clients import Connection, ConsumerConnection, ProducerConnection, ProducerInfo
+from pyromq.protocol.bodies.clients import (
+    ClientConnection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+)
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
 from pyromq.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
 from pyromq.protocol.codes import ResponseCode
@@ -36,7 +41,7 @@ async def consumers(cluster: Cluster, group: str, address: str | None = None) ->
     """The members of a consumer group, according to one broker or all of them."""
     addresses = [address] if address is not None else await brokers_of_group(cluster, group)
     whole: ConsumerConnection | None = None
-    members: dict[str | None, Connection] = {}
+    members: dict[str | None, ClientConnection] = {}
     for each in addresses:
         request = GetConsumerConnections(consumer_group=group)
         answer = await cluster.ask_unless(ResponseCode.CONSUMER_NOT_ONLINE, each, request)
@@ -58,7 +63,7 @@ async def consumers(cluster: Cluster, group: str, address: str | None = None) ->
 
 async def producers(cluster: Cluster, group: str, topic: str) -> ProducerConnection:
     """The members of a producer group, according to the brokers of a topic."""
-    members: dict[str | None, Connection] = {}
+    members: dict[str | None, ClientConnection] = {}
     for address in route_addresses(await cluster.route(topic)).values():
         request = GetProducerConnections(producer_group=group)
         # java: a broker answers SYSTEM_ERROR for a group without producers
@@ -95,7 +100,7 @@ async def running_info(
     )
 
 
-class Member(msgspec.Struct, frozen=True, rename="camel"):
+class ConnectedMember(msgspec.Struct, frozen=True, rename="camel"):
     """One member of a consumer group; `running` is its report about itself, None if it did not answer."""
 
     client_id: str
@@ -105,7 +110,7 @@ class Member(msgspec.Struct, frozen=True, rename="camel"):
 
 async def status(
     cluster: Cluster, group: str, *, stacks: bool = False, address: str | None = None
-) -> list[Member]:
+) -> list[ConnectedMember]:
     """Every member of a group with its report about itself."""
     found = (await consumers(cluster, group, address)).connection_set
     told = await cluster.known(
@@ -113,7 +118,7 @@ async def status(
         for member in found
     )
     return [
-        Member(member.client_id or "", member.version, running)
+        ConnectedMember(member.client_id or "", member.version, running)
         for member, running in zip(found, told, strict=True)
     ]
 
@@ -125,7 +130,7 @@ def is_push(running: ConsumerRunningInfo) -> bool:
     return running.properties.get("PROP_CONSUME_TYPE") == ConsumeType.CONSUME_PASSIVELY
 
 
-def subscribe_alike(members: list[Member], now_ms: int) -> bool:
+def subscribe_alike(members: list[ConnectedMember], now_ms: int) -> bool:
     """Whether all members have the same subscriptions; members that have just started may differ."""
     told = [member.running for member in members if member.running is not None]
     if not told or not is_push(told[0]):
@@ -141,7 +146,7 @@ def _wanted(subscription: SubscriptionData) -> tuple[str, str]:
     return subscription.topic, subscription.sub_string or ""
 
 
-def complaints(member: Member, now_ms: int) -> list[str]:
+def complaints(member: ConnectedMember, now_ms: int) -> list[str]:
     """Problems with the queues of one member: not locked, not unlocked, or stuck."""
     if member.running is None:
         return [f"{member.client_id} did not answer"]

@@ -11,7 +11,7 @@ import msgspec
 
 from pyromq.admin import connections
 from pyromq.admin.cluster import Cluster
-from pyromq.admin.connections import Member
+from pyromq.admin.connections import ConnectedMember
 from pyromq.admin.failures import NotFound
 from pyromq.admin.offsets import readable_queues
 from pyromq.protocol.bodies.heartbeat import MessageModel
@@ -19,7 +19,7 @@ from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.names import is_retry_topic
 
 
-class Fault(StrEnum):
+class GroupFault(StrEnum):
     OFFLINE = "offline"
     """No member is online."""
     SILENT = "silent"
@@ -35,13 +35,13 @@ class Fault(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, rename="camel"):
-    fault: Fault
+    fault: GroupFault
     text: str
     queue: MessageQueue | None = None
 
 
 class Diagnosis(msgspec.Struct, frozen=True, rename="camel"):
-    members: list[Member]
+    members: list[ConnectedMember]
     findings: list[Finding]
     owners: dict[str, list[str]]
     """Queue, as text → the client ids of the members that read it."""
@@ -54,12 +54,12 @@ async def of_group(cluster: Cluster, group: str) -> Diagnosis:
         members = await connections.status(cluster, group)
         model = (await connections.consumers(cluster, group)).message_model
     except NotFound as absence:
-        return Diagnosis([], [Finding(Fault.OFFLINE, str(absence))], {}, {})
+        return Diagnosis([], [Finding(GroupFault.OFFLINE, str(absence))], {}, {})
     queues = await readable_by(cluster, members)
     return judged(members, model, queues, cluster.clock.now_ms())
 
 
-async def readable_by(cluster: Cluster, members: list[Member]) -> set[MessageQueue]:
+async def readable_by(cluster: Cluster, members: list[ConnectedMember]) -> set[MessageQueue]:
     """All readable queues of the topics that members subscribe to, as far as their routes are known."""
     queues: set[MessageQueue] = set()
     for topic in _topics(members):
@@ -70,7 +70,7 @@ async def readable_by(cluster: Cluster, members: list[Member]) -> set[MessageQue
 
 
 def judged(
-    members: list[Member], model: MessageModel | None, queues: set[MessageQueue], now_ms: int
+    members: list[ConnectedMember], model: MessageModel | None, queues: set[MessageQueue], now_ms: int
 ) -> Diagnosis:
     """Pure. `queues` are all readable queues of the topics that the group reads."""
     findings: list[Finding] = []
@@ -78,26 +78,28 @@ def judged(
     subscriptions: dict[str, list[str]] = {}
     for member in members:
         if member.running is None:
-            findings.append(Finding(Fault.SILENT, f"{member.client_id} did not answer"))
+            findings.append(Finding(GroupFault.SILENT, f"{member.client_id} did not answer"))
             continue
         for queue in [*member.running.mq_table, *member.running.mq_pop_table]:
             owners[queue].append(member.client_id)
         subscriptions[member.client_id] = sorted(
             f"{each.topic} {each.sub_string or '*'}" for each in member.running.subscription_set
         )
-        findings += [Finding(Fault.NOT_PROGRESSING, text) for text in connections.complaints(member, now_ms)]
+        findings += [
+            Finding(GroupFault.NOT_PROGRESSING, text) for text in connections.complaints(member, now_ms)
+        ]
     if not connections.subscribe_alike(members, now_ms):
-        findings.insert(0, Finding(Fault.DISAGREE, "its members subscribe differently"))
+        findings.insert(0, Finding(GroupFault.DISAGREE, "its members subscribe differently"))
     pulled = {queue for member in members if member.running is not None for queue in member.running.mq_table}
     if model is MessageModel.CLUSTERING and pulled:
         for queue in sorted(pulled):
             if len(owners[queue]) > 1:
                 text = f"{_named(queue)} is read by {', '.join(sorted(owners[queue]))}"
-                findings.append(Finding(Fault.TWO_OWNERS, text, queue))
+                findings.append(Finding(GroupFault.TWO_OWNERS, text, queue))
         # Queues of a silent member have an owner that is not known.
         if all(member.running is not None for member in members):
             for queue in sorted(queues - owners.keys()):
-                findings.append(Finding(Fault.NO_OWNER, f"nobody reads {_named(queue)}", queue))
+                findings.append(Finding(GroupFault.NO_OWNER, f"nobody reads {_named(queue)}", queue))
     return Diagnosis(
         members,
         findings,
@@ -106,7 +108,7 @@ def judged(
     )
 
 
-def _topics(members: list[Member]) -> set[str]:
+def _topics(members: list[ConnectedMember]) -> set[str]:
     return {
         each.topic
         for member in members

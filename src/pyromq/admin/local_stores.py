@@ -3,8 +3,8 @@
     python -m pyromq.admin.local_stores summary DIR
     python -m pyromq.admin.local_stores verify DIR
 
-Nothing is locked, written or mended; a broker may be running on it. As a process of its own it computes for
-minutes without holding anybody up. It writes lines of JSON: `Progress`, and at last a `Summary` or `Verdict`.
+Nothing is locked, written or mended; a broker may be running on it. It runs for minutes, so it is a separate
+process. It writes lines of JSON: `ReadProgress`, and at last a `Summary` or `Verdict`.
 """
 
 import os
@@ -23,7 +23,7 @@ _TELL_S = 0.5
 _NICE = 10
 
 
-class Progress(msgspec.Struct, frozen=True, tag=True, rename="camel"):
+class ReadProgress(msgspec.Struct, frozen=True, tag=True, rename="camel"):
     read_bytes: int
     of_bytes: int
 
@@ -56,13 +56,13 @@ class Verdict(msgspec.Struct, frozen=True, tag=True, rename="camel"):
     """How many findings are not in `damage`."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True, rename="camel"):
+class UnreadableStore(msgspec.Struct, frozen=True, tag=True, rename="camel"):
     """The directory cannot be read, or is no store."""
 
     problem: str
 
 
-Line = Progress | Summary | Verdict | Failed
+Line = ReadProgress | Summary | Verdict | UnreadableStore
 
 
 def summary(directory: Path) -> Summary:
@@ -85,7 +85,7 @@ def summary(directory: Path) -> Summary:
         )
 
 
-def verify(directory: Path, tell: Callable[[Progress], None] = lambda _: None) -> Verdict:
+def verify(directory: Path, tell: Callable[[ReadProgress], None] = lambda _: None) -> Verdict:
     """Read every record and every unit, and compare them."""
     with OfflineStore(directory) as store:
         of_bytes, read_bytes, told_s = store.log_end - store.log_start, 0, time.monotonic()
@@ -95,9 +95,9 @@ def verify(directory: Path, tell: Callable[[Progress], None] = lambda _: None) -
             read_bytes += more
             if time.monotonic() - told_s >= _TELL_S:
                 told_s = time.monotonic()
-                tell(Progress(read_bytes, of_bytes))
+                tell(ReadProgress(read_bytes, of_bytes))
 
-        tell(Progress(0, of_bytes))
+        tell(ReadProgress(0, of_bytes))
         found = store.verify(count)
         return Verdict(
             is_sound=found.is_sound,
@@ -121,7 +121,7 @@ def main(what: str, directory: str) -> None:
     try:
         _say(verify(Path(directory), _say) if what == "verify" else summary(Path(directory)))
     except (PyroError, OSError) as problem:
-        _say(Failed(str(problem)))
+        _say(UnreadableStore(str(problem)))
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def _lag(group: str, topic: str, rows: list[QueueProgress], newest: dict[Message
     return TopicLag(group, topic, sum(behind), max(behind), max([0, *delays]))
 
 
-def _complaints(group: str, members: list[connections.Member], now_ms: int) -> list[Complaint]:
+def _complaints(group: str, members: list[connections.ConnectedMember], now_ms: int) -> list[Complaint]:
     texts = [text for member in members for text in connections.complaints(member, now_ms)]
     if not connections.subscribe_alike(members, now_ms):
         texts.insert(0, "its members subscribe differently")

@@ -31,7 +31,7 @@ class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):
         return self.broker_offset - self.consumer_offset
 
 
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
+class ConsumeProgress(msgspec.Struct, frozen=True, rename="camel"):
     queues: list[QueueProgress]
     consume_tps: float
     diff_total: int
@@ -40,11 +40,11 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
 
 async def of_group(
     cluster: Cluster, group: str, topic: str | None = None, *, with_clients: bool = False
-) -> Progress:
+) -> ConsumeProgress:
     """A group in all its queues, or in those of one topic; `NotFound` if it has no offsets."""
     stats = await offsets.lag(cluster, group, topic)
     hosts = await client_hosts(cluster, group) if with_clients else {}
-    return Progress(
+    return ConsumeProgress(
         [
             _in_queue(group, queue, place, hosts.get(queue))
             for queue, place in sorted(stats.offset_table.items())
@@ -62,12 +62,12 @@ async def of_broker(
     min_diff: int = 0,
     ordered_only: bool = False,
     timeout_s: float | None = None,
-) -> Progress:
+) -> ConsumeProgress:
     """All groups of a broker, in the queues that have messages and a lag of at least `min_diff`; the totals
     are those of all queues."""
     stats = await brokers.consume_stats(cluster, address, ordered_only=ordered_only, timeout_s=timeout_s)
     everywhere = all_queues(stats)
-    return Progress(
+    return ConsumeProgress(
         [
             each
             for each in everywhere
@@ -136,7 +136,7 @@ class ProgressRates:
     def __repr__(self) -> str:
         return f"<ProgressRates in={self._arriving!r} out={self._leaving!r}>"
 
-    def read(self, progress: Progress, now_s: float) -> None:
+    def read(self, progress: ConsumeProgress, now_s: float) -> None:
         self._arriving.read({each.queue: float(each.broker_offset) for each in progress.queues}, now_s)
         self._leaving.read({each.queue: float(each.consumer_offset) for each in progress.queues}, now_s)
 

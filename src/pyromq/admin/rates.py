@@ -42,7 +42,7 @@ class Rates(Generic[K]):
         return list(self._histories.get(key, ()))
 
 
-class Histories(Generic[K]):
+class GaugeHistories(Generic[K]):
     """The latest values of several gauges, such as the lag of groups, for drawing."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
@@ -50,7 +50,7 @@ class Histories(Generic[K]):
         self._values: dict[K, deque[float]] = {}
 
     def __repr__(self) -> str:
-        return f"<Histories of {len(self._values)} gauges>"
+        return f"<GaugeHistories of {len(self._values)} gauges>"
 
     def read(self, gauges: Mapping[K, float]) -> None:
         """Take a reading; a missing gauge is dropped."""

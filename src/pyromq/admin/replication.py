@@ -63,7 +63,7 @@ async def pictures(
     return found
 
 
-class Told(msgspec.Struct, frozen=True):
+class BrokerReport(msgspec.Struct, frozen=True):
     """What one broker told of itself."""
 
     member: BrokerMember
@@ -73,16 +73,16 @@ class Told(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-async def _look(cluster: Cluster, member: BrokerMember) -> Told:
+async def _look(cluster: Cluster, member: BrokerMember) -> BrokerReport:
     try:
         status = await brokers.ha_status(cluster, member.address)
         try:
             told = await controllers.epochs(cluster, member.address)
         except Refused:  # java: without a controller, and before 5.0
-            return Told(member, status)
-        return Told(member, status, told.epoch_list, told.max_offset)
+            return BrokerReport(member, status)
+        return BrokerReport(member, status, told.epoch_list, told.max_offset)
     except PyroError as problem:
-        return Told(member, problem=str(problem))
+        return BrokerReport(member, problem=str(problem))
 
 
 async def _controlled(
@@ -100,7 +100,9 @@ async def _controlled(
     return None if found is None else found.get(name)
 
 
-def joined(cluster: str, broker_name: str, told: list[Told], controlled: ReplicasInfo | None) -> GroupPicture:
+def joined(
+    cluster: str, broker_name: str, told: list[BrokerReport], controlled: ReplicasInfo | None
+) -> GroupPicture:
     """Pure. The master knows how far its replicas are; a replica knows whom it follows."""
     master = next((each for each in told if each.status is not None and each.status.master), None)
     master_end = (

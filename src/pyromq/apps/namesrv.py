@@ -67,7 +67,7 @@ def command(
 
 def run(loaded: Loaded[NameServerSettings], with_controller: "Loaded[ControllerSettings] | None") -> None:
     """Run a name server, and perhaps a controller, until a signal stops it."""
-    from pyromq.apps.serving import Server, serve
+    from pyromq.apps.serving import ServedProgram, serve
     from pyromq.clock import SystemClock
     from pyromq.nameserver.nameserver import NameServer
 
@@ -76,7 +76,7 @@ def run(loaded: Loaded[NameServerSettings], with_controller: "Loaded[ControllerS
         settings, LOG_FILE, loaded.notices, settings.as_java_dict(), NameServerSettings().as_java_dict()
     )
     server = NameServer(settings, clock=SystemClock())
-    served: Server = server
+    served: ServedProgram = server
     if with_controller is not None:
         from pyromq.apps.embedded_controller import NameServerWithController
         from pyromq.controller.controller import Controller

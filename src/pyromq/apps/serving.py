@@ -25,7 +25,7 @@ _SWITCH_INTERVAL_S = 0.001
 """How long the loop waits for the interpreter while another thread computes; Python's default is 5 ms."""
 
 
-class Server(Protocol):
+class ServedProgram(Protocol):
     async def start(self) -> None:
         """Listen; raises if that is not possible."""
         ...
@@ -38,7 +38,7 @@ class Server(Protocol):
 
 
 def serve(
-    server: Server, announce: Callable[[], None], *, collect_at: tuple[int, int, int] = _COLLECT_AT
+    server: ServedProgram, announce: Callable[[], None], *, collect_at: tuple[int, int, int] = _COLLECT_AT
 ) -> None:
     """Run the server on its own event loop; returns after a graceful stop."""
     report_faults()
@@ -86,7 +86,9 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(server: Server, announce: Callable[[], None], collect_at: tuple[int, int, int]) -> None:
+async def _serve(
+    server: ServedProgram, announce: Callable[[], None], collect_at: tuple[int, int, int]
+) -> None:
     loop = asyncio.get_running_loop()
     stop_asked = asyncio.Event()
 

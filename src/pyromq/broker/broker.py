@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.broker.parts import Parts
+from pyromq.broker.parts import BrokerParts
 from pyromq.broker.recovery_log import log_recovery
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
@@ -72,7 +72,7 @@ class Broker(Lifetime):
         self._http2 = http2
         self._live = LiveSettings(configuration.broker)
         self._pages = StatusPages(self._clock)
-        self._parts: Parts | None = None
+        self._parts: BrokerParts | None = None
         self._working: asyncio.Task[None] | None = None
         self._registering: asyncio.Task[None] | None = None
 
@@ -134,7 +134,7 @@ class Broker(Lifetime):
         return self._started.routes
 
     @property
-    def _started(self) -> Parts:
+    def _started(self) -> BrokerParts:
         if self._parts is None:
             raise StateError("the broker is not started")
         return self._parts
@@ -178,14 +178,14 @@ class Broker(Lifetime):
         )
         _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
 
-    async def _open(self) -> Parts:
+    async def _open(self) -> BrokerParts:
         store = await self._open_store()
         log_recovery(store.recovery)
         taken: list[socket.socket] = []
         try:
             taken += _take_ports(self._ports, self.settings)
             main, fast, ha = taken
-            parts = Parts(
+            parts = BrokerParts(
                 self._live,
                 store,
                 self._clock,

@@ -14,7 +14,7 @@ MAX_OFFLINE = 1000
 
 
 @dataclass(slots=True)
-class Lag:
+class ConsumerLag:
     """One group in all queues of one topic; times are those of the oldest message, 0 if there is none."""
 
     group: str
@@ -29,7 +29,7 @@ class Lag:
 
 def lags(
     store: MessageStore, topics: TopicTable, offsets: OffsetTable, consumers: ConsumerTable
-) -> Iterator[Lag]:
+) -> Iterator[ConsumerLag]:
     """java: of groups with members, in their subscribed topics, without retry topics.
 
     Groups without members follow, in the topics they have offsets in: their lag matters most.
@@ -38,7 +38,7 @@ def lags(
         config = topics.get(topic)
         if config is None or names.is_retry_topic(topic):
             continue
-        lag = Lag(group, topic, is_online)
+        lag = ConsumerLag(group, topic, is_online)
         for queue_id in range(config.write_queue_nums):
             _add_queue(lag, queue_id, store, offsets)
         yield lag
@@ -56,7 +56,7 @@ def _offline(offsets: OffsetTable, consumers: ConsumerTable) -> Iterator[tuple[s
     yield from away[-MAX_OFFLINE:]
 
 
-def _add_queue(lag: Lag, queue_id: int, store: MessageStore, offsets: OffsetTable) -> None:
+def _add_queue(lag: ConsumerLag, queue_id: int, store: MessageStore, offsets: OffsetTable) -> None:
     group, topic = lag.group, lag.topic
     end = store.max_offset(topic, queue_id)
     consumed = offsets.query(group, topic, queue_id)

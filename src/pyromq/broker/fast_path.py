@@ -34,7 +34,7 @@ _OPAQUE = 1234567890
 """A number that appears nowhere else in an answer."""
 
 
-class FastPath(Protocol):
+class BrokerFastPath(Protocol):
     pulls_taken: int
     """Number of pulls among the frames of the last call."""
     ends_taken: int
@@ -54,12 +54,12 @@ def fast_path(
     acknowledging: Acknowledging,
     limits: ServerLimits,
     read_grants: ReadGrants | None,
-) -> FastPath | None:
+) -> BrokerFastPath | None:
     """None without the compiled core. Without `read_grants` it takes no pulls."""
     if _native is None:
         return None
     return cast(
-        FastPath,
+        BrokerFastPath,
         _native.FastPath(
             store,
             store_host,

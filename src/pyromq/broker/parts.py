@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.broker.fast_path import FastPath, fast_path
+from pyromq.broker.fast_path import BrokerFastPath, fast_path
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_pulls import HeldPulls
@@ -24,7 +24,7 @@ from pyromq.broker.flow.popping.revival import Revival
 from pyromq.broker.flow.popping.revive_log import ReviveLog
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
-from pyromq.broker.metering.metering import Metering
+from pyromq.broker.metering.metering import BrokerMetering
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.services.acknowledging import Acknowledging
 from pyromq.broker.services.assignments import Assignments
@@ -96,7 +96,7 @@ _BUSIEST = (10, 310, 11, 200050)
 
 
 @runtime_checkable
-class Running(Protocol):
+class BackgroundService(Protocol):
     """A service with background work, which runs until it is cancelled."""
 
     async def run(self) -> None: ...
@@ -111,7 +111,7 @@ class Saved(Protocol):
         ...
 
 
-class Parts:
+class BrokerParts:
     def __init__(
         self,
         live: LiveSettings[BrokerSettings],
@@ -333,8 +333,8 @@ class Parts:
         controllers = settings.controller_addr if settings.controller_mode else ""
         return {"controllerAddr": controllers, "readinessProblem": self.replication.problem}
 
-    def _metering(self) -> Metering:
-        return Metering(
+    def _metering(self) -> BrokerMetering:
+        return BrokerMetering(
             self._live,
             self.store,
             self.tables,
@@ -393,7 +393,7 @@ class Parts:
     def server(self) -> Server:
         return self.servers[0]
 
-    def _watched(self, path: FastPath | None) -> AnyFastPath | None:
+    def _watched(self, path: BrokerFastPath | None) -> AnyFastPath | None:
         if self.metering is None or path is None:
             return path
         # With synchronous flushes its answers leave later than it returns: the latency would be wrong.
@@ -402,7 +402,7 @@ class Parts:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for service in self._all_services:
-                if isinstance(service, Running):
+                if isinstance(service, BackgroundService):
                     tasks.create_task(service.run(), name=type(service).__name__)
 
     async def catch_up(self) -> None:

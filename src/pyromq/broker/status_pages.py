@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pyromq.broker.metering.metering import Metering
+from pyromq.broker.metering.metering import BrokerMetering
 from pyromq.broker.settings import BrokerSettings
 from pyromq.clock import Clock
 from pyromq.errors import StateError
@@ -25,7 +25,7 @@ class StatusPages:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._http: HttpStatus | None = None
-        self._metering: Metering | None = None
+        self._metering: BrokerMetering | None = None
         self._store: MessageStore | None = None
         self._problem: Callable[[], str] = str
         self._figures: Callable[[], dict[str, str]] = dict
@@ -59,7 +59,7 @@ class StatusPages:
 
     def show(
         self,
-        metering: Metering | None,
+        metering: BrokerMetering | None,
         store: MessageStore,
         problem: Callable[[], str],
         figures: Callable[[], dict[str, str]],

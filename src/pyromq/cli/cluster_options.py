@@ -54,7 +54,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterOptions:
     namesrv: str
     options: ClientOptions = field(default_factory=lambda: ClientOptions())
 
@@ -103,7 +103,7 @@ def cluster_options(command: F) -> F:
         options = ClientOptions(namespace=namespace, tls=TlsOptions.chosen(tls, tls_trust), key_file=key_file)
         if access_key is not None and secret_key is not None:
             options["credentials"] = Credentials(access_key, secret_key)
-        cluster = Cluster(namesrv, options)
+        cluster = ClusterOptions(namesrv, options)
         try:
             cluster.settings()
         except ConfigError as problem:

@@ -5,12 +5,12 @@ from typing import IO, Protocol
 
 import click
 
-from pyromq.cli.cluster_options import Cluster, cluster_options
+from pyromq.cli.cluster_options import ClusterOptions, cluster_options
 from pyromq.cli.message_formats import Render, renderer
-from pyromq.cli.queue_scan import QueueScan, Wanted
+from pyromq.cli.queue_scan import QueueScan, ScanRange
 from pyromq.cli.rate_line import RateLine
 from pyromq.cli.signals import exit_on_signals
-from pyromq.cli.starting_points import Kind, Start, parse_start
+from pyromq.cli.starting_points import Start, StartKind, parse_start
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.reading.subscriptions import Expression, Sql
 from pyromq.client.values import ReceivedMessage
@@ -18,7 +18,7 @@ from pyromq.clock import SystemClock
 from pyromq.errors import ConfigError
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     async def open(self) -> None: ...
     async def next(self, most: int | None) -> list[ReceivedMessage]: ...
     async def close(self, *, is_failed: bool) -> None: ...
@@ -65,7 +65,7 @@ class Source(Protocol):
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on stderr unless something fails.")
 def consume(
     topic: str,
-    cluster: Cluster,
+    cluster: ClusterOptions,
     form: str,
     start: str | None,
     follow: bool,
@@ -97,9 +97,9 @@ def consume(
     except ConfigError as problem:
         raise click.UsageError(str(problem)) from problem
     expression: Expression = Sql(sql) if sql is not None else tags or "*"
-    wanted = Wanted(topic, expression, chosen, queues, follow, _tell)
+    wanted = ScanRange(topic, expression, chosen, queues, follow, _tell)
     with exit_on_signals(), cluster.explained():
-        source: Source
+        source: MessageSource
         if group is None:
             source = QueueScan(cluster.settings(), wanted)
         else:
@@ -116,16 +116,18 @@ def _tell(text: str) -> None:
 
 def _chosen_start(text: str | None, *, is_member: bool, is_following: bool) -> Start:
     start = parse_start(text or ("stored" if is_member else "earliest"), SystemClock().now_ms())
-    if start.kind is Kind.STORED and not is_member:
+    if start.kind is StartKind.STORED and not is_member:
         raise click.UsageError("--from stored needs --group: it starts at the offsets of that group")
-    if start.kind is Kind.LATEST and not is_following:
+    if start.kind is StartKind.LATEST and not is_following:
         raise click.UsageError(
             "--from latest starts at the end of the queues: add --follow to wait for new messages"
         )
     return start
 
 
-def _write_all(source: Source, out: IO[bytes], render: Render, count: int | None, rate: RateLine) -> None:
+def _write_all(
+    source: MessageSource, out: IO[bytes], render: Render, count: int | None, rate: RateLine
+) -> None:
     """Writing may block this thread: the client runs on its own."""
     thread = LoopThread.shared()
     is_failed = True

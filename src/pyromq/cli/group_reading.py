@@ -1,11 +1,11 @@
 """Reads queues as a member of a group; commits messages only after they were written out."""
 
-from pyromq.cli.cluster_options import Cluster
+from pyromq.cli.cluster_options import ClusterOptions
 from pyromq.cli.queue_names import check_readable, named_queues
-from pyromq.cli.queue_scan import Wanted
-from pyromq.cli.starting_points import Kind
+from pyromq.cli.queue_scan import ScanRange
+from pyromq.cli.starting_points import StartKind
 from pyromq.client.consumer.pull import PullConsumer
-from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.offsets import StartPositions
 from pyromq.client.session import Session
 from pyromq.client.values import MessageQueue, ReceivedMessage
@@ -22,7 +22,7 @@ class GroupReading:
     Queues that are wanted by name are read even if other members read them.
     """
 
-    def __init__(self, cluster: Cluster, group: str, wanted: Wanted, *, is_broadcast: bool) -> None:
+    def __init__(self, cluster: ClusterOptions, group: str, wanted: ScanRange, *, is_broadcast: bool) -> None:
         self._settings = cluster.settings()
         self._wanted = wanted
         self._consumer = PullConsumer(
@@ -46,7 +46,7 @@ class GroupReading:
         session = self._session = await Session.obtain(self._settings)
         queues = (await session.routes.get(session.wrap(self._wanted.topic))).subscribe_queues
         check_readable(self._wanted.topic, queues)
-        self._positions = StartPositions(Brokers(session), "first", session.clock)
+        self._positions = StartPositions(QueueBrokers(session), "first", session.clock)
         chosen = named_queues(self._wanted.queue_names, queues)
         if not chosen:
             self._consumer.subscribe(self._wanted.topic, self._wanted.expression)
@@ -59,7 +59,7 @@ class GroupReading:
             self._wanted.remark(
                 "no queue is assigned to this member: the other members of the group read them all"
             )
-        if self._wanted.start.kind is not Kind.STORED:
+        if self._wanted.start.kind is not StartKind.STORED:
             for queue in self._consumer.assigned:
                 await self._consumer.seek(queue, await self._wanted.start.offset(queue, self._positions))
 

@@ -21,7 +21,7 @@ _MAX_TOGETHER = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingLine:
     message: Message
     where: str
     """The line or file it was read from, for error messages."""
@@ -40,7 +40,7 @@ class Template:
     delay_ms: int | None = None
     deliver_at_ms: int | None = None
 
-    def message(self, body: bytes, where: str, key: str | None = None) -> Outgoing:
+    def message(self, body: bytes, where: str, key: str | None = None) -> OutgoingLine:
         """Blanks separate the keys in `key`."""
         message = Message(
             self.topic,
@@ -51,9 +51,9 @@ class Template:
             delay_ms=self.delay_ms,
             deliver_at_ms=self.deliver_at_ms,
         )
-        return Outgoing(message, where, self.sharding_key)
+        return OutgoingLine(message, where, self.sharding_key)
 
-    def from_line(self, line: bytes, where: str, key_delimiter: bytes | None = None) -> Outgoing:
+    def from_line(self, line: bytes, where: str, key_delimiter: bytes | None = None) -> OutgoingLine:
         key, found, body = line.partition(key_delimiter) if key_delimiter else (b"", b"", line)
         if not found:
             return self.message(line, where)
@@ -62,7 +62,7 @@ class Template:
         except UnicodeDecodeError:
             raise BadMessage(f"{where}: the key {key!r} is not UTF-8") from None
 
-    def from_json(self, line: bytes, where: str) -> Outgoing:
+    def from_json(self, line: bytes, where: str) -> OutgoingLine:
         try:
             described = _DECODER.decode(line)
             body = described.content()
@@ -86,7 +86,7 @@ class Template:
         )
         if not message.is_delayed:
             message = structs.replace(message, delay_ms=self.delay_ms, deliver_at_ms=self.deliver_at_ms)
-        return Outgoing(message, where, described.sharding_key or self.sharding_key)
+        return OutgoingLine(message, where, described.sharding_key or self.sharding_key)
 
 
 class _Described(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -131,7 +131,7 @@ class _Described(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 _DECODER = msgspec.json.Decoder(_Described)
 
 
-class Lines:
+class InputLines:
     """The lines of a stream, as many at a time as have arrived; empty ones are counted and skipped."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -140,7 +140,7 @@ class Lines:
         self.empty = 0
 
     def __repr__(self) -> str:
-        return f"<Lines read={self.number} empty={self.empty}>"
+        return f"<InputLines read={self.number} empty={self.empty}>"
 
     def __iter__(self) -> Iterator[list[tuple[str, bytes]]]:
         rest = b""

@@ -13,9 +13,9 @@ from typing import IO
 
 import click
 
-from pyromq.cli.cluster_options import Cluster, cluster_options
+from pyromq.cli.cluster_options import ClusterOptions, cluster_options
 from pyromq.cli.moments import DURATIONS, MOMENTS, duration_ms, moment_ms
-from pyromq.cli.outgoing import Lines, Outgoing, Template, property_map, slices
+from pyromq.cli.outgoing import InputLines, OutgoingLine, Template, property_map, slices
 from pyromq.cli.queue_names import one_queue
 from pyromq.cli.rate_line import RateLine
 from pyromq.cli.signals import exit_on_signals
@@ -35,11 +35,11 @@ _MAX_TOGETHER = 256
 _SHOWN_FAILURES = 5
 _NEVER_BYTES = 2**31 - 1
 
-Part = list[Outgoing]
+Part = list[OutgoingLine]
 
 
 @dataclass(slots=True)
-class Outcome:
+class LineOutcome:
     sent: int = 0
     sent_bytes: int = 0
     unsafe: int = 0
@@ -48,7 +48,7 @@ class Outcome:
     failures: list[tuple[str, PyroError]] = field(default_factory=list)
 
 
-class Sending:
+class LineSending:
     """Hands messages to the producer's thread in parts, counts the results and prints recall handles."""
 
     def __init__(
@@ -66,11 +66,11 @@ class Sending:
         self._rate = rate
         self._prints_handles = prints_handles
         self._printed = 0
-        self._under_way: deque[Future[Outcome]] = deque()
-        self.total = Outcome()
+        self._under_way: deque[Future[LineOutcome]] = deque()
+        self.total = LineOutcome()
 
     def __repr__(self) -> str:
-        return f"<Sending parts={len(self._under_way)} sent={self.total.sent} failed={self.has_failed}>"
+        return f"<LineSending parts={len(self._under_way)} sent={self.total.sent} failed={self.has_failed}>"
 
     @property
     def has_failed(self) -> bool:
@@ -107,9 +107,9 @@ class Sending:
         self._printed += len(outcome.handles)
         self._rate.add(outcome.sent, outcome.sent_bytes)
 
-    async def _send(self, part: Part) -> Outcome:
+    async def _send(self, part: Part) -> LineOutcome:
         results = await asyncio.gather(*map(self._send_one, part), return_exceptions=True)
-        outcome = Outcome()
+        outcome = LineOutcome()
         for each, result in zip(part, results, strict=True):
             if isinstance(result, SendResult):
                 outcome.sent += 1
@@ -123,7 +123,7 @@ class Sending:
                 raise result
         return outcome
 
-    async def _send_one(self, each: Outgoing) -> SendResult:
+    async def _send_one(self, each: OutgoingLine) -> SendResult:
         return await self._producer.send(each.message, queue=self._queue, sharding_key=each.sharding_key)
 
 
@@ -187,7 +187,7 @@ class Sending:
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something fails.")
 def produce(
     topic: str,
-    cluster: Cluster,
+    cluster: ClusterOptions,
     form: str,
     file: Path | None,
     key_delimiter: str | None,
@@ -232,7 +232,7 @@ def produce(
     if file is not None:
         parts, lines = _copies(template, file, count or 1), None
     else:
-        lines = Lines(stdin)
+        lines = InputLines(stdin)
         parts = _read(lines, _reader(template, form, key_delimiter), count)
     if rate is not None:
         parts = _paced(parts, rate)
@@ -256,7 +256,7 @@ def produce(
 
 
 def _send_all(
-    cluster: Cluster,
+    cluster: ClusterOptions,
     options: ProducerOptions,
     topic: str,
     queue_name: str | None,
@@ -265,14 +265,14 @@ def _send_all(
     *,
     is_awaited: bool,
     prints_handles: bool,
-) -> Outcome:
+) -> LineOutcome:
     thread = LoopThread.shared()
     producer = Producer(GROUP, cluster.namesrv, **(cluster.options | options))
     thread.run(producer.start)
-    sending: Sending | None = None
+    sending: LineSending | None = None
     try:
         queue = None if queue_name is None else one_queue(queue_name, thread.run(producer.queues, topic))
-        sending = Sending(thread, producer, queue, rate, prints_handles=prints_handles)
+        sending = LineSending(thread, producer, queue, rate, prints_handles=prints_handles)
         try:
             for part in parts:
                 sending.send(part, is_awaited=is_awaited)
@@ -320,14 +320,14 @@ def _times(delay: str | None, at: str | None, now_ms: int) -> tuple[int | None, 
     return delay_ms, at_ms
 
 
-def _reader(template: Template, form: str, key_delimiter: str | None) -> Callable[[bytes, str], Outgoing]:
+def _reader(template: Template, form: str, key_delimiter: str | None) -> Callable[[bytes, str], OutgoingLine]:
     if form == "json":
         return template.from_json
     delimiter = key_delimiter.encode() if key_delimiter else None
     return lambda line, where: template.from_line(line, where, delimiter)
 
 
-def _read(lines: Lines, read: Callable[[bytes, str], Outgoing], count: int | None) -> Iterator[Part]:
+def _read(lines: InputLines, read: Callable[[bytes, str], OutgoingLine], count: int | None) -> Iterator[Part]:
     left = count if count is not None else sys.maxsize
     for numbered in lines:
         part: Part = []
@@ -374,7 +374,7 @@ def _is_typed(stdin: IO[bytes], file: Path | None) -> bool:
 # Reports
 
 
-def _failure_text(failures: list[tuple[str, PyroError]], cluster: Cluster) -> str:
+def _failure_text(failures: list[tuple[str, PyroError]], cluster: ClusterOptions) -> str:
     """Each reason once, with the first line it applies to."""
     places: dict[str, list[str]] = {}
     for where, problem in failures:

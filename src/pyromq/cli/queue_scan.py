@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyromq.cli.queue_names import check_readable, named_queues
 from pyromq.cli.starting_points import Start
-from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import StartPositions
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
@@ -28,7 +28,7 @@ _Part = list[ReceivedMessage] | MessageQueue | Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScanRange:
     """What to read: with `is_following` until it is closed, else to where the queues end when it is opened.
 
     `queue_names`: only these queues. `remark` receives warnings about failures that are retried.
@@ -45,7 +45,7 @@ class Wanted:
 class QueueScan:
     """Without `queue_names` it reads all queues, later ones included."""
 
-    def __init__(self, settings: ClientSettings, wanted: Wanted) -> None:
+    def __init__(self, settings: ClientSettings, wanted: ScanRange) -> None:
         self._settings = settings
         self._wanted = wanted
         self._session: Session | None = None
@@ -60,7 +60,7 @@ class QueueScan:
         session = self._session = await Session.obtain(self._settings)
         topic = session.wrap(self._wanted.topic)
         self._subscription = Subscription.of(topic, self._wanted.expression, 0)
-        self._positions = StartPositions(Brokers(session), "first", session.clock)
+        self._positions = StartPositions(QueueBrokers(session), "first", session.clock)
         self._fetching = Fetching(
             session,
             TOOLS_GROUP,

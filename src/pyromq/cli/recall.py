@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from pyromq.cli.cluster_options import Cluster, cluster_options
+from pyromq.cli.cluster_options import ClusterOptions, cluster_options
 from pyromq.cli.signals import exit_on_signals
 from pyromq.client.blocking import Producer
 from pyromq.errors import PyroError
@@ -16,7 +16,7 @@ GROUP = "pyromq-recall"
 @click.argument("handles", metavar="[HANDLE]...", nargs=-1)
 @cluster_options
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something fails.")
-def recall(handles: tuple[str, ...], cluster: Cluster, quiet: bool) -> None:
+def recall(handles: tuple[str, ...], cluster: ClusterOptions, quiet: bool) -> None:
     """Recall timed messages before their delivery, by HANDLE or by the handles on stdin.
 
     Prints the id of each recalled message. If a broker refuses one, the command continues with the others

@@ -16,7 +16,7 @@ _EXPECTED = (
 _NUMBER = re.compile(r"(-?)(\d{1,18})")
 
 
-class Kind(Enum):
+class StartKind(Enum):
     EARLIEST = auto()
     LATEST = auto()
     STORED = auto()
@@ -33,7 +33,7 @@ class Positions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    kind: Kind
+    kind: StartKind
     number: int = 0
     """A count, an offset, or a time in milliseconds, by `kind`."""
 
@@ -41,13 +41,13 @@ class Start:
         """The offset in a queue; one outside of it is moved to the nearest end."""
         first, last = await positions.first(queue), await positions.last(queue)
         match self.kind:
-            case Kind.LATEST:
+            case StartKind.LATEST:
                 return last
-            case Kind.LAST:
+            case StartKind.LAST:
                 wanted = last - self.number
-            case Kind.OFFSET:
+            case StartKind.OFFSET:
                 wanted = self.number
-            case Kind.TIME:
+            case StartKind.TIME:
                 wanted = await positions.at(queue, self.number)
             case _:
                 return first
@@ -55,14 +55,14 @@ class Start:
 
 
 _WORDS = {
-    "earliest": Start(Kind.EARLIEST),
-    "latest": Start(Kind.LATEST),
-    "stored": Start(Kind.STORED),
+    "earliest": Start(StartKind.EARLIEST),
+    "latest": Start(StartKind.LATEST),
+    "stored": Start(StartKind.STORED),
     # The words of the client's `start_from`, and of other tools.
-    "first": Start(Kind.EARLIEST),
-    "last": Start(Kind.LATEST),
-    "beginning": Start(Kind.EARLIEST),
-    "end": Start(Kind.LATEST),
+    "first": Start(StartKind.EARLIEST),
+    "last": Start(StartKind.LATEST),
+    "beginning": Start(StartKind.EARLIEST),
+    "end": Start(StartKind.LATEST),
 }
 
 
@@ -70,9 +70,9 @@ def parse_start(text: str, now_ms: int) -> Start:
     if text in _WORDS:
         return _WORDS[text]
     if text.startswith("-") and (ago_ms := duration_ms(text[1:])) is not None:
-        return Start(Kind.TIME, now_ms - ago_ms)
+        return Start(StartKind.TIME, now_ms - ago_ms)
     if found := _NUMBER.fullmatch(text):
-        return Start(Kind.LAST if found[1] else Kind.OFFSET, int(found[2]))
+        return Start(StartKind.LAST if found[1] else StartKind.OFFSET, int(found[2]))
     if (timestamp_ms := moment_ms(text)) is not None:
-        return Start(Kind.TIME, timestamp_ms)
+        return Start(StartKind.TIME, timestamp_ms)
     raise ConfigError("from", text, _EXPECTED)

@@ -213,12 +213,12 @@ def _warn_of_a_loop(work: Callable[..., object]) -> None:
     )
 
 
-class Lifetime(Protocol):
+class AsyncTwin(Protocol):
     async def start(self) -> None: ...
     async def close(self) -> None: ...
 
 
-class Grouped(Lifetime, Protocol):
+class Grouped(AsyncTwin, Protocol):
     @property
     def group(self) -> str: ...
 
@@ -226,7 +226,7 @@ class Grouped(Lifetime, Protocol):
 class Blocking:
     """What the blocking classes have in common: start, close, and the loop thread."""
 
-    _aio: Lifetime
+    _aio: AsyncTwin
 
     def __init__(self) -> None:
         self._thread = LoopThread.shared()
@@ -289,7 +289,7 @@ def on_the_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenat
     return blocking
 
 
-class Send(Protocol):
+class SendMethod(Protocol):
     """The `send` of a producer. Spelled out: not every type checker sees overloads through decorators."""
 
     @overload
@@ -317,7 +317,7 @@ class Send(Protocol):
     ) -> list[SendResult]: ...
 
 
-def first_on_this_thread(general: Callable[..., Any]) -> Send:
+def first_on_this_thread(general: Callable[..., Any]) -> SendMethod:
     """Send a plain message without the loop thread, if `DirectSending` can."""
 
     @functools.wraps(general)
@@ -328,7 +328,7 @@ def first_on_this_thread(general: Callable[..., Any]) -> Send:
                 return result
         return general(self, *args, **kwargs)
 
-    return cast(Send, send)
+    return cast(SendMethod, send)
 
 
 class Producer(BlockingClient):

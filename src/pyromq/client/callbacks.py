@@ -8,7 +8,7 @@ from pyromq.client.namespaces import unwrap
 from pyromq.client.requesting import PendingReplies
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
-from pyromq.cluster.route_table import Routes
+from pyromq.cluster.route_table import KnownRoutes
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
 from pyromq.protocol import properties as props
@@ -39,7 +39,7 @@ class Callbacks:
         self,
         producers: Mapping[str, Sequence[ProducerMember]],
         consumers: Mapping[str, ConsumerMember],
-        routes: Routes,
+        routes: KnownRoutes,
         replies: PendingReplies,
         namespace: str | None,
         clock: Clock,

@@ -12,7 +12,7 @@ from typing import Self, Unpack
 
 import msgspec
 
-from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import StartPositions
 from pyromq.client.consumer.reading.subscriptions import Subscription
@@ -120,7 +120,7 @@ class DeadLetters:
         self, session: Session, queue: MessageQueue, since: datetime | None
     ) -> AsyncIterator[DeadLetter]:
         """The letters of a queue that are not settled, backwards."""
-        positions = StartPositions(Brokers(session), "first", session.clock)
+        positions = StartPositions(QueueBrokers(session), "first", session.clock)
         if since is None:
             first = await positions.first(queue)
         else:

@@ -17,7 +17,7 @@ class AsyncClient(Protocol):
     def health(self) -> Awaitable[Health]: ...
 
 
-class BlockingClient(Protocol):
+class PlainClient(Protocol):
     def health(self) -> Health: ...
 
 
@@ -49,7 +49,7 @@ def aio_readiness(
 
 
 def readiness(
-    *clients: BlockingClient,
+    *clients: PlainClient,
 ) -> Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]:
     """A WSGI application that answers with the health of these clients."""
 

@@ -48,14 +48,14 @@ def next_multiple(interval_ms: int) -> Callable[[int], int]:
 _next_day = next_multiple(24 * 60 * 60 * 1000)
 
 
-class Send(Protocol):
+class SendTick(Protocol):
     def __call__(self, message: Message, *, sharding_key: str, deliver_at: datetime) -> Awaitable[object]: ...
 
 
 class Ticks:
     """What one process does with ticks."""
 
-    def __init__(self, topic: str, send: Send, now_ms: Callable[[], int]) -> None:
+    def __init__(self, topic: str, send: SendTick, now_ms: Callable[[], int]) -> None:
         self._topic = topic
         self._send = send
         self._now_ms = now_ms

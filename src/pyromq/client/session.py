@@ -25,7 +25,7 @@ from pyromq.clock import Clock, clock_of
 from pyromq.cluster.aio import ask
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import NameServers, name_server_addresses
-from pyromq.cluster.route_table import Routes
+from pyromq.cluster.route_table import KnownRoutes
 from pyromq.cluster.signing import signers
 from pyromq.errors import PyroError, Refused, StateError, TransportError
 from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
@@ -111,7 +111,7 @@ class Session:
         self.refusal: Refused | None = None
         """Why a broker refused the last heartbeats: a group that must subscribe alike does not."""
         self.name_servers = NameServers(settings.namesrv)
-        self.routes = Routes(
+        self.routes = KnownRoutes(
             self.name_servers, self._call_name_server, settings.call_timeout_s, self._brokers_changed
         )
         callbacks = Callbacks(

@@ -75,7 +75,7 @@ class TransactionResult(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Half:
+class HalfMessage:
     """A half message: stored, not visible to consumers yet."""
 
     message: Message
@@ -96,7 +96,7 @@ class Transaction:
         self._producer = producer
         self.message = message
         self._check_after = check_after
-        self._half: Half | None = None
+        self._half: HalfMessage | None = None
         self._state: TransactionState | None = None
         self._token: Token[TransactionProducer | None] | None = None
 
@@ -142,7 +142,7 @@ class Transaction:
             half.is_left_open = True
             self._producer._ended()
 
-    def _begun(self) -> Half:
+    def _begun(self) -> HalfMessage:
         if self._half is None:
             raise StateError("the transaction has not begun: use it in a `with` block")
         return self._half
@@ -259,7 +259,7 @@ class TransactionProducer(Producer):
             self._none_open.set()
 
     @in_middleware
-    async def _prepare(self, message: Message, check_after: timedelta | None = None) -> Half:
+    async def _prepare(self, message: Message, check_after: timedelta | None = None) -> HalfMessage:
         """Send the half message of a transaction; `close` waits until `_end` or `_leave_open` is called."""
         parts = self._started()
         if message.is_delayed:
@@ -281,10 +281,10 @@ class TransactionProducer(Producer):
         except BaseException:
             self._ended()
             raise
-        return Half(message, prepared, outcome, parts.result(prepared, outcome), log_offset)
+        return HalfMessage(message, prepared, outcome, parts.result(prepared, outcome), log_offset)
 
     async def _end(
-        self, half: Half, state: TransactionState, *, remark: str | None = None
+        self, half: HalfMessage, state: TransactionState, *, remark: str | None = None
     ) -> TransactionResult:
         """Tell the broker how the transaction ended. If it cannot be reached, it will ask."""
         # A transaction that has begun is ended even while the producer closes.

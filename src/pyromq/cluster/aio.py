@@ -10,11 +10,11 @@ from pyromq.protocol.catalogue import Answer, Request
 A = TypeVar("A", bound=Answer)
 
 
-class Call(Protocol):
+class CallServer(Protocol):
     def __call__(self, address: str, request: Request[A], timeout_s: float) -> Awaitable[A]: ...
 
 
-async def ask(name_servers: NameServers, call: Call, request: Request[A], timeout_s: float) -> A:
+async def ask(name_servers: NameServers, call: CallServer, request: Request[A], timeout_s: float) -> A:
     """Ask one, and the others if it fails; the last failure is raised when all have failed."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from pyromq.cluster.aio import Call, ask
+from pyromq.cluster.aio import CallServer, ask
 from pyromq.cluster.name_servers import NameServers
 from pyromq.cluster.routes import Route, borrow_route, build_route
 from pyromq.errors import ConfigError, NoRoute, PyroError, Refused, StateError
@@ -26,7 +26,7 @@ _MAX_RETRY_S = 10.0
 _CLOSED = "the client is closed: create a new producer or consumer"
 
 
-class Routes:
+class KnownRoutes:
     """All routes and brokers that this client knows.
 
     `brokers_changed` is called when a broker appears, disappears or changes its address.
@@ -35,7 +35,7 @@ class Routes:
     def __init__(
         self,
         name_servers: NameServers,
-        call: Call,
+        call: CallServer,
         timeout_s: float,
         brokers_changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -65,7 +65,7 @@ class Routes:
 
     def __repr__(self) -> str:
         return (
-            f"<Routes topics={len(self._routes)} watched={len(self._watched)} "
+            f"<KnownRoutes topics={len(self._routes)} watched={len(self._watched)} "
             f"borrowed={len(self._borrowed)} brokers={len(self.brokers)}>"
         )
 

@@ -29,14 +29,14 @@ from pyromq.console.pages import (
     topic,
     topics,
 )
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.console.visit import Visit
 
 PAGES = (
     Page("/", overview.clusters, "clusters.html"),
     Page("/login", login.show, "login.html", needs=None),
     Page("/me", account.me, "me.html"),
-    Page("/audit", account.audit, "audit.html", needs=Role.ADMIN),
+    Page("/audit", account.audit, "audit.html", needs=UserRole.ADMIN),
     Page("/c/{cluster}/", overview.show, "overview.html", live=True),
     Page("/c/{cluster}/problems", overview.problems, "problems.html", live=True),
     Page("/c/{cluster}/topics", topics.show, "topics.html", live=True),
@@ -61,7 +61,7 @@ PAGES = (
     Page("/c/{cluster}/brokers", brokers.show, "brokers.html", live=True),
     Page("/c/{cluster}/brokers/differences", brokers.differences, "brokers_differences.html"),
     Page("/c/{cluster}/brokers/replication", replication.show, "replication.html"),
-    Page("/c/{cluster}/brokers/stores", stores.show, "stores.html", needs=Role.ADMIN),
+    Page("/c/{cluster}/brokers/stores", stores.show, "stores.html", needs=UserRole.ADMIN),
     Page("/c/{cluster}/brokers/{name}/{id:int}", brokers.one, "broker.html"),
     Page("/c/{cluster}/nameservers", nameservers.show, "nameservers.html"),
     Page("/c/{cluster}/nameservers/diff", nameservers.differences, "nameservers_diff.html"),
@@ -69,8 +69,8 @@ PAGES = (
     Page("/c/{cluster}/clients", clients.show, "clients.html"),
     Page("/c/{cluster}/pipelines", pipelines.show, "pipelines.html", live=True),
     Page("/c/{cluster}/pipelines/{id}", pipelines.one, "pipeline.html"),
-    Page("/c/{cluster}/access", access.show, "access.html", needs=Role.ADMIN),
-    Page("/c/{cluster}/access/check", access.check, "access_check.html", needs=Role.ADMIN),
+    Page("/c/{cluster}/access", access.show, "access.html", needs=UserRole.ADMIN),
+    Page("/c/{cluster}/access/check", access.check, "access_check.html", needs=UserRole.ADMIN),
     Page("/c/{cluster}/find", find.show, "find.html"),
     Page("/c/{cluster}/do/{operation}", operation.form, "operation.html"),
 )

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from pyromq.console.languages import LANGUAGES
 from pyromq.console.rendering import render, render_in_turns, segment
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.console.visit import Visit
 
 THEMES = ("auto", "light", "dark")
@@ -40,7 +40,7 @@ class Page:
     path: str
     show: Show
     template: str
-    needs: Role | None = Role.VIEWER
+    needs: UserRole | None = UserRole.VIEWER
     """None for pages that nobody has to log in for."""
     live: bool = False
     """Whether the page fetches itself again with each new snapshot; only pages that ask nobody anything
@@ -148,11 +148,11 @@ def context(visit: Visit, section: str) -> Data:
         "url": url,
         **_who(visit),
         "here": here,
-        "sees": lambda role: visit.session is not None and visit.person.role >= Role[role],
+        "sees": lambda role: visit.session is not None and visit.person.role >= UserRole[role],
         "may": lambda role: (
             visit.session is not None
-            and visit.person.role >= Role[role]
-            and (not state.settings.read_only or Role[role] is Role.VIEWER)
+            and visit.person.role >= UserRole[role]
+            and (not state.settings.read_only or UserRole[role] is UserRole.VIEWER)
         ),
     }
 

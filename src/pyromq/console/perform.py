@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from pyromq.console.operations.all_operations import operations
 from pyromq.console.operations.offsets import UndoReset
-from pyromq.console.operations.operation import Done, Operation, Plan, Surroundings
+from pyromq.console.operations.operation import Done, Operation, OperationPlan, Surroundings
 from pyromq.console.visit import Visit
 from pyromq.errors import PyroError
 
@@ -78,7 +78,7 @@ def _plain(given: dict[str, Any]) -> dict[str, Any]:
     return {key: {"on": "true"}.get(value, value) for key, value in given.items()}
 
 
-async def plan(visit: Visit, operation: Operation) -> Plan:
+async def plan(visit: Visit, operation: Operation) -> OperationPlan:
     return await operation.plan(await _surroundings(visit, operation))
 
 

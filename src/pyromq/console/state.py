@@ -13,8 +13,8 @@ from pyromq.console.masking import Masks
 from pyromq.console.security.attempts import Attempts
 from pyromq.console.security.audit import AuditLog
 from pyromq.console.security.origin import Origins
-from pyromq.console.security.roles import Person, Role
-from pyromq.console.security.sessions import Session, Sessions
+from pyromq.console.security.roles import Person, UserRole
+from pyromq.console.security.sessions import BrowserSession, Sessions
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.static_files import StaticFiles
@@ -60,25 +60,25 @@ class State:
                 self.clusters,
             )
         self._tasks: list[asyncio.Task[None]] = []
-        self._named: dict[str, Session] = {}
-        self.anonymous: Session | None = None
+        self._named: dict[str, BrowserSession] = {}
+        self.anonymous: BrowserSession | None = None
         """The session of everyone who has not logged in, if that is allowed."""
         if settings.anonymous_role != "NONE":
-            role = Role[settings.anonymous_role]
-            person = Person(ANONYMOUS, role, reads_bodies=role >= Role.OPERATOR)
-            self.anonymous = Session(person, self.clock.monotonic())
+            role = UserRole[settings.anonymous_role]
+            person = Person(ANONYMOUS, role, reads_bodies=role >= UserRole.OPERATOR)
+            self.anonymous = BrowserSession(person, self.clock.monotonic())
 
     def __repr__(self) -> str:
         return f"<State {self.clusters!r} {self.users!r}>"
 
-    def named(self, name: str) -> Session | None:
+    def named(self, name: str) -> BrowserSession | None:
         """The session of whom a trusted proxy has logged in; None without a name, or for a stranger."""
         person = self.users.person(name) if name else None
         if person is None:
             return None
         session = self._named.get(name)
         if session is None or session.person != person:
-            session = self._named[name] = Session(person, self.clock.monotonic())
+            session = self._named[name] = BrowserSession(person, self.clock.monotonic())
         return session
 
     def follow_users(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from pyromq.admin.local_stores import Failed, Line, Progress, Summary, Verdict
+from pyromq.admin.local_stores import Line, ReadProgress, Summary, UnreadableStore, Verdict
 from pyromq.clock import Clock
 from pyromq.errors import ConfigError
 
@@ -20,13 +20,13 @@ _SUMMARY_S = 20.0
 _LIMIT = 4 * 1024 * 1024
 
 
-class Verification(msgspec.Struct, rename="camel"):
+class VerificationJob(msgspec.Struct, rename="camel"):
     """One that runs, until it has a verdict or a problem."""
 
     by: str
     started_ms: int
     ended_ms: int | None = None
-    progress: Progress | None = None
+    progress: ReadProgress | None = None
     verdict: Verdict | None = None
     problem: str = ""
 
@@ -38,7 +38,7 @@ class Verification(msgspec.Struct, rename="camel"):
 class StoreJobs:
     def __init__(self, directories: list[Path], clock: Clock) -> None:
         self.directories = directories
-        self.verifications: dict[Path, Verification] = {}
+        self.verifications: dict[Path, VerificationJob] = {}
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -46,13 +46,13 @@ class StoreJobs:
         running = sum(each.is_running for each in self.verifications.values())
         return f"<StoreJobs of {len(self.directories)} stores running={running}>"
 
-    async def summary(self, directory: Path) -> Summary | Failed:
+    async def summary(self, directory: Path) -> Summary | UnreadableStore:
         try:
             async with asyncio.timeout(_SUMMARY_S):
                 found = await _looked("summary", directory, lambda _: None)
         except TimeoutError:
-            return Failed(f"it was not read within {_SUMMARY_S:.0f} s")
-        return found if isinstance(found, Summary | Failed) else Failed("no summary")
+            return UnreadableStore(f"it was not read within {_SUMMARY_S:.0f} s")
+        return found if isinstance(found, Summary | UnreadableStore) else UnreadableStore("no summary")
 
     def require(self, directory: str) -> Path:
         """The directory of the settings with this name."""
@@ -62,19 +62,19 @@ class StoreJobs:
         known = ", ".join(map(str, self.directories)) or "none: localStores is not set"
         raise ConfigError("directory", directory, f"one of the stores that the settings name ({known})")
 
-    def verify(self, directory: Path, by: str) -> Verification:
+    def verify(self, directory: Path, by: str) -> VerificationJob:
         """Start to verify a store; a run that goes on already is returned as it is."""
         known = self.verifications.get(directory)
         if known is not None and known.is_running:
             return known
-        started = self.verifications[directory] = Verification(by, self._clock.now_ms())
+        started = self.verifications[directory] = VerificationJob(by, self._clock.now_ms())
         task = asyncio.create_task(self._verify(directory, started), name=f"console verify {directory}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return started
 
-    async def _verify(self, directory: Path, run: Verification) -> None:
-        def follow(progress: Progress) -> None:
+    async def _verify(self, directory: Path, run: VerificationJob) -> None:
+        def follow(progress: ReadProgress) -> None:
             run.progress = progress
 
         try:
@@ -82,7 +82,9 @@ class StoreJobs:
             if isinstance(found, Verdict):
                 run.verdict = found
             else:
-                run.problem = found.problem if isinstance(found, Failed) else "it ended without a verdict"
+                run.problem = (
+                    found.problem if isinstance(found, UnreadableStore) else "it ended without a verdict"
+                )
         except (OSError, ValueError) as problem:
             run.problem = str(problem)
         finally:
@@ -94,7 +96,7 @@ class StoreJobs:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _looked(what: str, directory: Path, follow: Callable[[Progress], None]) -> Line | None:
+async def _looked(what: str, directory: Path, follow: Callable[[ReadProgress], None]) -> Line | None:
     """The last line of the process; it is killed if its caller is cancelled, even while it starts."""
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -115,7 +117,7 @@ async def _looked(what: str, directory: Path, follow: Callable[[Progress], None]
         assert process.stdout is not None
         async for line in process.stdout:
             last = msgspec.json.decode(line, type=Line)
-            if isinstance(last, Progress):
+            if isinstance(last, ReadProgress):
                 follow(last)
         await process.wait()
         return last

@@ -34,7 +34,7 @@ MAX_READERS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TailFilter:
     """What a tail shows."""
 
     cluster: str
@@ -57,10 +57,10 @@ class Batch:
     problem: str
 
 
-class Reader:
+class TailReader:
     """Reads topics from now on, until it is stopped."""
 
-    def __init__(self, cluster: Cluster, wanted: Wanted, masks: Masks | None = None) -> None:
+    def __init__(self, cluster: Cluster, wanted: TailFilter, masks: Masks | None = None) -> None:
         self._cluster = cluster
         self._clock = cluster.clock
         self.wanted = wanted
@@ -75,7 +75,8 @@ class Reader:
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Reader {self.wanted.topics} viewers={self.viewers} seen={self.seen} matched={self.matched}>"
+        seen = f"seen={self.seen} matched={self.matched}"
+        return f"<TailReader {self.wanted.topics} viewers={self.viewers} {seen}>"
 
     def is_forgotten(self) -> bool:
         """Whether nobody has watched it for a while."""
@@ -155,7 +156,7 @@ class Readers:
 
     def __init__(self, masks: Masks | None = None) -> None:
         self._masks = masks
-        self._readers: dict[Wanted, Reader] = {}
+        self._readers: dict[TailFilter, TailReader] = {}
 
     def __repr__(self) -> str:
         return f"<Readers {list(self._readers.values())}>"
@@ -164,10 +165,10 @@ class Readers:
         return len(self._readers)
 
     @contextmanager
-    def watching(self, cluster: Cluster, wanted: Wanted) -> Iterator[Reader]:
+    def watching(self, cluster: Cluster, wanted: TailFilter) -> Iterator[TailReader]:
         reader = self._readers.get(wanted)
         if reader is None or reader.is_forgotten():
-            reader = self._readers[wanted] = Reader(cluster, wanted, self._masks)
+            reader = self._readers[wanted] = TailReader(cluster, wanted, self._masks)
             reader.start()
         reader.viewers += 1
         reader.unwatched_since = None
@@ -176,7 +177,7 @@ class Readers:
         finally:
             reader.leave()
 
-    def has_room(self, wanted: Wanted) -> bool:
+    def has_room(self, wanted: TailFilter) -> bool:
         """Whether this can be read: it is read already, or the limit is not reached."""
         return wanted in self._readers or len(self._readers) < MAX_READERS
 
@@ -195,7 +196,7 @@ class Readers:
             await reader.stop()
 
 
-async def batches(reader: Reader, last: int) -> AsyncIterator[Batch]:
+async def batches(reader: TailReader, last: int) -> AsyncIterator[Batch]:
     """Once a second what is new; `last` is the number of the last row that the browser has."""
     last = min(last, reader.matched) if last > 0 else max(0, reader.matched - ROWS_PER_SECOND)
     while True:

@@ -9,9 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pyromq.console.languages import Texts
-from pyromq.console.security.origin import Origin
-from pyromq.console.security.roles import Person, Role
-from pyromq.console.security.sessions import Session
+from pyromq.console.security.origin import BrowserOrigin
+from pyromq.console.security.roles import Person, UserRole
+from pyromq.console.security.sessions import BrowserSession
 
 if TYPE_CHECKING:
     from pyromq.admin.cluster import Cluster
@@ -30,8 +30,8 @@ _PAGE_SIZE = 50
 class Visit:
     request: Request
     state: "State"
-    origin: Origin
-    session: Session | None
+    origin: BrowserOrigin
+    session: BrowserSession | None
     texts: Texts
     theme: str
     shown: "ShownCluster | None" = None
@@ -97,7 +97,7 @@ class Visit:
     def page_size(self) -> int:
         return max(1, min(MAX_PAGE_SIZE, self.number("size", _PAGE_SIZE) or _PAGE_SIZE))
 
-    def may(self, role: Role) -> bool:
+    def may(self, role: UserRole) -> bool:
         return self.person.role >= role
 
     def body_of(self, message: "StoredMessage") -> bytes | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pyromq.controller.decisions import BY_CONTROLLER, Situation, decide
 from pyromq.controller.election import needs_election
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.controller.store import ControllerStore
 from pyromq.errors import StoreError
 from pyromq.protocol.catalogue import Answer, Request
@@ -18,15 +18,15 @@ from pyromq.protocol.requests.controller import ElectMaster
 MAX_ATTEMPTS = 20
 
 
-class Outcome(NamedTuple):
+class CommandOutcome(NamedTuple):
     """What became of a request: the group before and after it, and the answer."""
 
-    before: BrokerGroup | None
-    after: BrokerGroup | None
+    before: GroupRecord | None
+    after: GroupRecord | None
     answer: Answer
 
     @property
-    def new_master(self) -> BrokerGroup | None:
+    def new_master(self) -> GroupRecord | None:
         """The group, if it has another master epoch with a master now."""
         if self.after is None or self.after.master_id is None:
             return None
@@ -43,7 +43,7 @@ class Commands:
     def __repr__(self) -> str:
         return f"<Commands {self._store!r}>"
 
-    async def execute(self, name: str, request: Request[Any]) -> Outcome:
+    async def execute(self, name: str, request: Request[Any]) -> CommandOutcome:
         """Carry out a request about one group; raises NotLeading or StoreError."""
         for _ in range(MAX_ATTEMPTS):
             stored = await self._store.read(name)
@@ -54,7 +54,7 @@ class Commands:
                 or after is stored.group
                 or await self._store.replace(name, after, stored.revision)
             ):
-                return Outcome(stored.group, after, decision.answer)
+                return CommandOutcome(stored.group, after, decision.answer)
         raise StoreError(f"broker group {name} was changed by others {MAX_ATTEMPTS} times in a row")
 
     async def groups_without_master(self) -> list[str]:
@@ -66,6 +66,6 @@ class Commands:
             if stored.group is not None and needs_election(stored.group, self._situation_of(name).heard)
         ]
 
-    async def elect(self, name: str) -> Outcome:
+    async def elect(self, name: str) -> CommandOutcome:
         """Have a group elect because its master is gone."""
         return await self.execute(name, ElectMaster(broker_name=name, broker_id=BY_CONTROLLER))

@@ -16,7 +16,7 @@ from pyromq.controller.file_store import FileStore
 from pyromq.controller.group_requests import GroupRequests
 from pyromq.controller.journal import Journal
 from pyromq.controller.liveness import Liveness
-from pyromq.controller.metering import Metering
+from pyromq.controller.metering import ControllerMetering
 from pyromq.controller.own_requests import OwnRequests
 from pyromq.controller.role_notices import RoleNotices
 from pyromq.controller.settings import ControllerSettings
@@ -96,7 +96,7 @@ class Controller(Lifetime):
         )
         self._access = AccessRules(settings, self._clock, directory=settings.store_path, files=files)
         self._notices = RoleNotices(self._dialer)
-        self._metering: Metering | None = None
+        self._metering: ControllerMetering | None = None
         self.elections = Elections(
             self._store, self.liveness, self._notices, self._settings, self._clock, self._count_election
         )
@@ -169,7 +169,7 @@ class Controller(Lifetime):
         )
         try:
             self._own = self._named(taken.getsockname()[1])
-            self._metering = Metering(self._own, settings.group_name, self._store, self.liveness)
+            self._metering = ControllerMetering(self._own, settings.group_name, self._store, self.liveness)
             register_security(self._metering.metrics, self._access.refused, settings.tls_cert_path)
             await self._store.open(self._own)
             if settings.metrics_exporter == "PROM":

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from pyromq.controller.election import choose_master
-from pyromq.controller.groups import FIRST_BROKER_ID, BrokerGroup, Offer, Replica
+from pyromq.controller.groups import FIRST_BROKER_ID, GroupRecord, Offer, ReplicaRecord
 from pyromq.controller.liveness import Heard
 from pyromq.controller.returning import EPOCH_GAP, best_of, known_to, uncertainty
 from pyromq.protocol.bodies.brokers import BrokerMemberGroup
@@ -49,41 +49,41 @@ class Situation(NamedTuple):
     elects_unclean: bool = False
 
 
-class Decision(NamedTuple):
+class GroupDecision(NamedTuple):
     """The group afterwards, which is the same object if nothing changed, and the answer."""
 
-    group: BrokerGroup | None
+    group: GroupRecord | None
     answer: Answer
 
 
-def decide(group: BrokerGroup | None, request: Request[Any], situation: Situation) -> Decision:
+def decide(group: GroupRecord | None, request: Request[Any], situation: Situation) -> GroupDecision:
     return _RULES[type(request)](group, request, situation)
 
 
-def _refuse(group: BrokerGroup | None, code: int, remark: str) -> Decision:
-    return Decision(group, Answer(code=code, remark=remark))
+def _refuse(group: GroupRecord | None, code: int, remark: str) -> GroupDecision:
+    return GroupDecision(group, Answer(code=code, remark=remark))
 
 
-def _set_of(group: BrokerGroup) -> SyncStateSet:
+def _set_of(group: GroupRecord) -> SyncStateSet:
     return SyncStateSet(sync_state_set=set(group.sync_set), sync_state_set_epoch=group.sync_set_epoch)
 
 
 # Ids
 
 
-def _next_id(group: BrokerGroup | None, request: GetNextBrokerId, _: Situation) -> Decision:
+def _next_id(group: GroupRecord | None, request: GetNextBrokerId, _: Situation) -> GroupDecision:
     answer = GetNextBrokerIdAnswer(
         cluster_name=request.cluster_name,
         broker_name=request.broker_name,
         next_broker_id=FIRST_BROKER_ID if group is None else group.next_id,
     )
-    return Decision(group, answer)
+    return GroupDecision(group, answer)
 
 
-def _apply_id(group: BrokerGroup | None, request: ApplyBrokerId, _: Situation) -> Decision:
+def _apply_id(group: GroupRecord | None, request: ApplyBrokerId, _: Situation) -> GroupDecision:
     cluster, name, code = request.cluster_name or "", request.broker_name or "", request.register_check_code
     wanted = request.applied_broker_id
-    before = group if group is not None else BrokerGroup(cluster=cluster, name=name)
+    before = group if group is not None else GroupRecord(cluster=cluster, name=name)
     answer = ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not name or not code or wanted is None:
         return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, "a name, an id and a code are needed")
@@ -91,20 +91,20 @@ def _apply_id(group: BrokerGroup | None, request: ApplyBrokerId, _: Situation) -
         remark = f"broker group {name} belongs to cluster {before.cluster}, not {cluster}"
         return _refuse(group, ResponseCode.CONTROLLER_BROKER_ID_INVALID, remark)
     if wanted in before.replicas and before.replicas[wanted].check_code == code:
-        return Decision(group, answer)  # The broker did not get the first answer.
+        return GroupDecision(group, answer)  # The broker did not get the first answer.
     # Apache accepts any free id. A broker always asks for the next one first; an id that was cleaned is not
     # free, because its former owner may still use it.
     if wanted != before.next_id:
         remark = f"id {wanted} of broker group {name} is not free; the next one is {before.next_id}"
         return _refuse(group, ResponseCode.CONTROLLER_BROKER_ID_INVALID, remark)
-    joined = Replica(address=code.partition(";")[0], check_code=code)
+    joined = ReplicaRecord(address=code.partition(";")[0], check_code=code)
     after = replace(before, cluster=cluster, next_id=wanted + 1, replicas={**before.replicas, wanted: joined})
-    return Decision(after, answer)
+    return GroupDecision(after, answer)
 
 
 def _register(
-    group: BrokerGroup | None, request: RegisterBrokerAtController, situation: Situation
-) -> Decision:
+    group: GroupRecord | None, request: RegisterBrokerAtController, situation: Situation
+) -> GroupDecision:
     broker_id, address = request.broker_id, request.broker_address
     known = _entered(group, request)
     if known is None or broker_id is None or broker_id not in known.replicas or not address:
@@ -135,25 +135,25 @@ def _register(
         answer.master_address = after.master_address
         answer.master_epoch = after.master_epoch
         answer.sync_state_set_epoch = after.sync_set_epoch
-    return Decision(after, answer)
+    return GroupDecision(after, answer)
 
 
-def _entered(group: BrokerGroup | None, request: RegisterBrokerAtController) -> BrokerGroup | None:
+def _entered(group: GroupRecord | None, request: RegisterBrokerAtController) -> GroupRecord | None:
     """The group with a broker that brings its id, if there is no record of masters."""
     name, cluster, broker_id = request.broker_name, request.cluster_name, request.broker_id
     if not name or not cluster or request.log_epoch is None:  # java: its brokers bring nothing
         return group
     if broker_id is None or broker_id < FIRST_BROKER_ID:
         return group
-    before = group if group is not None else BrokerGroup(cluster=cluster, name=name)
+    before = group if group is not None else GroupRecord(cluster=cluster, name=name)
     if not before.is_without_data or broker_id in before.replicas:
         return group
-    here = Replica(address=request.broker_address or "", check_code="", brought_epoch=0)
+    here = ReplicaRecord(address=request.broker_address or "", check_code="", brought_epoch=0)
     next_id = max(before.next_id, broker_id + 1)
     return replace(before, next_id=next_id, replicas={**before.replicas, broker_id: here})
 
 
-def _started(group: BrokerGroup, broker_id: int, here: Replica, kept_since: str | None) -> BrokerGroup:
+def _started(group: GroupRecord, broker_id: int, here: ReplicaRecord, kept_since: str | None) -> GroupRecord:
     """The group after one of its brokers has started anew, and may have lost messages not yet on disk.
 
     Apache lets it stay in sync, and even master. Here it is not in sync any more, unless it is the last one
@@ -182,7 +182,7 @@ def _started(group: BrokerGroup, broker_id: int, here: Replica, kept_since: str 
 # Masters
 
 
-def _elect(group: BrokerGroup | None, request: ElectMaster, situation: Situation) -> Decision:
+def _elect(group: GroupRecord | None, request: ElectMaster, situation: Situation) -> GroupDecision:
     asker = None if request.broker_id == BY_CONTROLLER else request.broker_id
     if group is None or not group.replicas or (asker is not None and asker not in group.replicas):
         remark = f"broker group {request.broker_name} has no broker {request.broker_id} at this controller"
@@ -204,12 +204,14 @@ def _elect(group: BrokerGroup | None, request: ElectMaster, situation: Situation
         answer = _election_answer(group)
         answer.code = ResponseCode.CONTROLLER_MASTER_STILL_EXIST
         answer.remark = f"broker {winner} is master of group {group.name} already"
-        return Decision(group, answer)
+        return GroupDecision(group, answer)
     in_sync = group.sync_set.intersection(situation.heard.alive) if winner in group.sync_set else frozenset()
     return _elected(group, winner, group.master_epoch + 1, in_sync)
 
 
-def _elected(group: BrokerGroup, winner: int, epoch: int, in_sync: frozenset[int] = frozenset()) -> Decision:
+def _elected(
+    group: GroupRecord, winner: int, epoch: int, in_sync: frozenset[int] = frozenset()
+) -> GroupDecision:
     """The group with a new master. All who were in sync have everything that was acknowledged, and those that
     may be alive stay. Apache keeps the winner alone; if that has just lost what was not on its disk, messages
     are gone that others still have."""
@@ -221,10 +223,10 @@ def _elected(group: BrokerGroup, winner: int, epoch: int, in_sync: frozenset[int
         sync_set_epoch=group.sync_set_epoch + 1,
         offers={},
     )
-    return Decision(after, _election_answer(after))
+    return GroupDecision(after, _election_answer(after))
 
 
-def _without_master(group: BrokerGroup, asker: int | None) -> Decision:
+def _without_master(group: GroupRecord, asker: int | None) -> GroupDecision:
     if asker is not None:
         remark = f"broker group {group.name} has no replica in sync that is alive and may become master"
         return _refuse(group, ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
@@ -234,7 +236,7 @@ def _without_master(group: BrokerGroup, asker: int | None) -> Decision:
     return _refuse(group, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, remark)
 
 
-def _election_answer(group: BrokerGroup) -> ElectMasterAnswer:
+def _election_answer(group: GroupRecord) -> ElectMasterAnswer:
     members = BrokerMemberGroup(
         cluster=group.cluster,
         broker_name=group.name,
@@ -250,8 +252,8 @@ def _election_answer(group: BrokerGroup) -> ElectMasterAnswer:
 
 
 def _elect_returning(
-    group: BrokerGroup, asker: int | None, request: ElectMaster, situation: Situation
-) -> Decision:
+    group: GroupRecord, asker: int | None, request: ElectMaster, situation: Situation
+) -> GroupDecision:
     """Brokers have come with their logs, and there is no record of the group."""
     no_master = ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
     offers = dict(group.offers)
@@ -272,7 +274,9 @@ def _elect_returning(
     epochs = [each.brought_epoch or 0 for each in group.replicas.values()]
     newest = max(group.master_epoch, *epochs, *(each.epoch for each in offers.values()))
     # Those that are not back yet keep their ids.
-    absent = {each: Replica(address="", check_code="") for each in known_to(offers) - group.replicas.keys()}
+    absent = {
+        each: ReplicaRecord(address="", check_code="") for each in known_to(offers) - group.replicas.keys()
+    }
     replicas = {**group.replicas, **absent}
     after = replace(group, replicas=replicas, next_id=max(group.next_id, *(each + 1 for each in replicas)))
     return _elected(after, winner, newest + EPOCH_GAP)
@@ -291,7 +295,7 @@ def _ids_in(text: str | None) -> frozenset[int]:
     return frozenset(int(each) for each in (text or "").split(";") if each.isdecimal())
 
 
-def _undecided(group: BrokerGroup, doubt: str) -> str:
+def _undecided(group: GroupRecord, doubt: str) -> str:
     return (
         f"this controller has no record of broker group {group.name}, and cannot tell yet which broker has"
         f" everything: {doubt}; an operator can decide with mqadmin electMaster"
@@ -301,17 +305,17 @@ def _undecided(group: BrokerGroup, doubt: str) -> str:
 # Replicas in sync
 
 
-def _alter_set(group: BrokerGroup | None, request: AlterSyncStateSet, situation: Situation) -> Decision:
+def _alter_set(group: GroupRecord | None, request: AlterSyncStateSet, situation: Situation) -> GroupDecision:
     code, remark = _objection(group, request, situation.heard)
     if group is None or remark:
         return _refuse(group, code, remark)
     wanted = frozenset(request.body.sync_state_set)
     after = replace(group, sync_set=wanted, sync_set_epoch=group.sync_set_epoch + 1)
     answer = AlterSyncStateSetAnswer(new_sync_state_set_epoch=after.sync_set_epoch, body=_set_of(after))
-    return Decision(after, answer)
+    return GroupDecision(after, answer)
 
 
-def _objection(group: BrokerGroup | None, request: AlterSyncStateSet, heard: Heard) -> tuple[int, str]:
+def _objection(group: GroupRecord | None, request: AlterSyncStateSet, heard: Heard) -> tuple[int, str]:
     """Why a set cannot replace the present one; the order of the checks is Apache's.
 
     Apache refuses the present set. Here it is accepted: its new version ends older proposals, and a master
@@ -347,7 +351,7 @@ def _objection(group: BrokerGroup | None, request: AlterSyncStateSet, heard: Hea
     return ResponseCode.SUCCESS, ""
 
 
-def _replica_info(group: BrokerGroup | None, request: GetReplicaInfo, _: Situation) -> Decision:
+def _replica_info(group: GroupRecord | None, request: GetReplicaInfo, _: Situation) -> GroupDecision:
     if group is None or not group.replicas:
         remark = f"broker group {request.broker_name} is not known to this controller"
         return _refuse(group, ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, remark)
@@ -362,10 +366,10 @@ def _replica_info(group: BrokerGroup | None, request: GetReplicaInfo, _: Situati
         members=None if group.is_returning else ";".join(map(str, sorted(group.candidates))),
         body=_set_of(group),
     )
-    return Decision(group, answer)
+    return GroupDecision(group, answer)
 
 
-def replicas_info(group: BrokerGroup, heard: Heard) -> ReplicasInfo:
+def replicas_info(group: GroupRecord, heard: Heard) -> ReplicasInfo:
     """A group as operators see it."""
     shown = {
         broker_id: ReplicaIdentity(
@@ -394,7 +398,7 @@ def replicas_info(group: BrokerGroup, heard: Heard) -> ReplicasInfo:
 # Forgetting brokers
 
 
-def _clean(group: BrokerGroup | None, request: CleanBrokerData, situation: Situation) -> Decision:
+def _clean(group: GroupRecord | None, request: CleanBrokerData, situation: Situation) -> GroupDecision:
     invalid = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
     if group is None or not group.replicas:
         return _refuse(group, invalid, f"broker group {request.broker_name} is not known to this controller")
@@ -407,10 +411,10 @@ def _clean(group: BrokerGroup | None, request: CleanBrokerData, situation: Situa
         for each in sorted(ids & group.replicas.keys()):
             if not situation.heard.is_gone(each):
                 return _refuse(group, invalid, f"broker {each} of group {group.name} may be alive")
-    return Decision(_without(group, ids), Answer())
+    return GroupDecision(_without(group, ids), Answer())
 
 
-def _without(group: BrokerGroup, ids: set[int]) -> BrokerGroup:
+def _without(group: GroupRecord, ids: set[int]) -> GroupRecord:
     left = {broker_id: replica for broker_id, replica in group.replicas.items() if broker_id not in ids}
     if len(left) == len(group.replicas):
         return group
@@ -427,7 +431,7 @@ def _without(group: BrokerGroup, ids: set[int]) -> BrokerGroup:
     return after if left else replace(after, first_epoch=after.master_epoch)
 
 
-_RULES: dict[type[Request[Any]], Callable[[BrokerGroup | None, Any, Situation], Decision]] = {
+_RULES: dict[type[Request[Any]], Callable[[GroupRecord | None, Any, Situation], GroupDecision]] = {
     GetNextBrokerId: _next_id,
     ApplyBrokerId: _apply_id,
     RegisterBrokerAtController: _register,

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.controller.liveness import Heard
 
 
 def choose_master(
-    group: BrokerGroup, heard: Heard, *, designated: int | None, elects_unclean: bool
+    group: GroupRecord, heard: Heard, *, designated: int | None, elects_unclean: bool
 ) -> int | None:
     """The id of the next master, which may be the present one; None if nobody can be it.
 
@@ -40,7 +40,7 @@ def _rank(broker_id: int, heard: Heard) -> tuple[int, int, int, int]:
     return -vitals.epoch, -vitals.max_offset, vitals.priority, broker_id
 
 
-def needs_election(group: BrokerGroup, heard: Heard) -> bool:
+def needs_election(group: GroupRecord, heard: Heard) -> bool:
     """Whether the master is gone and somebody who could follow it may be there."""
     return (
         group.master_id is not None

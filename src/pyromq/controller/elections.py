@@ -9,9 +9,9 @@ from typing import Any
 
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.controller.commands import Commands, Outcome
+from pyromq.controller.commands import CommandOutcome, Commands
 from pyromq.controller.decisions import Situation
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.controller.liveness import Liveness
 from pyromq.controller.role_notices import RoleNotices
 from pyromq.controller.settings import ControllerSettings
@@ -59,7 +59,7 @@ class Elections:
         heard = self._liveness.of_group(name, self._clock.monotonic())
         return Situation(heard, self._settings.now.elects_unclean)
 
-    async def execute(self, name: str, request: Request[Any]) -> Outcome:
+    async def execute(self, name: str, request: Request[Any]) -> CommandOutcome:
         """Carry out a request about a group; raises NotLeading or StoreError."""
         outcome = await self._commands.execute(name, request)
         self._act_on(outcome, is_election=isinstance(request, ElectMaster))
@@ -82,7 +82,7 @@ class Elections:
             else:
                 return
 
-    def _act_on(self, outcome: Outcome, *, is_election: bool) -> None:
+    def _act_on(self, outcome: CommandOutcome, *, is_election: bool) -> None:
         before, after = outcome.before, outcome.after
         if after is None:
             return
@@ -93,12 +93,12 @@ class Elections:
         if outcome.new_master is not None:
             self._announce(after)
 
-    def _tell_master(self, group: BrokerGroup | None) -> None:
+    def _tell_master(self, group: GroupRecord | None) -> None:
         """A broker has registered: the in-sync set has another version, which proposals must name."""
         if group is not None and group.master_id is not None and self._settings.now.notifies_brokers:
             self._notices.send(group, [group.master_id])
 
-    def _announce(self, group: BrokerGroup) -> None:
+    def _announce(self, group: GroupRecord) -> None:
         _log.info(
             "new master group=%s id=%s address=%s epoch=%d",
             *(group.name, group.master_id, group.master_address, group.master_epoch),

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyromq.clock import Clock
 from pyromq.controller.etcd_gateway import EtcdGateway
-from pyromq.controller.groups import BrokerGroup, decode_group, encode_group
+from pyromq.controller.groups import GroupRecord, decode_group, encode_group
 from pyromq.controller.store import Leader, NotLeading, Stored
 from pyromq.errors import StoreError
 
@@ -141,7 +141,7 @@ class EtcdStore:
         found = await self._fenced_range({"key": _text(self._groups), "range_end": _text(end)})
         return {_bytes(each["key"]).decode().removeprefix(self._groups): _stored(each) for each in found}
 
-    async def replace(self, name: str, group: BrokerGroup, revision: int) -> bool:
+    async def replace(self, name: str, group: GroupRecord, revision: int) -> bool:
         key = _text(self._groups + name)
         unchanged = {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
         answer = await self._transact(

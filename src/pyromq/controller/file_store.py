@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.controller.journal import COMPACT_ABOVE_BYTES, Journal
 from pyromq.controller.store import Leader, NotLeading, Stored
 from pyromq.errors import StoreError
@@ -78,7 +78,7 @@ class FileStore:
         self._require_lead()
         return dict(self._stored)
 
-    async def replace(self, name: str, group: BrokerGroup, revision: int) -> bool:
+    async def replace(self, name: str, group: GroupRecord, revision: int) -> bool:
         async with self._writing:
             self._require_lead()
             if self._stored.get(name, _NEVER_STORED).revision != revision:
@@ -87,7 +87,7 @@ class FileStore:
             await asyncio.shield(asyncio.ensure_future(self._commit(name, group)))
             return True
 
-    async def _commit(self, name: str, group: BrokerGroup) -> None:
+    async def _commit(self, name: str, group: GroupRecord) -> None:
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._thread, self._journal.append, group)

@@ -8,7 +8,7 @@ FORMAT_VERSION = 1
 FIRST_BROKER_ID = 1
 
 
-class Replica(msgspec.Struct, frozen=True):
+class ReplicaRecord(msgspec.Struct, frozen=True):
     """A broker that has an id. The check code tells its claim to the id from those of other brokers."""
 
     address: str
@@ -33,13 +33,13 @@ class Offer(msgspec.Struct, frozen=True):
     """All brokers of the group that it has heard of."""
 
 
-class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
+class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A group without replicas was cleaned; it keeps its numbers, so that none is given out twice."""
 
     cluster: str
     name: str
     next_id: int = FIRST_BROKER_ID
-    replicas: dict[int, Replica] = {}
+    replicas: dict[int, ReplicaRecord] = {}
     master_id: int | None = None
     master_epoch: int = 0
     sync_set: frozenset[int] = frozenset()
@@ -73,18 +73,18 @@ class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Versioned(msgspec.Struct):
     version: int
-    group: BrokerGroup
+    group: GroupRecord
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Versioned)
 
 
-def encode_group(group: BrokerGroup) -> bytes:
+def encode_group(group: GroupRecord) -> bytes:
     return _encoder.encode(_Versioned(FORMAT_VERSION, group))
 
 
-def decode_group(data: bytes) -> BrokerGroup:
+def decode_group(data: bytes) -> GroupRecord:
     """Raises StoreError."""
     try:
         found = _decoder.decode(data)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from pyromq.config.durable_file import DurableFile
-from pyromq.controller.groups import BrokerGroup, decode_group, encode_group
+from pyromq.controller.groups import GroupRecord, decode_group, encode_group
 from pyromq.errors import StoreError
 from pyromq.filesystem import FileLock, Files
 
@@ -25,7 +25,7 @@ _SECTOR_BYTES = 512
 COMPACT_ABOVE_BYTES = 1 << 20
 
 
-def encode_entry(group: BrokerGroup) -> bytes:
+def encode_entry(group: GroupRecord) -> bytes:
     payload = encode_group(group)
     return _ENTRY.pack(len(payload), _checksum(payload)) + payload
 
@@ -58,13 +58,13 @@ def _is_torn(data: bytes, start: int) -> bool:
     return len(rest) < size and _checksum(rest) != int(checksum)
 
 
-def replay(data: bytes, path: Path) -> tuple[dict[str, BrokerGroup], int]:
+def replay(data: bytes, path: Path) -> tuple[dict[str, GroupRecord], int]:
     """The groups in a journal, and the offset at which a torn last entry begins."""
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):  # The file was being made.
             return {}, 0
         raise StoreError(f"{path} is not the journal of a controller: it begins with {data[:8]!r}")
-    groups: dict[str, BrokerGroup] = {}
+    groups: dict[str, GroupRecord] = {}
     end = len(MAGIC)
     while (entry := read_entry(data, end)) is not None:
         payload, end = entry
@@ -100,7 +100,7 @@ class Journal:
     def size_bytes(self) -> int:
         return self._end
 
-    def open(self) -> dict[str, BrokerGroup]:
+    def open(self) -> dict[str, GroupRecord]:
         """Read the groups and cut off a torn entry; raises StoreError."""
         try:
             self._files.make_directories(self.path.parent)
@@ -119,7 +119,7 @@ class Journal:
             raise StoreError(f"could not open {self.path}: {problem.strerror}") from problem
         return groups
 
-    def append(self, group: BrokerGroup) -> None:
+    def append(self, group: GroupRecord) -> None:
         """Return when the group is on disk; after a StoreError it may or may not be there."""
         if self._failure:
             raise StoreError(self._failure)
@@ -133,7 +133,7 @@ class Journal:
             raise StoreError(self._failure) from problem
         self._end += len(entry)
 
-    def compact(self, groups: Iterable[BrokerGroup]) -> None:
+    def compact(self, groups: Iterable[GroupRecord]) -> None:
         """Write only the present groups; the journal is whole at every moment."""
         if self._failure:
             raise StoreError(self._failure)

@@ -16,7 +16,7 @@ _LATENCY_MICROSECONDS = (*(step * 10**power for power in range(7) for step in (1
 _SUCCEEDED = (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
 
 
-class Metering:
+class ControllerMetering:
     def __init__(
         self, own: Leader, group_name: str, store: ControllerStore, liveness: Liveness[Channel]
     ) -> None:
@@ -39,7 +39,7 @@ class Metering:
         )
 
     def __repr__(self) -> str:
-        return f"<Metering {self.metrics!r}>"
+        return f"<ControllerMetering {self.metrics!r}>"
 
     def count_election(self, cluster: str, group: str, result: str) -> None:
         self._elections.add((cluster, group, result))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.errors import TransportError
 from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.requests.controller import NotifyBrokerRoleChanged
@@ -22,7 +22,7 @@ class RoleNotices:
     def __repr__(self) -> str:
         return f"<RoleNotices underway={len(self._tasks)}>"
 
-    def send(self, group: BrokerGroup, broker_ids: list[int]) -> None:
+    def send(self, group: GroupRecord, broker_ids: list[int]) -> None:
         notice = NotifyBrokerRoleChanged(
             master_broker_id=group.master_id,
             master_address=group.master_address,

@@ -8,7 +8,7 @@ happened, and the caller promises nothing.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.errors import PyroError
 
 
@@ -17,7 +17,7 @@ class NotLeading(PyroError):
 
 
 class Stored(NamedTuple):
-    group: BrokerGroup | None
+    group: GroupRecord | None
     revision: int
     """Changes with every replacement; 0 if the group was never stored."""
 
@@ -65,6 +65,6 @@ class ControllerStore(Protocol):
 
     async def read_all(self) -> Mapping[str, Stored]: ...
 
-    async def replace(self, name: str, group: BrokerGroup, revision: int) -> bool:
+    async def replace(self, name: str, group: GroupRecord, revision: int) -> bool:
         """Store a group durably in place of that of `revision`; False if there is another one by now."""
         ...

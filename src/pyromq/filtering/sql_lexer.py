@@ -42,7 +42,7 @@ END = Token("end", "")
 _SYMBOLS = {symbol: Token(symbol, symbol) for symbol in ("<>", ">=", "<=", *"=<>(),+-")}
 
 
-class Tokens:
+class SqlTokens:
     """The words of one expression. `kind` is that of the next one, which `take` takes."""
 
     def __init__(self, text: str) -> None:

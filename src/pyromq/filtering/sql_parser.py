@@ -15,7 +15,7 @@ from operator import ge, gt, le, lt
 
 from pyromq.errors import BadExpression
 from pyromq.filtering import sql_eval as sql
-from pyromq.filtering.sql_lexer import Tokens
+from pyromq.filtering.sql_lexer import SqlTokens
 
 MAX_EXPRESSION_CHARS = 32 * 1024
 MAX_WORK = 2048
@@ -83,7 +83,7 @@ def _remember(expression: str) -> SqlFilter:
 
 class _Parser:
     def __init__(self, expression: str) -> None:
-        self._tokens = Tokens(expression)
+        self._tokens = SqlTokens(expression)
         self.work = 0
 
     def disjunction(self, depth: int) -> sql.Node:

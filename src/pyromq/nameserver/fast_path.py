@@ -10,7 +10,7 @@ from typing import cast
 
 from pyromq.clock import Clock
 from pyromq.compiled import twin
-from pyromq.nameserver.metering import Metering
+from pyromq.nameserver.metering import NameServerMetering
 from pyromq.nameserver.route_lookup import RouteLookup
 from pyromq.remoting.connection_group import FastPath
 from pyromq.remoting.limits import ServerLimits
@@ -18,7 +18,9 @@ from pyromq.remoting.limits import ServerLimits
 _native = twin("nameserver.fast_path")
 
 
-def fast_path(lookup: RouteLookup, metering: Metering, clock: Clock, limits: ServerLimits) -> FastPath | None:
+def fast_path(
+    lookup: RouteLookup, metering: NameServerMetering, clock: Clock, limits: ServerLimits
+) -> FastPath | None:
     """None without the compiled core."""
     if _native is None:
         return None

@@ -27,7 +27,7 @@ class FoundQueries:
     bounds: tuple[float, ...]
 
 
-class Metering:
+class NameServerMetering:
     """Counts every request; reads all other figures when metrics are requested."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Metering:
         )
 
     def __repr__(self) -> str:
-        return f"<Metering {self._metrics!r}>"
+        return f"<NameServerMetering {self._metrics!r}>"
 
     def request_handled(
         self, declaration: Declaration | None, code: int, result_code: int, seconds: float, waited: bool

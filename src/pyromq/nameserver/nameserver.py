@@ -23,7 +23,7 @@ from pyromq.nameserver.fast_path import fast_path
 from pyromq.nameserver.inventory_reading import InventoryReading
 from pyromq.nameserver.kv_requests import KvRequests
 from pyromq.nameserver.kv_table import KvTable
-from pyromq.nameserver.metering import Metering
+from pyromq.nameserver.metering import NameServerMetering
 from pyromq.nameserver.readiness import Readiness
 from pyromq.nameserver.route_lookup import RouteLookup
 from pyromq.nameserver.route_table import RouteTable, TableSizes
@@ -100,7 +100,7 @@ class NameServer(Lifetime):
         )
         self._consequences = Consequences(self._dialer, self._metrics)
         watches = self._consequences.watches
-        self._metering = Metering(self._metrics, self._table, self._kv, watches, self._readiness)
+        self._metering = NameServerMetering(self._metrics, self._table, self._kv, watches, self._readiness)
         register_security(self._metrics, self.access.refused, settings.tls_cert_path)
         self._departures = Departures(
             self._table, self._consequences, settings_now, self._clock, self._metering.departures

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from pyromq.errors import Refused
 from pyromq.nameserver.changes import Changes, min_broker_id_notice
 from pyromq.nameserver.queue_layouts import QueueShape
-from pyromq.nameserver.tables import BrokerGroup, BrokerKey, LiveBroker, Tables, TopicMappings
+from pyromq.nameserver.tables import BrokerGroup, BrokerKey, LiveBroker, NameServerTables, TopicMappings
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
 from pyromq.protocol.bodies.versions import DataVersion
 from pyromq.protocol.codes import ResponseCode
@@ -65,7 +65,7 @@ class Registered:
     """Whether this was the last part."""
 
 
-def is_repetition(tables: Tables, who: Announcement, digest: Hashable) -> bool:
+def is_repetition(tables: NameServerTables, who: Announcement, digest: Hashable) -> bool:
     """Whether the last registration of this broker was the same, and registering again would change
     nothing."""
     live = tables.live.get(who.key)
@@ -79,7 +79,7 @@ def is_repetition(tables: Tables, who: Announcement, digest: Hashable) -> bool:
 
 
 def repeat(
-    tables: Tables, who: Announcement, connection: Hashable, origin: str | None, now_ms: float
+    tables: NameServerTables, who: Announcement, connection: Hashable, origin: str | None, now_ms: float
 ) -> Registered:
     """The steps of `register` that can matter for a repetition: 1, 2 and 9."""
     changes = Changes()
@@ -95,7 +95,7 @@ def repeat(
 
 
 def conflicting_brokers(
-    tables: Tables, who: Announcement, connection: Hashable, origin: str | None
+    tables: NameServerTables, who: Announcement, connection: Hashable, origin: str | None
 ) -> list[LiveBroker]:
     """Live brokers of other hosts that would be replaced: at this address, or with this name and id."""
     if not tables.rules.guard_live_brokers:
@@ -129,7 +129,7 @@ def check_conflicts(
 
 
 def register(
-    tables: Tables,
+    tables: NameServerTables,
     who: Announcement,
     inventory: Inventory,
     digest: Hashable,
@@ -147,7 +147,7 @@ def register(
 
 
 def register_in_parts(
-    tables: Tables,
+    tables: NameServerTables,
     who: Announcement,
     inventory: Inventory,
     digest: Hashable,
@@ -255,7 +255,9 @@ def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield part
 
 
-def _can_continue(tables: Tables, who: Announcement, live: LiveBroker, token: object, role: str) -> bool:
+def _can_continue(
+    tables: NameServerTables, who: Announcement, live: LiveBroker, token: object, role: str
+) -> bool:
     """Whether the broker is still registered as it was when the first part was added."""
     group = tables.groups.get(who.name)
     return (
@@ -267,7 +269,7 @@ def _can_continue(tables: Tables, who: Announcement, live: LiveBroker, token: ob
     )
 
 
-def _timeout_ms(tables: Tables, who: Announcement) -> int:
+def _timeout_ms(tables: NameServerTables, who: Announcement) -> int:
     """The timeout that the broker announced, limited: without a limit a dead broker might never expire."""
     if who.timeout_ms is None or who.timeout_ms <= 0:
         return tables.rules.broker_expiry_ms
@@ -275,7 +277,7 @@ def _timeout_ms(tables: Tables, who: Announcement) -> int:
 
 
 def _registered(
-    tables: Tables, group: BrokerGroup, who: Announcement, changes: Changes, *, is_new: bool = False
+    tables: NameServerTables, group: BrokerGroup, who: Announcement, changes: Changes, *, is_new: bool = False
 ) -> Registered:
     """The answer tells a replica the address of its master, if the master is alive."""
     master_address = group.addresses.get(MASTER_ID)
@@ -291,7 +293,9 @@ def _describe(group: BrokerGroup, who: Announcement) -> None:
     group.zone = who.zone
 
 
-def _is_outdated(tables: Tables, group: BrokerGroup, who: Announcement, inventory: Inventory) -> bool:
+def _is_outdated(
+    tables: NameServerTables, group: BrokerGroup, who: Announcement, inventory: Inventory
+) -> bool:
     holder = group.addresses.get(who.id)
     if holder is None or holder == who.address:
         return False
@@ -308,7 +312,9 @@ def _role(group: BrokerGroup, who: Announcement) -> str:
     return "replica"
 
 
-def _receipt(tables: Tables, group: BrokerGroup, who: Announcement, digest: Hashable) -> tuple[object, ...]:
+def _receipt(
+    tables: NameServerTables, group: BrokerGroup, who: Announcement, digest: Hashable
+) -> tuple[object, ...]:
     """If two receipts are equal, registering again would change nothing.
 
     The role decides whether the broker's topics count. The revision changes whenever a topic is added to the
@@ -323,7 +329,9 @@ def _receipt(tables: Tables, group: BrokerGroup, who: Announcement, digest: Hash
     )
 
 
-def _merge_mappings(tables: Tables, who: Announcement, inventory: Inventory, changes: Changes) -> None:
+def _merge_mappings(
+    tables: NameServerTables, who: Announcement, inventory: Inventory, changes: Changes
+) -> None:
     changed: dict[str, None] = {}
     for topic, mapping in inventory.mappings.items():
         mappings = tables.mappings.setdefault(topic, TopicMappings())

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from pyromq.nameserver.bucket_dict import BucketDict
 from pyromq.nameserver.queue_layouts import EncodedRoute, Layout, QueueShape
-from pyromq.nameserver.tables import BrokerGroup, BrokerKey, Tables, TopicMappings
+from pyromq.nameserver.tables import BrokerGroup, BrokerKey, NameServerTables, TopicMappings
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import BrokerData
 from pyromq.protocol.names import MASTER_ID
@@ -48,7 +48,7 @@ def _of_zone(has_acting_masters: bool, zone: str) -> _Form:
 class RouteAnswers:
     """Encoded routes. Beyond the budget all are dropped; the routes in use are encoded again."""
 
-    def __init__(self, tables: Tables, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
+    def __init__(self, tables: NameServerTables, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._tables = tables
         self._queues = tables.queues
         self.mappings = tables.mappings

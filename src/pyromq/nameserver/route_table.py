@@ -13,7 +13,7 @@ from pyromq.nameserver.changes import Changes
 from pyromq.nameserver.queue_layouts import Layout, QueueShape
 from pyromq.nameserver.registration import Announcement, Inventory, Registered
 from pyromq.nameserver.route_answers import RouteAnswers, broker_data
-from pyromq.nameserver.tables import BrokerKey, RouteRules, Tables
+from pyromq.nameserver.tables import BrokerKey, NameServerTables, RouteRules
 from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.brokers import ClusterInfo
@@ -46,7 +46,7 @@ class TableSizes:
 
 class RouteTable:
     def __init__(self, rules: RouteRules | None = None) -> None:
-        self._tables = Tables(rules or RouteRules())
+        self._tables = NameServerTables(rules or RouteRules())
         self.answers = RouteAnswers(self._tables)
         self.repetitions = 0
         """Registrations whose body did not have to be decoded."""

@@ -104,7 +104,7 @@ class TopicMappings:
         self.encoded: dict[bool, bytes] = {}
 
 
-class Tables:
+class NameServerTables:
     def __init__(self, rules: RouteRules) -> None:
         self.rules = rules
         self.queues = QueueLayouts()
@@ -120,7 +120,7 @@ class Tables:
         self.deadlines: Deadlines[BrokerKey] = Deadlines()
 
     def __repr__(self) -> str:
-        return f"<Tables topics={len(self.queues)} groups={len(self.groups)} live={len(self.live)}>"
+        return f"<NameServerTables topics={len(self.queues)} groups={len(self.groups)} live={len(self.live)}>"
 
     def group_changed(self, name: str, changes: Changes) -> None:
         """A field of a broker group changed that appears in routes."""

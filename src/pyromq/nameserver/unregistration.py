@@ -7,7 +7,7 @@ from pyromq.errors import Refused
 from pyromq.nameserver.changes import Changes, min_broker_id_notice
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.registration import is_foreign
-from pyromq.nameserver.tables import BrokerKey, LiveBroker, Tables
+from pyromq.nameserver.tables import BrokerKey, LiveBroker, NameServerTables
 from pyromq.protocol.codes import ResponseCode
 
 
@@ -22,7 +22,7 @@ class Unregistration(NamedTuple):
         return BrokerKey(self.cluster, self.address)
 
 
-def unregistrations_of(tables: Tables, lost: LiveBroker) -> list[Unregistration]:
+def unregistrations_of(tables: NameServerTables, lost: LiveBroker) -> list[Unregistration]:
     """The unregistrations that a lost broker would have sent."""
     leaving_brokers: list[Unregistration] = []
     for name in lost.names:
@@ -34,7 +34,7 @@ def unregistrations_of(tables: Tables, lost: LiveBroker) -> list[Unregistration]
 
 
 def check_unregistration(
-    tables: Tables, broker: Unregistration, connection: Hashable, origin: str | None
+    tables: NameServerTables, broker: Unregistration, connection: Hashable, origin: str | None
 ) -> None:
     """A live broker can be unregistered from its own connection or host only."""
     if not tables.rules.guard_live_brokers:
@@ -50,7 +50,7 @@ def check_unregistration(
             )
 
 
-def unregister(tables: Tables, leaving_brokers: Iterable[Unregistration]) -> Changes:
+def unregister(tables: NameServerTables, leaving_brokers: Iterable[Unregistration]) -> Changes:
     changes = Changes()
     removed: dict[str, None] = {}
     reduced: dict[str, None] = {}
@@ -99,7 +99,7 @@ def unregister(tables: Tables, leaving_brokers: Iterable[Unregistration]) -> Cha
     return changes
 
 
-def _remove_from_clusters(tables: Tables, name: str) -> None:
+def _remove_from_clusters(tables: NameServerTables, name: str) -> None:
     # java: 5.x removes the name from the cluster of the request only. A broker that had moved to another
     # cluster stays behind in the old one, as a name without addresses that makes its own tools fail.
     for cluster, names in list(tables.clusters.items()):

@@ -117,7 +117,7 @@ class _Part:
     """The frame-level and extension fields of one declared type, compiled once."""
 
     def __init__(
-        self, type_: type[msgspec.Struct], frame_level: frozenset[str], budget: json_body.Budget
+        self, type_: type[msgspec.Struct], frame_level: frozenset[str], budget: json_body.DecodeBudget
     ) -> None:
         self.type = type_
         self._make = get_origin(type_) or type_

@@ -52,7 +52,7 @@ class MasterGreeting(NamedTuple):
         return head + b"".join(_EPOCH.pack(*each) for each in self.epochs)
 
 
-class Frame(NamedTuple):
+class LogFrame(NamedTuple):
     """A piece of the log that one master wrote."""
 
     offset: int
@@ -105,14 +105,14 @@ class MasterReader:
 
     def __init__(self) -> None:
         self._head = b""
-        self._frame = Frame(0, 0, 0, 0)
+        self._frame = LogFrame(0, 0, 0, 0)
         self._missing = 0
         """Bytes of the current frame that have not arrived."""
 
     def __repr__(self) -> str:
         return f"<MasterReader {self._frame}, {self._missing} bytes of it missing>"
 
-    def feed(self, data: bytes | memoryview) -> Iterator[MasterGreeting | tuple[Frame, memoryview]]:
+    def feed(self, data: bytes | memoryview) -> Iterator[MasterGreeting | tuple[LogFrame, memoryview]]:
         """Greetings, and frames with bytes; none for a heartbeat. Raises RemoteProtocolError if the bytes
         are neither."""
         view = memoryview(data)
@@ -136,7 +136,7 @@ class MasterReader:
                 yield MasterGreeting(log_end, tuple(_EPOCH.iter_unpack(head[_MASTER_GREETING.size :])))
                 continue
             _, self._missing, *fields = _FRAME.unpack(head)
-            self._frame = Frame(*fields)
+            self._frame = LogFrame(*fields)
             self._check_frame()
             if not self._missing:
                 yield self._frame, view[:0]

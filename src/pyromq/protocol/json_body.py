@@ -23,7 +23,7 @@ from pyromq.protocol import (
 T = TypeVar("T")
 
 
-class Budget(NamedTuple):
+class DecodeBudget(NamedTuple):
     """How much may be decoded at once, while other requests wait.
 
     Standard JSON of the declared type takes a tenth of a microsecond per value. Odd keys, references and
@@ -59,10 +59,10 @@ class Budget(NamedTuple):
 
 _ANY = 2**62
 _COUNTED_BYTES = 256 * 1024
-OWN: Final = Budget(_ANY, _ANY, _ANY, _ANY, parsed_bytes=fastjson_reader.MAX_ODD_BYTES)
+OWN: Final = DecodeBudget(_ANY, _ANY, _ANY, _ANY, parsed_bytes=fastjson_reader.MAX_ODD_BYTES)
 """For our own files, and for answers to our requests."""
 
-REQUEST: Final = Budget(
+REQUEST: Final = DecodeBudget(
     size_bytes=8 * 1024 * 1024,
     values=200_000,
     odd_size_bytes=256 * 1024,
@@ -130,7 +130,7 @@ def _write(value: Any, *, strict: bool) -> bytes:
         ) from problem
 
 
-def decode(data: bytes, type_: type[T], budget: Budget = OWN) -> T:
+def decode(data: bytes, type_: type[T], budget: DecodeBudget = OWN) -> T:
     """Decode either form; raises RemoteProtocolError and nothing else."""
     plan = _plan(cast(Hashable, type_))
     try:
@@ -151,7 +151,7 @@ class _Plan:
         # The C decoder would silently ignore these.
         self._needs_python = [fastjson_references.MARK, *sorted(_alias_marks(declared))]
 
-    def decode(self, data: bytes, budget: Budget) -> Any:
+    def decode(self, data: bytes, budget: DecodeBudget) -> Any:
         budget.check(data)
         standard = None
         for mark in self._needs_python:

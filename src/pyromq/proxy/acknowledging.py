@@ -18,7 +18,7 @@ from pyromq.protocol.requests.pulling import ViewMessage
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
 from pyromq.proxy.clients import CLIENT_ID, Clients, client_id_of
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, status_of
 from pyromq.proxy.grpc.call import Call, Later, Quick
 from pyromq.proxy.messages import message
@@ -39,9 +39,9 @@ _VARYING = ("queue_id", "extra_info", "offset")
 _MAX_FORMS = 1000
 
 
-class Acknowledging:
+class ProxyAcknowledging:
     def __init__(
-        self, cluster: Cluster, clients: Clients, renewal: Renewal, clock: Clock, settings: ProxySettings
+        self, cluster: ProxyCluster, clients: Clients, renewal: Renewal, clock: Clock, settings: ProxySettings
     ) -> None:
         self._cluster = cluster
         self._clients = clients

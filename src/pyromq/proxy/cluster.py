@@ -33,14 +33,14 @@ class FrontAdmission(Protocol):
         ...
 
 
-class Cluster:
+class ProxyCluster:
     def __init__(self, session: Session, timeout_s: float, admission: FrontAdmission | None = None) -> None:
         self.session = session
         self.timeout_s = timeout_s
         self._admission = admission
 
     def __repr__(self) -> str:
-        return f"<Cluster {self.session!r}>"
+        return f"<ProxyCluster {self.session!r}>"
 
     @property
     def name_servers(self) -> str:

@@ -25,10 +25,10 @@ from pyromq.protocol.bodies.heartbeat import (
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
 from pyromq.protocol.requests.membership import SendHeartbeat
 from pyromq.proxy.clients import FrontClient
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.messages import enum_values
-from pyromq.proxy.questions import Questions
+from pyromq.proxy.questions import BrokerQuestions
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Routes
 
@@ -39,10 +39,10 @@ A = TypeVar("A", bound=Answer)
 _SQL = enum_values("FilterType")["SQL"]
 
 
-class Membership:
+class ProxyMembership:
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ProxyCluster,
         transactions: ProducerMember,
         clock: Clock,
         *,
@@ -62,7 +62,7 @@ class Membership:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<Membership consumers={len(self._dialers)} topics={len(self._publishers)}>"
+        return f"<ProxyMembership consumers={len(self._dialers)} topics={len(self._publishers)}>"
 
     def publishers(self, topic: str) -> list[FrontClient]:
         return list(self._publishers.get(topic, ()))
@@ -152,7 +152,7 @@ class Membership:
         if dialer is None:
             if client.has_left:
                 raise ConnectionLost(f"the client {client.client_id} has left")
-            questions, session = Questions(client, self._relay_timeout_s), self._cluster.session
+            questions, session = BrokerQuestions(client, self._relay_timeout_s), self._cluster.session
             dialer = self._dialers[client] = self._new_dialer(
                 routes=Routes(questions, serving=CLIENT),
                 tls=session.settings.tls,

@@ -13,7 +13,7 @@ from pyromq.proxy.grpc.status import GrpcCode
 from pyromq.proxy.messages import enum_values
 from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.transactions import Transactions
+from pyromq.proxy.transactions import ProxyTransactions
 
 if TYPE_CHECKING:
     from pyromq.remoting.http_status import HttpStatus
@@ -23,7 +23,7 @@ _CLIENT_TYPES = {number: name.lower() for name, number in enum_values("ClientTyp
 _STATUSES = {int(code): code.name for kind in (Code, GrpcCode) for code in kind}
 
 
-class Metering:
+class ProxyMetering:
     def __init__(
         self,
         settings: ProxySettings,
@@ -59,9 +59,9 @@ class Metering:
         )
 
     def __repr__(self) -> str:
-        return f"<Metering {self.metrics!r}>"
+        return f"<ProxyMetering {self.metrics!r}>"
 
-    def watch(self, renewal: Renewal, transactions: Transactions) -> None:
+    def watch(self, renewal: Renewal, transactions: ProxyTransactions) -> None:
         self.metrics.gauge(
             "pyromq_proxy_held_messages",
             "Messages that are renewed for push consumers.",

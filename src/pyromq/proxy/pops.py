@@ -17,7 +17,7 @@ from pyromq.errors import PyroError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
 from pyromq.proxy.clients import FrontClient
-from pyromq.proxy.membership import Membership
+from pyromq.proxy.membership import ProxyMembership
 
 _Waiting = asyncio.Task[PopMessageAnswer]
 GiveBack = Callable[[PopMessageAnswer, str, PopMessage], None]
@@ -25,7 +25,9 @@ GiveBack = Callable[[PopMessageAnswer, str, PopMessage], None]
 
 
 class Pops:
-    def __init__(self, membership: Membership, give_back: GiveBack, clock: Clock, timeout_s: float) -> None:
+    def __init__(
+        self, membership: ProxyMembership, give_back: GiveBack, clock: Clock, timeout_s: float
+    ) -> None:
         """`timeout_s`: how long an answer may take beyond the time that the pop waits."""
         self._membership = membership
         self._give_back = give_back

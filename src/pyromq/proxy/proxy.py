@@ -14,23 +14,23 @@ from pyromq.cluster.local_address import local_address
 from pyromq.errors import StateError
 from pyromq.protocol.catalogue import BROKER
 from pyromq.proxy.access import FrontAccess
-from pyromq.proxy.acknowledging import Acknowledging
+from pyromq.proxy.acknowledging import ProxyAcknowledging
 from pyromq.proxy.certificate import write_certificate
 from pyromq.proxy.clients import Clients
-from pyromq.proxy.cluster import Cluster, FrontAdmission
+from pyromq.proxy.cluster import FrontAdmission, ProxyCluster
 from pyromq.proxy.grpc.call import Quick
 from pyromq.proxy.grpc.server import GrpcServer
-from pyromq.proxy.membership import Membership
-from pyromq.proxy.metering import Metering
+from pyromq.proxy.membership import ProxyMembership
+from pyromq.proxy.metering import ProxyMetering
 from pyromq.proxy.receiving import Receiving
 from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.routing import Routing
-from pyromq.proxy.sending import Sending
+from pyromq.proxy.sending import ProxySending
 from pyromq.proxy.service import Handler, methods
 from pyromq.proxy.settings import ProxySettings
 from pyromq.proxy.telemetry import Telemetry
-from pyromq.proxy.topics import Topics
-from pyromq.proxy.transactions import Transactions
+from pyromq.proxy.topics import ProxyTopics
+from pyromq.proxy.transactions import ProxyTransactions
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.addresses import format_address
@@ -79,12 +79,12 @@ class Proxy(Lifetime):
         self._session: Session | None = None
         self._servers: list[Server] = []
         self._grpc: GrpcServer | None = None
-        self._membership: Membership | None = None
+        self._membership: ProxyMembership | None = None
         self._renewal: Renewal | None = None
         self._receiving: Receiving | None = None
         self._clients = Clients(self._clock, settings.client_expiry_ms / 1000)
         self._certificate: TemporaryDirectory[str] | None = None
-        self._metering: Metering | None = None
+        self._metering: ProxyMetering | None = None
 
     def __repr__(self) -> str:
         return f"<Proxy {self._servers!r} {self._clients!r}>"
@@ -141,7 +141,7 @@ class Proxy(Lifetime):
         observe = None
         if settings.metrics_exporter == "PROM":
             node = format_address(local_address(), port)
-            self._metering = Metering(settings, node, lambda: self._grpc, self._clients, self._clock)
+            self._metering = ProxyMetering(settings, node, lambda: self._grpc, self._clients, self._clock)
             observe = self._metering.call_ended
         handlers, quick = self._handlers(self._session, port, admission)
         self._grpc = GrpcServer(
@@ -211,10 +211,10 @@ class Proxy(Lifetime):
         """The handlers by the names of their rpcs, and the quick ones."""
         settings, clock, clients = self.settings, self._clock, self._clients
         timeout_s = settings.send_timeout_ms / 1000
-        cluster = Cluster(session, timeout_s, admission)
-        topics = Topics(cluster, clock, settings.cache_refresh_seconds)
-        transactions = Transactions(cluster, clock, settings.transaction_expiry_ms / 1000)
-        membership = self._membership = Membership(
+        cluster = ProxyCluster(session, timeout_s, admission)
+        topics = ProxyTopics(cluster, clock, settings.cache_refresh_seconds)
+        transactions = ProxyTransactions(cluster, clock, settings.transaction_expiry_ms / 1000)
+        membership = self._membership = ProxyMembership(
             cluster, transactions, clock, timeout_s=timeout_s, relay_timeout_s=settings.relay_timeout_seconds
         )
         transactions.ask(membership.publishers)
@@ -224,9 +224,9 @@ class Proxy(Lifetime):
         if self._metering is not None:
             self._metering.watch(renewal, transactions)
         routing = Routing(cluster, topics, settings, port)
-        sending = Sending(cluster, topics, clients, transactions, clock, settings)
+        sending = ProxySending(cluster, topics, clients, transactions, clock, settings)
         telemetry = Telemetry(clients, membership, topics, settings)
-        acknowledging = Acknowledging(cluster, clients, renewal, clock, settings)
+        acknowledging = ProxyAcknowledging(cluster, clients, renewal, clock, settings)
         receiving = self._receiving = Receiving(
             cluster, topics, clients, membership, acknowledging, renewal, clock, settings
         )

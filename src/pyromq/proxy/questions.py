@@ -19,7 +19,7 @@ _RESULTS = {
 }
 
 
-class Questions:
+class BrokerQuestions:
     def __init__(self, client: FrontClient, timeout_s: float) -> None:
         self._client = client
         self._timeout_s = timeout_s

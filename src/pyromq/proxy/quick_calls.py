@@ -15,7 +15,7 @@ from pyromq.compiled import twin
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.names import MASTER_ID
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import Code
 from pyromq.proxy.grpc.call import Call
 from pyromq.remoting.connection import Connection, StartedCall
@@ -27,7 +27,7 @@ PREFIX_BYTES = 5
 """In front of the message in a call's bytes."""
 
 
-class Plain(Protocol):
+class PlainCall(Protocol):
     """A call, read by the compiled core."""
 
     data: bytes
@@ -45,7 +45,7 @@ class QuickCall:
     def __init__(
         self,
         calls: "QuickCalls",
-        plain: Plain,
+        plain: PlainCall,
         call: Call,
         broker_name: str,
         connection: Connection,
@@ -90,7 +90,7 @@ class QuickCalls:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ProxyCluster,
         request_type: type[Request[Any]],
         native: ModuleType,
         answers: Callable[[int], Any],
@@ -126,7 +126,7 @@ class QuickCalls:
         return connection
 
 
-def quick_calls(cluster: Cluster, request_type: type[Request[Any]], module: str) -> QuickCalls | None:
+def quick_calls(cluster: ProxyCluster, request_type: type[Request[Any]], module: str) -> QuickCalls | None:
     """None without the compiled core, or where requests need more than their fields: a signature, a check."""
     if _calls is None or cluster.has_admission or not cluster.session.fills_forms:
         return None

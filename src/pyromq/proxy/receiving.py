@@ -10,22 +10,22 @@ from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import StoredMessage
 from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
-from pyromq.proxy.acknowledging import Acknowledging
+from pyromq.proxy.acknowledging import ProxyAcknowledging
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
 from pyromq.proxy.client_settings import Settings
 from pyromq.proxy.clients import PUSH_CONSUMER, SIMPLE_CONSUMER, Clients, FrontClient
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.grpc.framing import frame_message
 from pyromq.proxy.incoming import Framed, framed, received
-from pyromq.proxy.membership import Membership
+from pyromq.proxy.membership import ProxyMembership
 from pyromq.proxy.messages import enum_values, message
 from pyromq.proxy.pops import Pops
 from pyromq.proxy.receipts import Handle, decode_handle, popped
 from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import Topics
+from pyromq.proxy.topics import ProxyTopics
 
 _Answer = message("ReceiveMessageResponse")
 _SQL = enum_values("FilterType")["SQL"]
@@ -44,11 +44,11 @@ _BEGIN = frame_message(_Answer(status=OK).SerializeToString())
 class Receiving:
     def __init__(
         self,
-        cluster: Cluster,
-        topics: Topics,
+        cluster: ProxyCluster,
+        topics: ProxyTopics,
         clients: Clients,
-        membership: Membership,
-        acknowledging: Acknowledging,
+        membership: ProxyMembership,
+        acknowledging: ProxyAcknowledging,
         renewal: Renewal,
         clock: Clock,
         settings: ProxySettings,

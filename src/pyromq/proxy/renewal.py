@@ -14,10 +14,10 @@ from pyromq.errors import PyroError, Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.proxy.client_settings import next_delay_ms
 from pyromq.proxy.clients import FrontClient
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.receipts import Handle
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import Topics
+from pyromq.proxy.topics import ProxyTopics
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,9 @@ class _Held:
 
 
 class Renewal:
-    def __init__(self, cluster: Cluster, topics: Topics, clock: Clock, settings: ProxySettings) -> None:
+    def __init__(
+        self, cluster: ProxyCluster, topics: ProxyTopics, clock: Clock, settings: ProxySettings
+    ) -> None:
         self._cluster = cluster
         self._topics = topics
         self._clock = clock

@@ -10,12 +10,12 @@ from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.proxy.checks import check_group, check_topic
 from pyromq.proxy.clients import client_id_of
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import OK, Code, Rejected
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.messages import enum_values, message
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION, Topics
+from pyromq.proxy.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION, ProxyTopics
 
 _QueryRouteResponse = message("QueryRouteResponse")
 _QueryAssignmentResponse = message("QueryAssignmentResponse")
@@ -28,7 +28,9 @@ _ANY_QUEUE = -1
 
 
 class Routing:
-    def __init__(self, cluster: Cluster, topics: Topics, settings: ProxySettings, port: int) -> None:
+    def __init__(
+        self, cluster: ProxyCluster, topics: ProxyTopics, settings: ProxySettings, port: int
+    ) -> None:
         self._cluster = cluster
         self._topics = topics
         self._settings = settings

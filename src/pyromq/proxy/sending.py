@@ -13,7 +13,7 @@ from pyromq.protocol.properties import RESERVED_NAMES, SHARDING_KEY, TRACE_CONTE
 from pyromq.protocol.requests.sending import RecallMessage, SendMessageAnswer, SendMessageV2
 from pyromq.proxy.checks import check_topic
 from pyromq.proxy.clients import CLIENT_ID, Clients, client_id_of
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
 from pyromq.proxy.grpc.call import Call, Later, Quick
 from pyromq.proxy.messages import message
@@ -21,8 +21,8 @@ from pyromq.proxy.outgoing import Outgoing, prepare
 from pyromq.proxy.queue_choice import QueueChoice
 from pyromq.proxy.quick_calls import PREFIX_BYTES, QuickCall, quick_calls
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION, Topics
-from pyromq.proxy.transactions import Half, Transactions
+from pyromq.proxy.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION, ProxyTopics
+from pyromq.proxy.transactions import HalfPlace, ProxyTransactions
 from pyromq.remoting.connection import StartedCall
 
 _SendMessageRequest = message("SendMessageRequest")
@@ -42,13 +42,13 @@ def without_flag(pieces: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return (queue_id, sys_flag, born, flag + b"0" + text, *rest)
 
 
-class Sending:
+class ProxySending:
     def __init__(
         self,
-        cluster: Cluster,
-        topics: Topics,
+        cluster: ProxyCluster,
+        topics: ProxyTopics,
         clients: Clients,
-        transactions: Transactions,
+        transactions: ProxyTransactions,
         clock: Clock,
         settings: ProxySettings,
     ) -> None:
@@ -215,7 +215,7 @@ class Sending:
         if outgoing.message_type == TRANSACTION:
             log_offset = decode_offset_message_id(answer.msg_id).log_offset
             address = self._cluster.address(broker_name)
-            half = Half(address, broker_name, answer.queue_offset, log_offset)
+            half = HalfPlace(address, broker_name, answer.queue_offset, log_offset)
             self._transactions.remember(outgoing.message.topic, entry.transaction_id, half)
         return entry
 

@@ -17,10 +17,10 @@ from pyromq.proxy.clients import Clients, Command, FrontClient
 from pyromq.proxy.codes import OK, Code, Rejected
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
-from pyromq.proxy.membership import Membership
+from pyromq.proxy.membership import ProxyMembership
 from pyromq.proxy.messages import enum_values, message
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import Topics
+from pyromq.proxy.topics import ProxyTopics
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _LITE_CONSUMERS = frozenset((_CLIENT_TYPES["LITE_PUSH_CONSUMER"], _CLIENT_TYPES[
 
 class Telemetry:
     def __init__(
-        self, clients: Clients, membership: Membership, topics: Topics, settings: ProxySettings
+        self, clients: Clients, membership: ProxyMembership, topics: ProxyTopics, settings: ProxySettings
     ) -> None:
         self._clients = clients
         self._membership = membership

@@ -11,7 +11,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from pyromq.protocol.requests.groups import GetGroupConfig
 from pyromq.protocol.requests.topics import GetTopicConfig
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import Code, Rejected
 
 T = TypeVar("T")
@@ -83,14 +83,14 @@ def _retrieve(question: "asyncio.Task[T]") -> None:
         question.exception()
 
 
-class Topics:
-    def __init__(self, cluster: Cluster, clock: Clock, refresh_s: float) -> None:
+class ProxyTopics:
+    def __init__(self, cluster: ProxyCluster, clock: Clock, refresh_s: float) -> None:
         self._cluster = cluster
         self._types = _Kept(self._ask_type, clock, refresh_s)
         self._groups = _Kept(self._ask_group, clock, refresh_s)
 
     def __repr__(self) -> str:
-        return f"<Topics topics={len(self._types)} groups={len(self._groups)}>"
+        return f"<ProxyTopics topics={len(self._types)} groups={len(self._groups)}>"
 
     def known_type(self, topic: str) -> str | None:
         """The same, if brokers need not be asked."""

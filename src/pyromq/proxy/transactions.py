@@ -12,7 +12,7 @@ from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.proxy.checks import check_topic
 from pyromq.proxy.clients import Command, FrontClient
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import OK, Code, Rejected
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.incoming import received
@@ -29,7 +29,7 @@ _SERVER_CHECK = enum_values("TransactionSource")["SOURCE_SERVER_CHECK"]
 _MAX_KEPT = 100_000
 
 
-class Half(NamedTuple):
+class HalfPlace(NamedTuple):
     """Where a half message lies."""
 
     address: str
@@ -38,20 +38,20 @@ class Half(NamedTuple):
     log_offset: int
 
 
-class Transactions:
+class ProxyTransactions:
     """Also the member that brokers ask about the transactions of all topics."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, expiry_s: float) -> None:
+    def __init__(self, cluster: ProxyCluster, clock: Clock, expiry_s: float) -> None:
         self._cluster = cluster
         self._clock = clock
         self._expiry_s = expiry_s
-        self._halves: dict[tuple[str, str], Half] = {}
-        self._expiries: deque[tuple[float, tuple[str, str], Half]] = deque()
+        self._halves: dict[tuple[str, str], HalfPlace] = {}
+        self._expiries: deque[tuple[float, tuple[str, str], HalfPlace]] = deque()
         self._publishers: Any = lambda topic: []
         self._turn = 0
 
     def __repr__(self) -> str:
-        return f"<Transactions open={len(self._halves)}>"
+        return f"<ProxyTransactions open={len(self._halves)}>"
 
     def __len__(self) -> int:
         return len(self._halves)
@@ -60,7 +60,7 @@ class Transactions:
         """`publishers(topic)`: the clients that may know how a transaction of a topic ended."""
         self._publishers = publishers
 
-    def remember(self, topic: str, transaction_id: str, half: Half) -> None:
+    def remember(self, topic: str, transaction_id: str, half: HalfPlace) -> None:
         now = self._clock.monotonic()
         key = (topic, transaction_id)
         self._halves[key] = half
@@ -70,7 +70,7 @@ class Transactions:
             if self._halves.get(old) is kept:
                 del self._halves[old]
 
-    def _take(self, topic: str, transaction_id: str) -> Half:
+    def _take(self, topic: str, transaction_id: str) -> HalfPlace:
         half = self._halves.pop((topic, transaction_id), None)
         if half is None:
             raise Rejected(
@@ -118,7 +118,7 @@ class Transactions:
             _log.info("nobody to ask about a transaction topic=%s", stored.topic)
             return True
         transaction_id = request.transaction_id or found.system_properties.message_id
-        half = Half(
+        half = HalfPlace(
             address, request.target_broker_name, request.tran_state_table_offset, request.commit_log_offset
         )
         self.remember(stored.topic, transaction_id, half)

@@ -17,7 +17,7 @@ from pyromq.protocol.codes import V5_3_1, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame
 from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.outbox import Outbox
-from pyromq.remoting.routing import Caller, Route
+from pyromq.remoting.routing import Caller, RequestRoute
 
 if TYPE_CHECKING:
     from pyromq.remoting.connection import Connection
@@ -123,7 +123,7 @@ class Answering:
     # Answers that come later
 
     def _is_deferred(
-        self, connection: "Connection", route: Route, caller: Caller, answer: Any, started: float
+        self, connection: "Connection", route: RequestRoute, caller: Caller, answer: Any, started: float
     ) -> bool:
         """Whether the answer comes later; if so, arrange that it is sent then."""
         if route.is_async:
@@ -144,7 +144,7 @@ class Answering:
     def _finish(
         self,
         connection: "Connection",
-        route: Route,
+        route: RequestRoute,
         caller: Caller,
         size_bytes: int,
         started: float,
@@ -167,7 +167,7 @@ class Answering:
             group.observer.request_handled(route.declaration, frame.code, result, seconds, True)
         group.end(size_bytes)
 
-    def _note_outcome(self, caller: Caller, route: Route | None, result: int) -> None:
+    def _note_outcome(self, caller: Caller, route: RequestRoute | None, result: int) -> None:
         if self._group.admission is not None and route is not None:
             self._group.admission.finished(caller, route.declaration, result)
 
@@ -248,7 +248,7 @@ class Answering:
         return self._answer_code(frame, ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy: {overload}")
 
 
-def _is_refused_while_draining(route: Route, frame: Frame) -> bool:
+def _is_refused_while_draining(route: RequestRoute, frame: Frame) -> bool:
     """Whether a stopping server refuses a request; one that may have to wait would delay the stop."""
     return route.may_wait or (frame.version > V5_3_1 and not frame.flag & ONEWAY_FLAG)
 

@@ -16,7 +16,7 @@ from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.limits import ServerLimits
-from pyromq.remoting.routing import Route, Routes
+from pyromq.remoting.routing import RequestRoute, Routes
 
 if TYPE_CHECKING:
     from pyromq.remoting.connection import Connection
@@ -83,7 +83,7 @@ class ConnectionGroup:
     ) -> None:
         self.direct = direct
         self.fast_path = fast_path
-        self.routes: dict[int, Route] = routes.by_code if routes is not None else {}
+        self.routes: dict[int, RequestRoute] = routes.by_code if routes is not None else {}
         self.unserved: dict[int, str] = routes.unserved if routes is not None else {}
         self.limits = limits if limits is not None else ServerLimits()
         self.clock: Clock = clock if clock is not None else SystemClock()

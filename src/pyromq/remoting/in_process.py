@@ -14,7 +14,7 @@ from pyromq.remoting.soon import soon_of
 _HIGH_WATER_BYTES = 64 * 1024
 
 
-class Acceptor(Protocol):
+class InProcessServer(Protocol):
     """A server that takes connections from its own process."""
 
     def accept(self, source: str) -> Connection:
@@ -22,7 +22,7 @@ class Acceptor(Protocol):
         ...
 
 
-Find = Callable[[str], Acceptor | None]
+Find = Callable[[str], InProcessServer | None]
 """The server that listens on an address, if it is in this process."""
 
 

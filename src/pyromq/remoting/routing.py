@@ -98,7 +98,7 @@ def handles(
     return mark
 
 
-class Route:
+class RequestRoute:
     __slots__ = ("declaration", "handler", "is_async", "may_wait")
 
     def __init__(
@@ -111,7 +111,7 @@ class Route:
 
     def __repr__(self) -> str:
         kind = "async" if self.is_async else "may wait" if self.may_wait else "inline"
-        return f"<Route {self.declaration.name} code={self.declaration.code} {kind}>"
+        return f"<RequestRoute {self.declaration.name} code={self.declaration.code} {kind}>"
 
 
 _NOTHING: Mapping[int, str] = MappingProxyType({})
@@ -132,7 +132,7 @@ class Routes:
     """
 
     def __init__(self, *services: object, serving: Peer, unserved: Mapping[int, str] = _NOTHING) -> None:
-        self.by_code: dict[int, Route] = {}
+        self.by_code: dict[int, RequestRoute] = {}
         self.serving = serving
         self.unserved = dict(unserved)
         for service in services:
@@ -149,7 +149,7 @@ class Routes:
             raise LocalProtocolError(f"{declaration} is handled twice")
         if declaration.code in self.unserved:
             raise LocalProtocolError(f"{declaration} is handled, but also listed as unserved")
-        self.by_code[declaration.code] = Route(declaration, handler, may_wait)
+        self.by_code[declaration.code] = RequestRoute(declaration, handler, may_wait)
 
     def missing(self) -> list[Declaration]:
         """Requests that the catalogue addresses to this server and that are neither handled nor unserved."""

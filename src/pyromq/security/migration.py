@@ -2,7 +2,7 @@
 
 from pyromq.protocol.needs import ResourceType
 from pyromq.security.accounts import PERMISSIONS, Account, AccountRules
-from pyromq.security.users import ALL, Entry, Policies, PolicyType, User, UserRules, UserType
+from pyromq.security.users import ALL, Policies, PolicyEntry, PolicyType, User, UserRules, UserType
 
 
 def migrated(accounts: AccountRules, rules: UserRules) -> UserRules:
@@ -27,6 +27,6 @@ def _policies(account: Account) -> Policies:
     )
 
 
-def _entry(kind: ResourceType, name: str, word: str) -> Entry:
+def _entry(kind: ResourceType, name: str, word: str) -> PolicyEntry:
     actions = frozenset(action.value for action in PERMISSIONS[word]) or frozenset({ALL})
-    return Entry(kind.value, name, actions, (), is_allowed=bool(PERMISSIONS[word]))
+    return PolicyEntry(kind.value, name, actions, (), is_allowed=bool(PERMISSIONS[word]))

@@ -32,7 +32,7 @@ _SUM_BYTES: Final = 32
 _NOBODY_KEY: Final = "a key that nobody has"
 
 
-class Member(NamedTuple):
+class HelloMember(NamedTuple):
     """A broker of a group."""
 
     cluster: str
@@ -44,7 +44,7 @@ def new_challenge() -> bytes:
     return CHALLENGE_MARK + secrets.token_bytes(CHALLENGE_BYTES - MARK_BYTES)
 
 
-def encode_hello(challenge: bytes, member: Member, credentials: Credentials) -> bytes:
+def encode_hello(challenge: bytes, member: HelloMember, credentials: Credentials) -> bytes:
     texts = (credentials.access_key, member.cluster, member.group)
     content = b"".join(map(_text, texts)) + _ID.pack(member.broker_id)
     content += _sum(challenge, content, credentials.secret_key)

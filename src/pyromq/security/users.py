@@ -51,7 +51,7 @@ class User(msgspec.Struct, frozen=True):
         return f"<User {self.name} {self.type} {self.status}>"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class PolicyEntry(msgspec.Struct, frozen=True):
     """Allow or deny some actions on a resource, perhaps only from some addresses."""
 
     kind: str
@@ -93,7 +93,7 @@ class Entry(msgspec.Struct, frozen=True):
         return self.kind == _ANY, pattern, -len(self.name), self.is_allowed
 
 
-Policies: TypeAlias = Mapping[PolicyType, tuple[Entry, ...]]
+Policies: TypeAlias = Mapping[PolicyType, tuple[PolicyEntry, ...]]
 
 
 class UserRules(msgspec.Struct, frozen=True):
@@ -185,7 +185,7 @@ def policies_of(info: AclInfo) -> Policies:
     """Raises ConfigError."""
     if not info.policies:
         raise ConfigError("policies", "", "at least one policy")
-    found: dict[PolicyType, tuple[Entry, ...]] = {}
+    found: dict[PolicyType, tuple[PolicyEntry, ...]] = {}
     for policy in info.policies:
         policy_type = _member(PolicyType, policy.policy_type, "policyType") or PolicyType.CUSTOM
         if not policy.entries:
@@ -242,7 +242,7 @@ def parse_resource(text: str | None) -> tuple[str, str]:
     return by_name[kind.lower()], name
 
 
-def entry_of(info: PolicyEntryInfo) -> Entry:
+def entry_of(info: PolicyEntryInfo) -> PolicyEntry:
     kind, name = parse_resource(info.resource)
     by_name = {action.lower(): action.value for action in Action} | {"all": ALL}
     actions = [action.strip().lower() for action in info.actions or ()]
@@ -256,10 +256,12 @@ def entry_of(info: PolicyEntryInfo) -> Entry:
     decision = (info.decision or "").lower()
     if decision not in ("allow", "deny"):
         raise ConfigError("decision", info.decision or "", "Allow or Deny")
-    return Entry(kind, name, frozenset(by_name[action] for action in actions), networks, decision == "allow")
+    return PolicyEntry(
+        kind, name, frozenset(by_name[action] for action in actions), networks, decision == "allow"
+    )
 
 
-def _entry_info(entry: Entry) -> PolicyEntryInfo:
+def _entry_info(entry: PolicyEntry) -> PolicyEntryInfo:
     return PolicyEntryInfo(
         resource=entry.resource,
         actions=sorted(entry.actions),

@@ -11,7 +11,7 @@ from struct import error
 from typing import Any
 
 from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError
-from pyromq.spark.registry import Registered, Texts, framed
+from pyromq.spark.registry import RegisteredSchema, Texts, framed
 
 _DDL = {
     "boolean": "boolean",
@@ -52,12 +52,12 @@ def avro_reader(text: str, references: Texts = ()) -> Callable[[bytes], Any]:
     return whole
 
 
-def registered_avro_reader(schema: Registered) -> Callable[[bytes], Any]:
+def registered_avro_reader(schema: RegisteredSchema) -> Callable[[bytes], Any]:
     """Reads what follows the id of this schema."""
     return avro_reader(schema.text, schema.references)
 
 
-def avro_writer(found: Registered) -> Callable[[Any], bytes]:
+def avro_writer(found: RegisteredSchema) -> Callable[[Any], bytes]:
     """Writes values as bodies, with the id of the schema before them."""
     from fastavro import schemaless_writer
 

@@ -28,7 +28,7 @@ _KEPT: Final = 100
 """So many decided batches are remembered; Spark repeats no batch but its last one."""
 
 
-class Half(NamedTuple):
+class StoredHalf(NamedTuple):
     """A half message that a broker has stored."""
 
     queue: Queue
@@ -68,7 +68,7 @@ class BatchJournal:
     def is_decided(self, batch: int) -> bool:
         return self._is_ended(batch) or self._files.written_ms(str(batch)) is not None
 
-    def decide(self, batch: int, halves: Sequence[Half], topic: str | None = None) -> None:
+    def decide(self, batch: int, halves: Sequence[StoredHalf], topic: str | None = None) -> None:
         """Batch is committed: on return, nothing can change that. `topic`: the one that it was written to.
 
         Raises BatchHeld if somebody else has decided it, or a later one.
@@ -101,7 +101,7 @@ class BatchJournal:
         metadata: dict[bytes, bytes] = (decided and pa.ipc.open_stream(decided).schema.metadata) or {}
         return metadata.get(_TOPIC, b"").decode(), metadata.get(_DRIVER, b"").decode()
 
-    def unended(self, batch: int) -> list[Half]:
+    def unended(self, batch: int) -> list[StoredHalf]:
         """The half messages of a decided batch whose commits may not have reached the brokers."""
         content = None if self._is_ended(batch) else self._files.read(str(batch))
         return _decode(content) if content else []  # it ended a moment ago
@@ -118,7 +118,7 @@ class BatchJournal:
         return self._files.written_ms(f"{batch}{_ENDED}") is not None
 
 
-def _encode(halves: Sequence[Half], topic: str) -> bytes:
+def _encode(halves: Sequence[StoredHalf], topic: str) -> bytes:
     table = pa.table(
         {
             "topic": pa.array([half.queue.topic for half in halves], pa.string()).dictionary_encode(),
@@ -139,7 +139,7 @@ def _this_driver() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def _decode(content: bytes) -> list[Half]:
+def _decode(content: bytes) -> list[StoredHalf]:
     columns = pa.ipc.open_stream(content).read_all().to_pydict()
     queues = map(Queue, columns["topic"], columns["broker"], columns["queue"])
-    return list(map(Half, queues, columns["key"], columns["offset"], columns["log_offset"]))
+    return list(map(StoredHalf, queues, columns["key"], columns["offset"], columns["log_offset"]))

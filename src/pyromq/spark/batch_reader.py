@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyromq.spark import settling  # noqa: F401 (it quietens the process)
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import partitions_of
 from pyromq.spark.positions import resolve_spans
@@ -26,7 +26,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        cluster = Cluster(options.access)
+        cluster = SparkCluster(options.access)
         try:
             spans = resolve_spans(cluster, options, cluster.queues(options.selection))
         finally:

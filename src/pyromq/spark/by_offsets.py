@@ -15,7 +15,7 @@ from pyromq.errors import PyroError, Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.topics import GetTopicConfig
-from pyromq.spark.cluster import Cluster, pull_of
+from pyromq.spark.cluster import SparkCluster, pull_of
 from pyromq.spark.queues import Span
 
 COLUMNS = frozenset({"topic", "brokerName", "queueId", "offset"})
@@ -23,7 +23,7 @@ COLUMNS = frozenset({"topic", "brokerName", "queueId", "offset"})
 _CLEANUP_POLICY = "cleanup.policy"
 
 
-def is_whole(cluster: Cluster, span: Span) -> bool:
+def is_whole(cluster: SparkCluster, span: Span) -> bool:
     """Whether there surely is a message at each offset of the span."""
     queue, offsets = span.queue, (span.start, span.end - 1)
     try:

@@ -75,7 +75,7 @@ def pull_of(
 PULL_BYTES = 4 * 1024 * 1024
 
 
-class Cluster:
+class SparkCluster:
     def __init__(self, access: Access, links: Links | None = None) -> None:
         self.access = access
         self.links = links if links is not None else Links(link_options(access))
@@ -85,7 +85,7 @@ class Cluster:
         """Topics that have had a route."""
 
     def __repr__(self) -> str:
-        return f"<Cluster {';'.join(self.access.namesrv)} topics={len(self._routes)}>"
+        return f"<SparkCluster {';'.join(self.access.namesrv)} topics={len(self._routes)}>"
 
     def close(self) -> None:
         self.links.close()

@@ -17,8 +17,8 @@ from pyromq.protocol.record import SysFlag, decode_records
 from pyromq.protocol.requests.pulling import QueryMessage, QueryMessageAnswer
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.remoting.blocking_link import Link
-from pyromq.spark.batch_journal import Half
-from pyromq.spark.cluster import BrokerAway, Cluster
+from pyromq.spark.batch_journal import StoredHalf
+from pyromq.spark.cluster import BrokerAway, SparkCluster
 from pyromq.spark.queues import Queue
 
 A = TypeVar("A", bound=Answer)
@@ -29,11 +29,11 @@ _LOOKED_AT: Final = 64
 
 
 class Ending:
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(self, cluster: SparkCluster, group: str) -> None:
         self._cluster = cluster
         self._group = group
 
-    def commit(self, halves: Sequence[Half], *, in_doubt: bool = False) -> None:
+    def commit(self, halves: Sequence[StoredHalf], *, in_doubt: bool = False) -> None:
         """On return all of them are committed. `in_doubt`: some may have been before.
 
         What one broker fails to commit does not keep the others from it.
@@ -50,7 +50,7 @@ class Ending:
         if problems:
             raise problems[0]
 
-    def _commit_some(self, broker: Queue, halves: Sequence[Half], in_doubt: bool) -> None:
+    def _commit_some(self, broker: Queue, halves: Sequence[StoredHalf], in_doubt: bool) -> None:
         left, doubtful = list(halves), in_doubt
 
         def attempt() -> None:
@@ -67,7 +67,7 @@ class Ending:
 
         self._cluster.persist(f"broker {broker.broker}", attempt)
 
-    def roll_back(self, halves: Sequence[Half]) -> None:
+    def roll_back(self, halves: Sequence[StoredHalf]) -> None:
         """Tell the brokers; one that is not told discards them later, when nobody commits them."""
         for broker, own in _by_broker(halves):
             try:
@@ -77,7 +77,7 @@ class Ending:
             except (TransportError, NoRoute):
                 continue
 
-    def _end(self, half: Half, decision: int) -> EndTransaction:
+    def _end(self, half: StoredHalf, decision: int) -> EndTransaction:
         return EndTransaction(
             topic=half.queue.topic,
             producer_group=self._group,
@@ -89,7 +89,7 @@ class Ending:
             target_broker_name=half.queue.broker,
         )
 
-    def missing(self, broker: Queue, halves: Sequence[Half]) -> list[Half]:
+    def missing(self, broker: Queue, halves: Sequence[StoredHalf]) -> list[StoredHalf]:
         """Those of them whose messages the broker does not have."""
         answers = self._ask(broker, [_look_for(half.queue.topic, half.unique_key) for half in halves])
         return [
@@ -139,9 +139,9 @@ def _is_found(answer: QueryMessageAnswer | Refused, topic: str, unique_key: str)
     return any(message.topic == topic and message.get(UNIQ_KEY) == unique_key for message in found)
 
 
-def _by_broker(halves: Sequence[Half]) -> Iterator[tuple[Queue, list[Half]]]:
+def _by_broker(halves: Sequence[StoredHalf]) -> Iterator[tuple[Queue, list[StoredHalf]]]:
     """The half messages of each broker in their order, with one of its queues."""
-    found: dict[str, list[Half]] = {}
+    found: dict[str, list[StoredHalf]] = {}
     for half in halves:
         found.setdefault(half.queue.broker, []).append(half)
     for own in found.values():

@@ -16,7 +16,7 @@ from pyromq.protocol.names import LMQ_PREFIX
 from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.remoting.blocking_link import Link
-from pyromq.spark.cluster import Cluster, pull_of
+from pyromq.spark.cluster import SparkCluster, pull_of
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Queue, Span
 
@@ -47,7 +47,7 @@ class _Piece(NamedTuple):
 class Fetch:
     """Reads one span; iterate over it once."""
 
-    def __init__(self, cluster: Cluster, span: Span, options: ReadOptions) -> None:
+    def __init__(self, cluster: SparkCluster, span: Span, options: ReadOptions) -> None:
         self._cluster = cluster
         self._span = span
         self._options = options

@@ -21,7 +21,7 @@ from pyromq.protocol.bodies.heartbeat import (
 )
 from pyromq.protocol.requests.membership import SendHeartbeat
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Queue
 
@@ -31,7 +31,7 @@ HEARTBEAT_S = 30.0
 
 
 class GroupProgress:
-    def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, options: ReadOptions, cluster: SparkCluster, clock: Clock) -> None:
         self._options = options
         self._group = options.group or ""
         self._cluster = cluster

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class SourceLag:
     """One source of a query: how many messages of each queue it has not read."""
 
     queues: Mapping[Queue, int]
@@ -48,23 +48,23 @@ class Lag:
         }
 
 
-def lags(query: "StreamingQuery") -> list[Lag]:
+def lags(query: "StreamingQuery") -> list[SourceLag]:
     """The lag of each source of a query; none before its first progress."""
     progress = query.lastProgress
     return [] if progress is None else lags_of(json.loads(progress.json))
 
 
-def lags_of(progress: Mapping[str, Any]) -> list[Lag]:
+def lags_of(progress: Mapping[str, Any]) -> list[SourceLag]:
     """The same from the progress that Spark reports, as JSON; sources of other formats are left out."""
     found = map(lag_of, progress["sources"])
     return [lag for lag in found if lag is not None]
 
 
-def lag_of(source: Mapping[str, Any]) -> Lag | None:
+def lag_of(source: Mapping[str, Any]) -> SourceLag | None:
     end = source["endOffset"]
     if not isinstance(end, dict) or "q" not in end:
         return None
     newest = source.get("latestOffset") or end
     reached = flatten(end["q"])
     behind = {queue: max(latest - reached.get(queue, 0), 0) for queue, latest in flatten(newest["q"]).items()}
-    return Lag(behind, newest.get("bytes", {}))
+    return SourceLag(behind, newest.get("bytes", {}))

@@ -4,21 +4,21 @@ import json
 from collections.abc import Mapping, Sequence
 
 from pyromq.errors import ConfigError
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import report
 from pyromq.spark.option_kinds import EARLIEST, LATEST, Position
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Queue, Span, nest
 
 
-def resolve_start(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
+def resolve_start(cluster: SparkCluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
     if options.selection.queues is not None:
         _check_assigned(cluster, queues)
     return _resolve(cluster, options.start, options, queues, "starting")
 
 
 def resolve_late(
-    cluster: Cluster, options: ReadOptions, ends: Mapping[Queue, int], since_ms: int | None
+    cluster: SparkCluster, options: ReadOptions, ends: Mapping[Queue, int], since_ms: int | None
 ) -> dict[Queue, int]:
     """The start of queues whose broker was perhaps away when a stream started, at `since_ms`. `ends`: where
     they end now."""
@@ -32,11 +32,11 @@ def resolve_late(
     return {queue: ends[queue] if offset is None else offset for queue, offset in found.items()}
 
 
-def resolve_end(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
+def resolve_end(cluster: SparkCluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
     return _resolve(cluster, options.end, options, queues, "ending")
 
 
-def resolve_spans(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> list[Span]:
+def resolve_spans(cluster: SparkCluster, options: ReadOptions, queues: Sequence[Queue]) -> list[Span]:
     """The spans of a batch. An end before the start is a contradiction, or a loss of messages."""
     start, end = resolve_start(cluster, options, queues), resolve_end(cluster, options, queues)
     for queue in queues:
@@ -57,7 +57,7 @@ def resolve_spans(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue
     return [Span(queue, start[queue], end[queue]) for queue in queues]
 
 
-def _existing_ends(cluster: Cluster, end: dict[Queue, int], options: ReadOptions) -> dict[Queue, int]:
+def _existing_ends(cluster: SparkCluster, end: dict[Queue, int], options: ReadOptions) -> dict[Queue, int]:
     """A task would wait in vain for messages that do not exist."""
     newest = cluster.latest(list(end))
     for queue, offset in end.items():
@@ -67,7 +67,7 @@ def _existing_ends(cluster: Cluster, end: dict[Queue, int], options: ReadOptions
     return {queue: min(offset, newest[queue]) for queue, offset in end.items()}
 
 
-def _check_assigned(cluster: Cluster, queues: Sequence[Queue]) -> None:
+def _check_assigned(cluster: SparkCluster, queues: Sequence[Queue]) -> None:
     """Raise ConfigError for a queue that its broker does not have: it would stay empty for ever."""
     for topic in sorted({queue.topic for queue in queues}):
         known = cluster.readable_queues(topic)
@@ -78,7 +78,7 @@ def _check_assigned(cluster: Cluster, queues: Sequence[Queue]) -> None:
 
 
 def _resolve(
-    cluster: Cluster, position: Position, options: ReadOptions, queues: Sequence[Queue], side: str
+    cluster: SparkCluster, position: Position, options: ReadOptions, queues: Sequence[Queue], side: str
 ) -> dict[Queue, int]:
     if position.kind == "earliest":
         return cluster.earliest(queues)
@@ -106,14 +106,14 @@ def _for_each(queues: Sequence[Queue], position: Position, side: str) -> dict[Qu
     return given
 
 
-def _at_offsets(cluster: Cluster, numbers: dict[Queue, int]) -> dict[Queue, int]:
+def _at_offsets(cluster: SparkCluster, numbers: dict[Queue, int]) -> dict[Queue, int]:
     first = cluster.earliest([queue for queue, number in numbers.items() if number == EARLIEST])
     last = cluster.latest([queue for queue, number in numbers.items() if number == LATEST])
     return numbers | first | last
 
 
 def _at_times(
-    cluster: Cluster, timestamps: dict[Queue, int], options: ReadOptions, side: str
+    cluster: SparkCluster, timestamps: dict[Queue, int], options: ReadOptions, side: str
 ) -> dict[Queue, int]:
     found = cluster.at_time(timestamps)
     offsets = {queue: offset for queue, offset in found.items() if offset is not None}

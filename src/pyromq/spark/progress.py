@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import TransportError
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import report
 from pyromq.spark.group_progress import GroupProgress
 from pyromq.spark.options import ReadOptions
@@ -67,13 +67,13 @@ def spans_between(start: Offset, end: Offset) -> list[Span]:
     return [Span(queue, begins[queue], to) for queue, to in sorted(flatten(end["q"]).items())]
 
 
-class Progress:
+class StreamProgress:
     """The driver's side of one stream."""
 
     def __init__(
         self,
         options: ReadOptions,
-        cluster: Cluster,
+        cluster: SparkCluster,
         clock: Clock | None = None,
         wait: Callable[[float], object] | None = None,
     ) -> None:
@@ -93,7 +93,7 @@ class Progress:
         self._group = GroupProgress(options, cluster, self._clock) if options.commit_offsets else None
 
     def __repr__(self) -> str:
-        return f"<Progress queues={len(self._queues)} target={self._target is not None}>"
+        return f"<StreamProgress queues={len(self._queues)} target={self._target is not None}>"
 
     def default_limit(self) -> ReadLimit:
         options = self._options

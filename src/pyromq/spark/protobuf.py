@@ -21,7 +21,7 @@ from pyromq.spark.protobuf_schema import (
     path_of,
     schema_file,
 )
-from pyromq.spark.registry import Registered, Texts, framed
+from pyromq.spark.registry import RegisteredSchema, Texts, framed
 
 Path = tuple[int, ...]
 _UNSIGNED_64 = (4, 6)
@@ -37,7 +37,7 @@ def protobuf_reader(text: str, references: Texts = (), name: str | None = None) 
     return _reader(message_named(schema_file(text, references), name))
 
 
-def registered_protobuf_reader(schema: Registered, name: str | None = None) -> Callable[[bytes], Any]:
+def registered_protobuf_reader(schema: RegisteredSchema, name: str | None = None) -> Callable[[bytes], Any]:
     """Reads what follows the id of this schema; messages of other types than `name` are refused."""
     file = schema_file(schema.text, schema.references)
     readers: dict[Path, Callable[[bytes], Any]] = {}
@@ -54,7 +54,7 @@ def registered_protobuf_reader(schema: Registered, name: str | None = None) -> C
     return read
 
 
-def protobuf_writer(schema: Registered, name: str | None = None) -> Callable[[Any], bytes]:
+def protobuf_writer(schema: RegisteredSchema, name: str | None = None) -> Callable[[Any], bytes]:
     """Writes rows as bodies in Confluent's form."""
     from google.protobuf.message import EncodeError
     from google.protobuf.message_factory import GetMessageClass

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from pyromq.filtering.tags import parse_tags
 from pyromq.spark import by_offsets
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.columns import read_columns
 from pyromq.spark.fetch import Chunk, Fetch, report_loss
 from pyromq.spark.links import links_of_this_worker
@@ -31,12 +31,12 @@ def read_partition(
     # Spark turns an empty plan into one partition that means nothing.
     if isinstance(partition, SpansPartition):
         settle_in()
-        cluster = Cluster(options.access, links_of_this_worker(options.access))
+        cluster = SparkCluster(options.access, links_of_this_worker(options.access))
         yield from read_spans(cluster, options, schema, partition.spans)
 
 
 def read_spans(
-    cluster: Cluster, options: ReadOptions, schema: StructType, spans: Iterable[Span]
+    cluster: SparkCluster, options: ReadOptions, schema: StructType, spans: Iterable[Span]
 ) -> Iterator[pa.RecordBatch]:
     for span in spans:
         if options.otel:
@@ -46,7 +46,7 @@ def read_spans(
 
 
 def _read_and_trace(
-    cluster: Cluster, options: ReadOptions, schema: StructType, span: Span
+    cluster: SparkCluster, options: ReadOptions, schema: StructType, span: Span
 ) -> Iterator[pa.RecordBatch]:
     from pyromq.spark.spans import receiving
 
@@ -59,7 +59,7 @@ def _read_and_trace(
 
 
 def read_span(
-    cluster: Cluster, options: ReadOptions, schema: StructType, span: Span
+    cluster: SparkCluster, options: ReadOptions, schema: StructType, span: Span
 ) -> Iterator[pa.RecordBatch]:
     repeats = None
     if options.drop_duplicates_within is not None:

@@ -24,7 +24,7 @@ Texts = tuple[tuple[str, str], ...]
 """Schemas that another one refers to: the name that it has for each, and the text."""
 
 
-class Registered(NamedTuple):
+class RegisteredSchema(NamedTuple):
     id: int
     text: str
     kind: str
@@ -45,25 +45,25 @@ class Registry:
         self._headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if auth is not None:
             self._headers["Authorization"] = f"Basic {base64.b64encode(auth.encode()).decode()}"
-        self._by_id: dict[int, Registered] = {}
+        self._by_id: dict[int, RegisteredSchema] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Registry {self._url} schemas={len(self._by_id)}>"
 
-    def schema(self, number: int) -> Registered:
+    def schema(self, number: int) -> RegisteredSchema:
         with self._lock:
             if number not in self._by_id:
                 self._by_id[number] = self._registered(self._ask("GET", f"/schemas/ids/{number}"), number)
             return self._by_id[number]
 
-    def latest(self, subject: str) -> Registered:
+    def latest(self, subject: str) -> RegisteredSchema:
         answer = self._version(subject, "latest")
         return self._registered(answer, answer["id"])
 
     def register(
         self, subject: str, text: str, kind: str = "AVRO", references: Mapping[str, str] | None = None
-    ) -> Registered:
+    ) -> RegisteredSchema:
         """This schema with its id; a subject that has it already stays as it is.
 
         `references` has the subject, of which the latest version is meant, of each name that the schema has
@@ -80,10 +80,10 @@ class Registry:
     def _version(self, subject: str, version: object) -> dict[str, Any]:
         return self._ask("GET", f"{_path(subject)}/versions/{version}")
 
-    def _registered(self, answer: Mapping[str, Any], number: int) -> Registered:
+    def _registered(self, answer: Mapping[str, Any], number: int) -> RegisteredSchema:
         found: dict[str, str] = {}
         self._follow(answer, found)
-        return Registered(
+        return RegisteredSchema(
             number, str(answer["schema"]), str(answer.get("schemaType", "AVRO")), tuple(found.items())
         )
 
@@ -165,7 +165,7 @@ def unframed(body: bytes) -> tuple[int, bytes]:
 
 
 def registered_reader(
-    known: Registry, kind: str, reader: Callable[[Registered], Callable[[bytes], Any]]
+    known: Registry, kind: str, reader: Callable[[RegisteredSchema], Callable[[bytes], Any]]
 ) -> Callable[[bytes], Any]:
     """Reads bodies that name their schemas; `reader` makes the one for the values of a schema."""
     readers: dict[int, Callable[[bytes], Any]] = {}

@@ -17,7 +17,7 @@ from pyromq.spark.avro import avro_to_ddl, avro_writer, registered_avro_reader
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.protobuf import protobuf_writer, registered_protobuf_reader
 from pyromq.spark.protobuf_schema import protobuf_to_ddl
-from pyromq.spark.registry import Registered, Registry, registered_reader
+from pyromq.spark.registry import RegisteredSchema, Registry, registered_reader
 from pyromq.spark.values import read_one_by_one
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def from_protobuf(
 
 def _chosen(
     known: Registry, subject: str, schema: str | None, kind: str, references: Mapping[str, str] | None
-) -> Registered:
+) -> RegisteredSchema:
     return known.latest(subject) if schema is None else known.register(subject, schema, kind, references)
 
 
@@ -106,7 +106,7 @@ def _read(
     url: str,
     auth: str | None,
     kind: str,
-    reader: Callable[[Registered], Callable[[bytes], Any]],
+    reader: Callable[[RegisteredSchema], Callable[[bytes], Any]],
 ) -> "Column":
     type_ = parse_type(ddl)
 

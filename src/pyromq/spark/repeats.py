@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.columns import read_columns
 from pyromq.spark.fetch import Fetch
 from pyromq.spark.options import ReadOptions
@@ -40,7 +40,7 @@ class Repeats:
         return firsts
 
 
-def repeats_before(cluster: Cluster, options: ReadOptions, span: Span, window: int) -> Repeats:
+def repeats_before(cluster: SparkCluster, options: ReadOptions, span: Span, window: int) -> Repeats:
     """What is known of repeated messages where a span begins."""
     repeats = Repeats(window)
     start = max(span.start - window, 0)

@@ -31,7 +31,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.requests.sending import STORED, SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.remoting.blocking_link import Data, Link
-from pyromq.spark.cluster import BrokerAway, Cluster
+from pyromq.spark.cluster import BrokerAway, SparkCluster
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
 
@@ -42,7 +42,7 @@ _BUSY_PAUSE_MS = 2
 
 
 @dataclass(slots=True)
-class SendBatch:
+class SendUnit:
     """One request: a batch of messages, or a single one with its properties beside it."""
 
     topic: str
@@ -61,15 +61,15 @@ class SendBatch:
     """The queue it goes to."""
 
 
-class Sender:
+class TaskSender:
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: SparkCluster,
         options: WriteOptions,
         first: int,
         *,
         in_flight: int | None = None,
-        on_stored: Callable[[SendBatch, SendMessageAnswer], None] | None = None,
+        on_stored: Callable[[SendUnit, SendMessageAnswer], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         """`first`: a number that differs between tasks, so that they do not all begin with the same queue.
@@ -87,11 +87,11 @@ class Sender:
         self._new: set[str] = set()
         """Topics that our messages create, on one broker after the other."""
         self._links: dict[str, Link] = {}
-        self._waiting: dict[tuple[str, int], SendBatch] = {}
+        self._waiting: dict[tuple[str, int], SendUnit] = {}
         """In flight, by address and number of the request."""
-        self._lines: dict[Queue | int, deque[SendBatch]] = {}
+        self._lines: dict[Queue | int, deque[SendUnit]] = {}
         """Batches by queue, in their order; the first one is in flight, or about to be."""
-        self._again: deque[SendBatch] = deque()
+        self._again: deque[SendUnit] = deque()
         """Those at the head of their line that have to be sent."""
         self._unstored = 0
         self._pause = threading.Event()
@@ -101,7 +101,7 @@ class Sender:
         self.messages = 0
 
     def __repr__(self) -> str:
-        return f"<Sender messages={self.messages} waiting={len(self._waiting)}>"
+        return f"<TaskSender messages={self.messages} waiting={len(self._waiting)}>"
 
     def queues(self, topic: str, *, patient: bool = True) -> list[Queue]:
         """The queues of a topic; those it will have if it does not exist and may be created by a message."""
@@ -122,7 +122,7 @@ class Sender:
             self._queues[topic] = queues
         return self._queues[topic]
 
-    def send(self, batch: SendBatch) -> None:
+    def send(self, batch: SendUnit) -> None:
         """Returns when fewer than the allowed number are in flight, or wait for their queue."""
         self._join_line(batch)
         self._unstored += 1
@@ -140,7 +140,7 @@ class Sender:
             self._cluster.links.give_back(link)
         self._links.clear()
 
-    def _join_line(self, batch: SendBatch) -> None:
+    def _join_line(self, batch: SendUnit) -> None:
         if batch.place is None:
             batch.place = batch.queue or self._next_queue(batch.topic)
         line = self._lines.setdefault(self._line_of(batch), deque())
@@ -148,7 +148,7 @@ class Sender:
         if len(line) == 1:
             self._again.append(batch)
 
-    def _leave_line(self, batch: SendBatch) -> None:
+    def _leave_line(self, batch: SendUnit) -> None:
         line = self._lines[self._line_of(batch)]
         line.popleft()
         if line:
@@ -156,11 +156,11 @@ class Sender:
         else:
             del self._lines[self._line_of(batch)]
 
-    def _line_of(self, batch: SendBatch) -> Queue | int:
+    def _line_of(self, batch: SendUnit) -> Queue | int:
         assert batch.place is not None
         return batch.place if self._on_stored is None else id(batch)
 
-    def _move(self, batch: SendBatch) -> None:
+    def _move(self, batch: SendUnit) -> None:
         """Any queue will do, and the broker of this one may be gone."""
         with contextlib.suppress(PyroError):  # the routes may come back
             place = self._next_queue(batch.topic, patient=False)
@@ -200,7 +200,7 @@ class Sender:
             # Its broker has not got a message yet, and will have the topic when it gets one.
             return self._cluster.address(queue._replace(topic=AUTO_CREATE_TOPIC))
 
-    def _request(self, batch: SendBatch, queue: Queue) -> SendMessageV2:
+    def _request(self, batch: SendUnit, queue: Queue) -> SendMessageV2:
         kind = SendMessageV2 if batch.properties is not None else SendMessageBatch
         batch.born_ms = batch.born_ms or self._clock.now_ms()
         message = PreparedMessage(
@@ -229,7 +229,7 @@ class Sender:
                 self._stored(batch, answer)
         self._dispatch()
 
-    def _stored(self, batch: SendBatch, answer: SendMessageAnswer) -> None:
+    def _stored(self, batch: SendUnit, answer: SendMessageAnswer) -> None:
         self._leave_line(batch)
         self._unstored -= 1
         if self._on_stored is not None:
@@ -248,7 +248,7 @@ class Sender:
         for key in [key for key in self._waiting if key[0] == address]:
             self._failed(self._waiting.pop(key), problem, pauses=False)
 
-    def _failed(self, batch: SendBatch, problem: PyroError, *, pauses: bool = True) -> None:
+    def _failed(self, batch: SendUnit, problem: PyroError, *, pauses: bool = True) -> None:
         batch.attempts += 1
         if not is_passing(problem):
             raise problem

@@ -1,4 +1,4 @@
-"""Streaming reads: Spark's face of `Progress` on the driver, and of spans on the executors."""
+"""Streaming reads: Spark's face of `StreamProgress` on the driver, and of spans on the executors."""
 
 import io
 import sys
@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import SpansPartition, partitions_of
-from pyromq.spark.progress import FIRST, Offset, Progress, spans_between
+from pyromq.spark.progress import FIRST, Offset, StreamProgress, spans_between
 from pyromq.spark.queues import Span, flatten
 from pyromq.spark.settling import HUNG_UP
 
@@ -32,8 +32,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._cluster: Cluster | None = None
-        self._progress: Progress | None = None
+        self._cluster: SparkCluster | None = None
+        self._progress: StreamProgress | None = None
         self._small_batch: list[pa.RecordBatch] | None = None
 
     @property
@@ -46,10 +46,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __class__(self, other: type) -> None:
         raise TypeError(f"a stream reader cannot become a {other.__name__}")
 
-    def _driver(self) -> Progress:
+    def _driver(self) -> StreamProgress:
         if self._progress is None:
-            self._cluster = Cluster(self._options.access)
-            self._progress = Progress(self._options, self._cluster)
+            self._cluster = SparkCluster(self._options.access)
+            self._progress = StreamProgress(self._options, self._cluster)
         return self._progress
 
     def initialOffset(self) -> Offset:  # noqa: N802

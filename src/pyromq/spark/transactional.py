@@ -23,15 +23,15 @@ from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.sending import SendMessageAnswer
-from pyromq.spark.batch_journal import BatchJournal, Half
+from pyromq.spark.batch_journal import BatchJournal, StoredHalf
 from pyromq.spark.checks import checks_of_this_process
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.destinations import Destinations
 from pyromq.spark.encode import SPARK_BATCH, Ids, OutgoingMessages
 from pyromq.spark.ending import Ending
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
-from pyromq.spark.sending import SendBatch, Sender
+from pyromq.spark.sending import SendUnit, TaskSender
 from pyromq.spark.settling import settle_in
 from pyromq.spark.writer import traced
 
@@ -41,7 +41,7 @@ _IN_FLIGHT: Final = 128
 class Prepared(WriterCommitMessage):
     """The half messages of one task."""
 
-    def __init__(self, halves: list[Half]) -> None:
+    def __init__(self, halves: list[StoredHalf]) -> None:
         self.halves = halves
 
 
@@ -112,10 +112,10 @@ def prepare(
     return Prepared(send_halves(batches, options, f"{journal.short_name}:{batch}"))
 
 
-def commit(halves: list[Half], options: WriteOptions, journal: BatchJournal, batch: int) -> None:
+def commit(halves: list[StoredHalf], options: WriteOptions, journal: BatchJournal, batch: int) -> None:
     """On return the batch is committed. After a crash it goes on where the last attempt was."""
     settle_in()
-    cluster = Cluster(options.access, links_of_this_worker(options.access))
+    cluster = SparkCluster(options.access, links_of_this_worker(options.access))
     ending = Ending(cluster, options.group)
     with contextlib.suppress(PyroError):  # a broker that is away asks nothing
         queues = {half.queue.broker: half.queue for half in halves}
@@ -144,22 +144,22 @@ def abort(messages: list[WriterCommitMessage | None], options: WriteOptions) -> 
 
 def send_halves(
     batches: Iterable[pa.RecordBatch], options: WriteOptions, batch: str | None = None
-) -> list[Half]:
+) -> list[StoredHalf]:
     """On return a half message of each row is stored; an attempt that fails rolls its messages back. `batch`
     tells whoever answers for the batch which one it is."""
     settle_in()
     attempt = uuid.uuid4().hex
-    halves: list[Half] = []
+    halves: list[StoredHalf] = []
 
-    def stored(sent: SendBatch, answer: SendMessageAnswer) -> None:
+    def stored(sent: SendUnit, answer: SendMessageAnswer) -> None:
         assert sent.place is not None
         assert sent.properties is not None
         key = get_property(sent.properties, props.UNIQ_KEY) or ""
         log_offset = decode_offset_message_id(answer.msg_id).log_offset
-        halves.append(Half(sent.place, key, answer.queue_offset, log_offset))
+        halves.append(StoredHalf(sent.place, key, answer.queue_offset, log_offset))
 
-    cluster = Cluster(options.access, links_of_this_worker(options.access))
-    sender = Sender(cluster, options, first=hash(attempt), in_flight=_IN_FLIGHT, on_stored=stored)
+    cluster = SparkCluster(options.access, links_of_this_worker(options.access))
+    sender = TaskSender(cluster, options, first=hash(attempt), in_flight=_IN_FLIGHT, on_stored=stored)
     try:
         with traced(options, sender) as traceparent:
             mark = f"{SPARK_BATCH}\x01{batch}\x02" if batch is not None else ""
@@ -176,7 +176,7 @@ def send_halves(
 
 def _send(
     batches: Iterable[pa.RecordBatch],
-    sender: Sender,
+    sender: TaskSender,
     options: WriteOptions,
     ids: Ids,
     traceparent: str | None,
@@ -197,13 +197,13 @@ def _send(
             for row in rows.tolist():
                 text = is_half + texts[row].decode()
                 sender.send(
-                    SendBatch(topic, bodies[row], 1, queue, text, sys_flag=SysFlag.TRANSACTION_PREPARED)
+                    SendUnit(topic, bodies[row], 1, queue, text, sys_flag=SysFlag.TRANSACTION_PREPARED)
                 )
 
 
 def _ending(options: WriteOptions) -> Ending:
-    return Ending(Cluster(options.access, links_of_this_worker(options.access)), options.group)
+    return Ending(SparkCluster(options.access, links_of_this_worker(options.access)), options.group)
 
 
-def _halves(messages: list[WriterCommitMessage | None]) -> list[Half]:
+def _halves(messages: list[WriterCommitMessage | None]) -> list[StoredHalf]:
     return [half for each in messages if isinstance(each, Prepared) for half in each.halves]

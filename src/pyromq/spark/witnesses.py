@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyromq.clock import Clock
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.queues import Queue
 
 RENEWED_MS = 600_000
@@ -21,7 +21,7 @@ class Seen(NamedTuple):
 
 
 class Witnesses:
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: SparkCluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
 

@@ -15,12 +15,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.destinations import Destination, Destinations
 from pyromq.spark.encode import Ids, OutgoingMessages
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
-from pyromq.spark.sending import SendBatch, Sender
+from pyromq.spark.sending import SendUnit, TaskSender
 from pyromq.spark.settling import settle_in
 
 
@@ -64,8 +64,8 @@ def _partition() -> int:
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, task: str) -> Written:
     """Send the rows of one task; on return they are all stored."""
     settle_in()
-    cluster = Cluster(options.access, links_of_this_worker(options.access))
-    sender = Sender(cluster, options, first=hash(task))
+    cluster = SparkCluster(options.access, links_of_this_worker(options.access))
+    sender = TaskSender(cluster, options, first=hash(task))
     try:
         with traced(options, sender) as traceparent:
             _send_rows(batches, sender, options, task, traceparent)
@@ -75,7 +75,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, task: s
 
 
 @contextmanager
-def traced(options: WriteOptions, sender: Sender) -> Iterator[str | None]:
+def traced(options: WriteOptions, sender: TaskSender) -> Iterator[str | None]:
     """The trace that messages belong to; with `otel`, a span of what is sent in this block."""
     if not options.otel:
         yield options.traceparent
@@ -89,7 +89,7 @@ def traced(options: WriteOptions, sender: Sender) -> Iterator[str | None]:
 
 def _send_rows(
     batches: Iterator[pa.RecordBatch],
-    sender: Sender,
+    sender: TaskSender,
     options: WriteOptions,
     task: str,
     traceparent: str | None,
@@ -107,7 +107,7 @@ def _send_rows(
 class _Batcher:
     """Groups messages into requests: those for one queue together, delayed ones alone."""
 
-    def __init__(self, sender: Sender, options: WriteOptions) -> None:
+    def __init__(self, sender: TaskSender, options: WriteOptions) -> None:
         self._sender = sender
         self._batch_bytes = options.batch_bytes
         self._destinations = Destinations(options.topic, sender.queues, keys_choose=options.queue_by == "key")
@@ -127,7 +127,7 @@ class _Batcher:
     def _send_alone(self, destination: Destination, messages: OutgoingMessages, row: int) -> None:
         text = messages.properties[row].as_py().decode()
         body = messages.bodies[row].as_py()
-        self._sender.send(SendBatch(destination.topic, body, 1, destination.queue, text))
+        self._sender.send(SendUnit(destination.topic, body, 1, destination.queue, text))
 
     def _send_together(
         self, destination: Destination, messages: OutgoingMessages, entries: pa.BinaryArray
@@ -142,7 +142,7 @@ class _Batcher:
             last = int(np.searchsorted(edges, edges[first] + self._batch_bytes, side="right")) - 1
             last = min(last, first + rows)
             if last > first:
-                self._sender.send(SendBatch(topic, whole[edges[first] : edges[last]], last - first, queue))
+                self._sender.send(SendUnit(topic, whole[edges[first] : edges[last]], last - first, queue))
             else:
                 # As a batch, a body of the greatest size that brokers take would be larger than that.
                 last = first + 1

@@ -39,7 +39,7 @@ def compiled_appender(
     return appender
 
 
-class Appending:
+class LogAppending:
     def __init__(
         self,
         log: CommitLog,

@@ -16,12 +16,12 @@ from pyromq.chance import process_id
 from pyromq.clock import Clock, SystemClock
 from pyromq.disk_steps import DiskSteps, Steps
 from pyromq.errors import RemoteProtocolError, StateError, StoreError
-from pyromq.filesystem import FileLock, Files, Reader
+from pyromq.filesystem import FileLock, FileReader, Files
 from pyromq.protocol import properties as props
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import RecordOutline, SysFlag, peek_log_offset, scan_record
-from pyromq.store.appending import Appending, compiled_appender
+from pyromq.store.appending import LogAppending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.copying import Copying
 from pyromq.store.cutting import Cutting
@@ -42,7 +42,7 @@ from pyromq.store.queues.consume_queue import ConsumeQueue
 from pyromq.store.queues.mending import Mending
 from pyromq.store.queues.queue_files import QueueFiles
 from pyromq.store.queues.tags_codes import TagsCodes
-from pyromq.store.reading import IsOver, QueueReader, RecordTest
+from pyromq.store.reading import IsOver, RecordTest, StoreReader
 from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoint
 from pyromq.store.results import AppendResult, AppendStatus, Boundary, QueueAdvance, ReadResult
 from pyromq.store.retention import CleaningReport, Retention
@@ -51,7 +51,7 @@ from pyromq.store.settings import StoreSettings
 from pyromq.store.statistics import StoreStatistics
 from pyromq.store.timers.timer_files import TimerFiles
 from pyromq.store.timers.timer_log import TimerUnit
-from pyromq.store.upkeep import Upkeep
+from pyromq.store.upkeep import StoreUpkeep
 
 _UNITS_AT_ONCE = 1000
 _LATEST_INTAKE_MS = 60_000
@@ -89,12 +89,12 @@ class MessageStore:
             self._log, self._queues, self._index, tags_codes, settings.max_pending_dispatch
         )
         self._mending = Mending(files, self._log, self._queues, tags_codes, lambda: dispatcher.offset)
-        self._reader = QueueReader(self._log, self._mending, settings)
+        self._reader = StoreReader(self._log, self._mending, settings)
         self.time = LogTime(clock, self._log)
         self.appender = compiled_appender(self._log, self._queues, self._dispatcher, self.time)
         """The compiled append, for other compiled code; call `append` for messages that it declines."""
         self._faults = StoreFaults(self.appender)
-        self._appending = Appending(
+        self._appending = LogAppending(
             self._log, self._queues, self._dispatcher, self._faults, self.time, settings, self.appender
         )
         # Bound here: a method in between would cost every message a call.
@@ -219,7 +219,7 @@ class MessageStore:
             self._deletions,
             self.epochs,
         )
-        self._upkeep = Upkeep(
+        self._upkeep = StoreUpkeep(
             self._settings,
             self._log,
             self._flusher,
@@ -346,7 +346,7 @@ class MessageStore:
         """The log from an offset on as it is, at most to the end of a file; none at its end."""
         return self._log.view_from(offset, max_bytes)
 
-    def open_log_file(self, offset: int) -> tuple[Reader, int, int] | None:
+    def open_log_file(self, offset: int) -> tuple[FileReader, int, int] | None:
         """The file of a log offset, where in it that is, and where in the log it ends; None without one."""
         try:
             return self._log.open_file(offset)
@@ -776,7 +776,7 @@ class MessageStore:
         self._settings = settings
         self._log.segments.set_read_ahead(settings.read_ahead)
         self._appending.apply_settings(settings)
-        self._reader = QueueReader(self._log, self._mending, settings)
+        self._reader = StoreReader(self._log, self._mending, settings)
         self._upkeep.apply_settings(settings)
 
     @property

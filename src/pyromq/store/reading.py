@@ -47,7 +47,7 @@ _MAX_BYTES: Final = 128 * 1024 * 1024
 _MAX_SCANNED: Final = 8192
 
 
-class QueueReader:
+class StoreReader:
     def __init__(self, log: CommitLog, mending: Mending, settings: StoreSettings) -> None:
         self._log = log
         self._mending = mending

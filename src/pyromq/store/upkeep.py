@@ -20,7 +20,7 @@ _FILES_PER_FLUSH: Final = 1000
 """After a flush of more queue files the next one waits longer: each of them costs a sync."""
 
 
-class Upkeep:
+class StoreUpkeep:
     def __init__(
         self,
         settings: StoreSettings,

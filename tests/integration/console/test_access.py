@@ -13,7 +13,7 @@ from tests.support.console_cluster import Shown
 from pyromq.admin import access, access_overview
 from pyromq.admin.cluster import Cluster
 from pyromq.console.app import make_app
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
@@ -33,9 +33,9 @@ async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown
         Cluster(running.namesrv, credentials=ROOT) as cluster,
     ):
         users = Users(home / "users.json")
-        for role in Role:
+        for role in UserRole:
             users.put(role.word, PASSWORD, role)
-        users.put("limited", PASSWORD, Role.ADMIN, names=("ada*",))
+        users.put("limited", PASSWORD, UserRole.ADMIN, names=("ada*",))
         settings = ConsoleSettings(
             namesrv_addr=running.namesrv, home=home, access_key=ROOT.access_key, secret_key=ROOT.secret_key
         )
@@ -43,7 +43,7 @@ async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown
         await state.open()
         try:
             made = Shown(running, cluster, state, Browser(make_app(state)), "")
-            made.admin = await made.browser(Role.ADMIN)
+            made.admin = await made.browser(UserRole.ADMIN)
             made.token = await made.admin.token()
             yield made
         finally:
@@ -120,7 +120,7 @@ async def test_a_password_is_on_no_page_and_not_in_the_audit_log(shown: Shown) -
 
 
 async def test_only_administrators_see_and_change_users(shown: Shown) -> None:
-    for role in (Role.VIEWER, Role.OPERATOR):
+    for role in (UserRole.VIEWER, UserRole.OPERATOR):
         browser = await shown.browser(role)
         for path in ("access", "access/check", "do/access.user.create"):
             assert (await browser.get(f"/c/default/{path}")).status == 403

@@ -11,7 +11,7 @@ from tests.support.small_stores import append, dispatch_all, small_settings
 
 from pyromq.clock import ManualClock
 from pyromq.console.app import make_app
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
@@ -23,12 +23,12 @@ PAGE = "/c/default/brokers/stores"
 def state_in(home: Path, stores: str) -> State:
     settings = ConsoleSettings(namesrv_addr="127.0.0.1:9", home=home, local_stores=stores)
     users = Users(settings.users_file)
-    for role in Role:
+    for role in UserRole:
         users.put(role.word, "correct horse battery", role)
     return State(settings, users)
 
 
-def browser(state: State, role: Role) -> Browser:
+def browser(state: State, role: UserRole) -> Browser:
     made = Browser(make_app(state))
     person = state.users.person(role.word)
     assert person is not None
@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 async def test_a_store_is_summed_up_and_verified_behind_the_page(root: Path, tmp_path: Path) -> None:
     state = state_in(tmp_path, f"{root}, {tmp_path / 'nowhere'}")
-    admin = browser(state, Role.ADMIN)
+    admin = browser(state, UserRole.ADMIN)
     found, missing = (await admin.get_json(PAGE)).json["stores"]
     assert (found["summary"]["messages"], found["verification"]) == (10, None)
     assert (missing["summary"], "is not a store" in missing["problem"]) == (None, True)
@@ -68,8 +68,8 @@ async def test_only_administrators_see_them_and_only_those_of_the_settings(
     root: Path, tmp_path: Path
 ) -> None:
     state = state_in(tmp_path, "")
-    assert (await browser(state, Role.OPERATOR).get(PAGE)).status == 403
-    admin = browser(state, Role.ADMIN)
+    assert (await browser(state, UserRole.OPERATOR).get(PAGE)).status == 403
+    admin = browser(state, UserRole.ADMIN)
     assert "localStores" in (await admin.get(PAGE)).text
     form = {"csrf": await admin.token(), "step": "preview", "directory": str(root)}
     refused = await admin.post("/c/default/do/stores.verify", form)

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.support.console_cluster import GROUP, ORDERS, shown_cluster
 
 from pyromq.admin import messages
-from pyromq.console.tailing import Reader, Wanted
+from pyromq.console.tailing import TailFilter, TailReader
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.names import dlq_topic
 
@@ -39,7 +39,7 @@ async def test_a_masked_field_is_seen_nowhere(tmp_path: Path) -> None:
         for query in (f"text={SECRET}", f"json=$.card.number={SECRET}"):
             found = await shown.admin.get_json(f"/c/default/topics/{ORDERS}/messages?{query}")
             assert found.json["messages"] == [], query
-        reader = Reader(shown.cluster, Wanted("default", (ORDERS,)), shown.state.masks)
+        reader = TailReader(shown.cluster, TailFilter("default", (ORDERS,)), shown.state.masks)
         positions: dict[str, dict[MessageQueue, int]] = {}
         assert await reader._read(ORDERS, positions) == []
         await messages.send(shown.cluster, ORDERS, BODY)

@@ -20,7 +20,7 @@ from tests.support.console_cluster import (
 from pyromq.admin.cluster import Cluster
 from pyromq.console import rendering
 from pyromq.console.all_pages import PAGES
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.errors import ConnectFailed
 from pyromq.remoting.slices import Slices
 
@@ -75,7 +75,7 @@ class Balanced(HTMLParser):
 @pytest.mark.parametrize("path", [page.path for page in PAGES])
 async def test_every_page_is_whole_in_each_language(shown: Shown, path: str, lang: str) -> None:
     where = address(path, shown)
-    browser = await shown.browser(Role.ADMIN)
+    browser = await shown.browser(UserRole.ADMIN)
     page = await browser.get(f"{where}{'&' if '?' in where else '?'}lang={lang}")
     assert page.status == 200, page
     assert f'<html lang="{lang}"' in page.text
@@ -136,7 +136,7 @@ async def test_a_refresh_is_rendered_once_for_all_viewers_of_a_role(
     monkeypatch.setattr(shown.state.clusters["default"].watch, "publish", nothing)
     monkeypatch.setattr("pyromq.console.page.render_in_turns", counted)
     pages = []
-    for role in (Role.VIEWER, Role.VIEWER, Role.ADMIN):
+    for role in (UserRole.VIEWER, UserRole.VIEWER, UserRole.ADMIN):
         browser = await shown.browser(role)
         browser._app = shown.admin._app
         pages.append(await browser.get("/c/default/topics?q=rd", hx_request="true"))
@@ -151,7 +151,7 @@ async def test_a_refresh_is_rendered_once_for_all_viewers_of_a_role(
     ]
     assert "do/topics.put" in pages[2].text
     assert "do/topics.put" not in pages[0].text
-    assert ">viewer<" in (await (await shown.browser(Role.VIEWER)).get("/c/default/topics?q=rd")).text
+    assert ">viewer<" in (await (await shown.browser(UserRole.VIEWER)).get("/c/default/topics?q=rd")).text
 
 
 async def test_topics_are_filtered_sorted_and_cut_on_the_server(shown: Shown) -> None:
@@ -222,7 +222,7 @@ async def test_a_message_shows_its_body_place_and_fate(shown: Shown) -> None:
 
 
 async def test_bodies_are_hidden_from_those_who_may_not_read_them(shown: Shown) -> None:
-    viewer = await shown.browser(Role.VIEWER)
+    viewer = await shown.browser(UserRole.VIEWER)
     assert "alert(1)" not in (await viewer.get("/c/default/topics/Orders/messages")).text
     data = (await viewer.get_json(f"/c/default/topics/Orders/messages/{shown.message_id}")).json
     assert data["body"] is None
@@ -306,7 +306,7 @@ async def test_name_servers_that_agree_say_so(shown: Shown) -> None:
 
 
 async def test_probes_need_no_session(shown: Shown) -> None:
-    shown_to_all = await shown.browser(Role.VIEWER)
+    shown_to_all = await shown.browser(UserRole.VIEWER)
     shown_to_all.cookies.clear()
     assert (await shown_to_all.get("/ready")).status == 200
     metrics = (await shown_to_all.get("/metrics")).text

@@ -6,7 +6,7 @@ from tests.support.console_cluster import ORDERS, shown_cluster
 from tests.support.replicas import until
 
 from pyromq.admin import messages, topics
-from pyromq.console.tailing import Reader, Wanted
+from pyromq.console.tailing import TailFilter, TailReader
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.topics import TopicConfig
 
@@ -15,7 +15,7 @@ async def test_several_topics_are_read_as_one(tmp_path: Path) -> None:
     async with shown_cluster(tmp_path) as shown:
         masters = [member.address for member in await shown.cluster.masters()]
         await topics.put(shown.cluster, masters, TopicConfig(topic_name="Payments"))
-        reader = Reader(shown.cluster, Wanted("default", (ORDERS, "Payments", "Never")))
+        reader = TailReader(shown.cluster, TailFilter("default", (ORDERS, "Payments", "Never")))
         positions: dict[str, dict[MessageQueue, int]] = {}
         for topic in (ORDERS, "Payments"):
             assert await reader._read(topic, positions) == []
@@ -36,7 +36,7 @@ async def test_several_topics_are_read_as_one(tmp_path: Path) -> None:
 
 async def test_a_topic_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
     async with shown_cluster(tmp_path) as shown:
-        reader = Reader(shown.cluster, Wanted("default", ("Never", ORDERS)))
+        reader = TailReader(shown.cluster, TailFilter("default", ("Never", ORDERS)))
         reader.start()
         await until(lambda: "there is no topic Never" in reader.problem)
         await messages.send(shown.cluster, ORDERS, b"x")

@@ -12,7 +12,7 @@ from functools import partial
 from tests.simulation.contents import Contents
 from tests.simulation.loads.load import RunningLoad
 
-from pyromq.spark.batch_journal import BatchHeld, BatchJournal, Half
+from pyromq.spark.batch_journal import BatchHeld, BatchJournal, StoredHalf
 from pyromq.spark.queues import Queue
 
 _CHECKPOINT = "checkpoint"
@@ -40,7 +40,7 @@ class DriversLoad(RunningLoad):
                 batch += 1
                 # Its executors write half messages.
                 await asyncio.sleep(self.chance.uniform(0.0, _LONGEST_S))
-                half = Half(Queue(self.topic, "group", 0), name, batch, batch)
+                half = StoredHalf(Queue(self.topic, "group", 0), name, batch, batch)
                 try:
                     await asyncio.to_thread(journal.decide, batch, [half], self.topic)
                 except BatchHeld:

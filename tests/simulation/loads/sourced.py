@@ -17,10 +17,10 @@ from tests.simulation.loads.load import RunningLoad
 from pyromq.errors import PyroError
 from pyromq.protocol.record import decode_records
 from pyromq.remoting.blocking_link import Links
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import DataLoss, Fetch
 from pyromq.spark.options import read_options
-from pyromq.spark.progress import FIRST, Offset, Progress, spans_between
+from pyromq.spark.progress import FIRST, Offset, StreamProgress, spans_between
 from pyromq.spark.queues import Queue, flatten
 
 _GROUP = "spark"
@@ -63,8 +63,8 @@ class SourcedLoad(RunningLoad):
             "pollTimeoutMs": str(_TIMEOUT_MS),
         }
         options = read_options(text, streaming=True)
-        cluster = Cluster(options.access, Links(code.link_options(_TIMEOUT_MS)))
-        progress = Progress(options, cluster, self.cluster.loop.clock)
+        cluster = SparkCluster(options.access, Links(code.link_options(_TIMEOUT_MS)))
+        progress = StreamProgress(options, cluster, self.cluster.loop.clock)
         while True:
             if len(self._batches) == len(self._journal) - 1:
                 end = progress.latest(self._journal[-1], ReadMaxRows(_MAX_ROWS))

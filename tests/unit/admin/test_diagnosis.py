@@ -1,7 +1,7 @@
 """What is wrong with a group, from the reports of its members."""
 
-from pyromq.admin.connections import Member
-from pyromq.admin.diagnosis import Fault, judged
+from pyromq.admin.connections import ConnectedMember
+from pyromq.admin.diagnosis import GroupFault, judged
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ProcessQueueInfo
 from pyromq.protocol.bodies.heartbeat import MessageModel, SubscriptionData
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -12,7 +12,7 @@ QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
 
 def member(
     name: str, *queues: MessageQueue, expression: str = "*", held: int = 0, last_ms: int = NOW_MS
-) -> Member:
+) -> ConnectedMember:
     running = ConsumerRunningInfo(
         properties={"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"},
         subscription_set=[SubscriptionData(topic="t", sub_string=expression)],
@@ -20,10 +20,10 @@ def member(
             queue: ProcessQueueInfo(cached_msg_count=held, last_consume_timestamp=last_ms) for queue in queues
         },
     )
-    return Member(name, 400, running)
+    return ConnectedMember(name, 400, running)
 
 
-def faults(*members: Member, model: MessageModel = MessageModel.CLUSTERING) -> list[Fault]:
+def faults(*members: ConnectedMember, model: MessageModel = MessageModel.CLUSTERING) -> list[GroupFault]:
     return [each.fault for each in judged(list(members), model, set(QUEUES), NOW_MS).findings]
 
 
@@ -32,17 +32,17 @@ def test_members_that_share_all_queues_are_sound() -> None:
 
 
 def test_members_that_subscribe_differently_disagree() -> None:
-    assert faults(member("x", QUEUES[0]), member("y", QUEUES[1], expression="A")) == [Fault.DISAGREE]
+    assert faults(member("x", QUEUES[0]), member("y", QUEUES[1], expression="A")) == [GroupFault.DISAGREE]
 
 
 def test_a_queue_that_nobody_reads_has_no_owner() -> None:
     found = judged([member("x", QUEUES[0])], MessageModel.CLUSTERING, set(QUEUES), NOW_MS)
-    assert [(each.fault, each.queue) for each in found.findings] == [(Fault.NO_OWNER, QUEUES[1])]
+    assert [(each.fault, each.queue) for each in found.findings] == [(GroupFault.NO_OWNER, QUEUES[1])]
     assert found.owners == {"t a:0": ["x"]}
 
 
 def test_a_queue_with_two_readers_has_two_owners() -> None:
-    assert faults(member("x", *QUEUES), member("y", QUEUES[1])) == [Fault.TWO_OWNERS]
+    assert faults(member("x", *QUEUES), member("y", QUEUES[1])) == [GroupFault.TWO_OWNERS]
 
 
 def test_broadcasting_members_all_read_all_queues() -> None:
@@ -50,8 +50,8 @@ def test_broadcasting_members_all_read_all_queues() -> None:
 
 
 def test_the_queues_of_a_silent_member_are_not_said_to_have_no_owner() -> None:
-    assert faults(member("x", QUEUES[0]), Member("y", 400, None)) == [Fault.SILENT]
+    assert faults(member("x", QUEUES[0]), ConnectedMember("y", 400, None)) == [GroupFault.SILENT]
 
 
 def test_held_messages_that_nobody_consumes_are_no_progress() -> None:
-    assert faults(member("x", *QUEUES, held=5, last_ms=NOW_MS - 120_000)) == [Fault.NOT_PROGRESSING] * 2
+    assert faults(member("x", *QUEUES, held=5, last_ms=NOW_MS - 120_000)) == [GroupFault.NOT_PROGRESSING] * 2

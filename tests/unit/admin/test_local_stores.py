@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.support.small_stores import TOPIC, append, dispatch_all, small_settings
 
-from pyromq.admin.local_stores import Failed, Line, Progress, Summary, Verdict, summary, verify
+from pyromq.admin.local_stores import Line, ReadProgress, Summary, UnreadableStore, Verdict, summary, verify
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
 from pyromq.store.message_store import MessageStore
@@ -31,7 +31,7 @@ def test_a_summary_counts_what_is_there(root: Path) -> None:
 
 
 def test_a_sound_store_is_told_so_with_its_progress(root: Path) -> None:
-    told: list[Progress] = []
+    told: list[ReadProgress] = []
     found = verify(root, told.append)
     assert (found.is_sound, found.records, found.units, found.damage) == (True, 20, 20, [])
     assert told[0].of_bytes == summary(root).log_end
@@ -59,4 +59,4 @@ def test_as_a_process_it_writes_lines_and_its_result_last(root: Path, what: str,
     lines = run([*command, str(root)], capture_output=True, check=True).stdout.splitlines()
     assert isinstance(msgspec.json.decode(lines[-1], type=Line), kind)
     (failed,) = run([*command, str(root / "nowhere")], capture_output=True, check=True).stdout.splitlines()
-    assert isinstance(msgspec.json.decode(failed, type=Line), Failed)
+    assert isinstance(msgspec.json.decode(failed, type=Line), UnreadableStore)

@@ -1,15 +1,15 @@
 """Rates and histories of progress, without a cluster."""
 
-from pyromq.admin.progress import Progress, ProgressRates, QueueProgress
-from pyromq.admin.rates import Histories
+from pyromq.admin.progress import ConsumeProgress, ProgressRates, QueueProgress
+from pyromq.admin.rates import GaugeHistories
 from pyromq.protocol.bodies.queues import MessageQueue
 
 QUEUE, OTHER = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)
 
 
-def progress(**offsets: tuple[int, int]) -> Progress:
+def progress(**offsets: tuple[int, int]) -> ConsumeProgress:
     queues = {"queue": QUEUE, "other": OTHER}
-    return Progress(
+    return ConsumeProgress(
         [
             QueueProgress("g", queues[name], broker_offset, consumer_offset, 0, 0)
             for name, (broker_offset, consumer_offset) in offsets.items()
@@ -38,7 +38,7 @@ def test_a_queue_that_is_gone_has_no_rates() -> None:
 
 
 def test_a_history_has_the_latest_values_of_gauges_that_are_still_there() -> None:
-    lag: Histories[str] = Histories(remembered=2)
+    lag: GaugeHistories[str] = GaugeHistories(remembered=2)
     for value in (5.0, 3.0, 1.0):
         lag.read({"shop": value, "office": value})
     assert lag.history("shop") == [3.0, 1.0]

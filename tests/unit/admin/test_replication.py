@@ -1,7 +1,7 @@
 """The picture of a broker group, joined from what its members and the controller tell."""
 
 from pyromq.admin.cluster import BrokerMember
-from pyromq.admin.replication import Told, joined
+from pyromq.admin.replication import BrokerReport, joined
 from pyromq.protocol.bodies.brokers import (
     EpochEntry,
     HAClientRuntimeInfo,
@@ -13,16 +13,16 @@ from pyromq.protocol.bodies.controller import ReplicaIdentity, ReplicasInfo
 MASTER, REPLICA = BrokerMember("c", "a", 0, "h:1"), BrokerMember("c", "a", 1, "h:2")
 
 
-def master(*, end: int = 100, replicas: int = 1, in_sync: bool = True) -> Told:
+def master(*, end: int = 100, replicas: int = 1, in_sync: bool = True) -> BrokerReport:
     connections = [HAConnectionRuntimeInfo(addr=f"h:{number}", in_sync=in_sync) for number in range(replicas)]
     status = HARuntimeInfo(master=True, master_commit_log_max_offset=end, ha_connection_info=connections)
-    return Told(MASTER, status)
+    return BrokerReport(MASTER, status)
 
 
-def replica(*, end: int = 90, epoch: int | None = None) -> Told:
+def replica(*, end: int = 90, epoch: int | None = None) -> BrokerReport:
     client = HAClientRuntimeInfo(master_addr="h:3", max_offset=end, transferred_byte_in_second=7)
     epochs = [] if epoch is None else [EpochEntry(epoch=epoch)]
-    return Told(REPLICA, HARuntimeInfo(ha_client_runtime_info=client), epochs)
+    return BrokerReport(REPLICA, HARuntimeInfo(ha_client_runtime_info=client), epochs)
 
 
 def test_a_replica_follows_its_master_and_is_behind() -> None:
@@ -45,7 +45,7 @@ def test_the_controller_says_who_is_in_sync() -> None:
 
 
 def test_a_silent_member_stays_in_the_picture() -> None:
-    picture = joined("c", "a", [master(replicas=0), Told(REPLICA, problem="no answer")], None)
+    picture = joined("c", "a", [master(replicas=0), BrokerReport(REPLICA, problem="no answer")], None)
     silent = picture.members[1]
     assert (silent.problem, silent.log_end, silent.behind_bytes, silent.is_in_sync) == (
         "no answer",
@@ -64,5 +64,5 @@ def test_what_is_wrong_is_remarked() -> None:
     assert joined("c", "a", [master(), replica()], elsewhere).remarks == [
         "the controller named h:9 master, h:1 acts as it"
     ]
-    epochs = [Told(MASTER, master().status, [EpochEntry(epoch=3)]), replica(epoch=2)]
+    epochs = [BrokerReport(MASTER, master().status, [EpochEntry(epoch=3)]), replica(epoch=2)]
     assert joined("c", "a", epochs, None).remarks == ["members are in different epochs: 2, 3"]

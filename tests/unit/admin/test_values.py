@@ -3,7 +3,7 @@
 import pytest
 
 from pyromq.admin.cluster import BrokerMember, Cluster, members_of
-from pyromq.admin.connections import Member, complaints, subscribe_alike
+from pyromq.admin.connections import ConnectedMember, complaints, subscribe_alike
 from pyromq.admin.failures import PartlyFailed, nearest
 from pyromq.admin.messages import average_ms, writable_queues
 from pyromq.admin.name_servers import settings_of
@@ -162,12 +162,12 @@ def running(
 def test_members_of_a_group_should_want_the_same(
     first: ConsumerRunningInfo, second: ConsumerRunningInfo | None, alike: bool
 ) -> None:
-    members = [Member("one", 479, first), Member("two", 479, second)]
+    members = [ConnectedMember("one", 479, first), ConnectedMember("two", 479, second)]
     assert subscribe_alike(members, NOW_MS) is alike
 
 
 def test_members_that_started_lately_may_differ_for_a_while() -> None:
-    members = [Member("one", 479, running("*")), Member("two", 479, running("a"))]
+    members = [ConnectedMember("one", 479, running("*")), ConnectedMember("two", 479, running("a"))]
     assert subscribe_alike(members, NOW_MS - 500_000)
 
 
@@ -183,7 +183,7 @@ def test_members_that_started_lately_may_differ_for_a_while() -> None:
     ],
 )
 def test_what_is_wrong_with_a_member_is_said(told: ConsumerRunningInfo | None, complaint: str | None) -> None:
-    found = complaints(Member("c", 479, told), NOW_MS)
+    found = complaints(ConnectedMember("c", 479, told), NOW_MS)
     assert len(found) == (0 if complaint is None else 1)
     if complaint is not None:
         assert complaint in found[0]

@@ -9,7 +9,7 @@ from tests.support.loop import turn_until
 
 from pyromq.cluster import route_table
 from pyromq.cluster.name_servers import NameServers
-from pyromq.cluster.route_table import Routes
+from pyromq.cluster.route_table import KnownRoutes
 from pyromq.cluster.routes import Route, borrow_route, build_route, readable_queues, writable_queues
 from pyromq.errors import (
     CallTimeout,
@@ -157,11 +157,11 @@ def server() -> NameServer:
 
 
 @pytest.fixture
-def routes(server: NameServer) -> Routes:
-    return Routes(NameServers(["ns:1"]), server.call, 3)
+def routes(server: NameServer) -> KnownRoutes:
+    return KnownRoutes(NameServers(["ns:1"]), server.call, 3)
 
 
-async def test_a_route_is_asked_for_once(server: NameServer, routes: Routes) -> None:
+async def test_a_route_is_asked_for_once(server: NameServer, routes: KnownRoutes) -> None:
     found = await asyncio.gather(*(routes.get("t") for _ in range(10)))
     assert all(route is found[0] for route in found)
     await routes.get("t")
@@ -170,7 +170,9 @@ async def test_a_route_is_asked_for_once(server: NameServer, routes: Routes) -> 
     assert routes.cached("u") is None
 
 
-async def test_one_who_gives_up_does_not_take_the_question_away(server: NameServer, routes: Routes) -> None:
+async def test_one_who_gives_up_does_not_take_the_question_away(
+    server: NameServer, routes: KnownRoutes
+) -> None:
     server.gate = asyncio.Event()
     first, second = asyncio.create_task(routes.get("t")), asyncio.create_task(routes.get("t"))
     await turn_until(lambda: server.asked)
@@ -180,12 +182,12 @@ async def test_one_who_gives_up_does_not_take_the_question_away(server: NameServ
     assert first.cancelled() or (await asyncio.gather(first, return_exceptions=True))
 
 
-async def test_a_topic_nobody_has(routes: Routes) -> None:
+async def test_a_topic_nobody_has(routes: KnownRoutes) -> None:
     with pytest.raises(NoRoute, match="no route for topic nope: no broker registered it with ns:1"):
         await routes.get("nope")
 
 
-async def test_an_error_that_many_share_has_the_frames_of_one(routes: Routes) -> None:
+async def test_an_error_that_many_share_has_the_frames_of_one(routes: KnownRoutes) -> None:
     def frames(problem: BaseException | None) -> int:
         return len(traceback.extract_tb(problem.__traceback__)) if problem is not None else 0
 
@@ -195,13 +197,13 @@ async def test_an_error_that_many_share_has_the_frames_of_one(routes: Routes) ->
     assert max(frames(task.exception()) for task in several) <= frames(alone.exception())
 
 
-async def test_other_refusals_are_told_as_they_are(server: NameServer, routes: Routes) -> None:
+async def test_other_refusals_are_told_as_they_are(server: NameServer, routes: KnownRoutes) -> None:
     server.problem = Refused(ResponseCode.NO_PERMISSION, "who are you")
     with pytest.raises(Refused, match="who are you"):
         await routes.get("t")
 
 
-async def test_a_topic_that_does_not_exist_borrows_a_route(server: NameServer, routes: Routes) -> None:
+async def test_a_topic_that_does_not_exist_borrows_a_route(server: NameServer, routes: KnownRoutes) -> None:
     route = await routes.get_or_borrow("new", "TBW102", 4)
     assert named(route.publish_queues) == ["a0", "b0"]
     assert {queue.topic for queue in route.publish_queues} == {"new"}
@@ -218,7 +220,7 @@ async def test_a_topic_that_does_not_exist_borrows_a_route(server: NameServer, r
     assert set(routes.brokers) == {"b"}, "nobody mentions the other any more"
 
 
-async def test_a_borrowed_route_changes_with_its_template(server: NameServer, routes: Routes) -> None:
+async def test_a_borrowed_route_changes_with_its_template(server: NameServer, routes: KnownRoutes) -> None:
     server.known["TBW102"] = route_data()
     empty = await routes.get_or_borrow("new", "TBW102", 4)
     assert not empty.publish_queues
@@ -230,12 +232,12 @@ async def test_a_borrowed_route_changes_with_its_template(server: NameServer, ro
     assert named((await routes.get_or_borrow("new", "TBW102", 4)).publish_queues) == ["a0"]
 
 
-async def test_nothing_to_borrow_from(server: NameServer, routes: Routes) -> None:
+async def test_nothing_to_borrow_from(server: NameServer, routes: KnownRoutes) -> None:
     with pytest.raises(NoRoute, match="no route for topic new"):
         await routes.get_or_borrow("new", "nothing", 4)
 
 
-async def test_whoever_cares_is_told_of_new_routes(server: NameServer, routes: Routes) -> None:
+async def test_whoever_cares_is_told_of_new_routes(server: NameServer, routes: KnownRoutes) -> None:
     told: list[list[str]] = []
     stop = routes.on_change("t", lambda route: told.append(named(route.publish_queues)))
     await routes.get("t")
@@ -251,7 +253,7 @@ async def test_whoever_cares_is_told_of_new_routes(server: NameServer, routes: R
     assert len(told) == 2
 
 
-async def test_a_route_that_is_gone_stays_in_use(server: NameServer, routes: Routes) -> None:
+async def test_a_route_that_is_gone_stays_in_use(server: NameServer, routes: KnownRoutes) -> None:
     route = await routes.get("t")
     del server.known["t"]
     with pytest.raises(NoRoute):
@@ -260,7 +262,7 @@ async def test_a_route_that_is_gone_stays_in_use(server: NameServer, routes: Rou
 
 
 async def test_a_notice_that_comes_during_a_question_has_it_asked_again(
-    server: NameServer, routes: Routes
+    server: NameServer, routes: KnownRoutes
 ) -> None:
     server.gate = asyncio.Event()
     asking = asyncio.create_task(routes.get("t"))
@@ -272,13 +274,13 @@ async def test_a_notice_that_comes_during_a_question_has_it_asked_again(
     assert server.asked == ["t", "t"]
 
 
-async def test_notices_of_topics_nobody_wants_are_ignored(server: NameServer, routes: Routes) -> None:
+async def test_notices_of_topics_nobody_wants_are_ignored(server: NameServer, routes: KnownRoutes) -> None:
     routes.changed(["t"])
     await asyncio.sleep(0)
     assert server.asked == []
 
 
-async def test_polls_ask_for_what_nobody_tells_about(server: NameServer, routes: Routes) -> None:
+async def test_polls_ask_for_what_nobody_tells_about(server: NameServer, routes: KnownRoutes) -> None:
     routes.on_change("u", lambda _: None)
     await routes.get("t")
     await routes.get_or_borrow("new", "TBW102", 4)
@@ -295,7 +297,7 @@ async def test_polls_ask_for_what_nobody_tells_about(server: NameServer, routes:
 
 
 async def test_a_poll_survives_what_fails(
-    server: NameServer, routes: Routes, caplog: pytest.LogCaptureFixture
+    server: NameServer, routes: KnownRoutes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     await routes.get("t")
@@ -307,7 +309,7 @@ async def test_a_poll_survives_what_fails(
 
 
 async def test_a_changed_route_whose_question_timed_out_is_asked_for_again(
-    server: NameServer, routes: Routes, monkeypatch: pytest.MonkeyPatch
+    server: NameServer, routes: KnownRoutes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name server tells of a change once; polls look at what it tells about only every tenth time."""
     monkeypatch.setattr(route_table, "_FIRST_RETRY_S", 0.0, raising=False)
@@ -327,7 +329,7 @@ async def test_a_changed_route_whose_question_timed_out_is_asked_for_again(
 
 
 async def test_a_topic_that_is_not_in_use_is_not_asked_for_again(
-    server: NameServer, routes: Routes, monkeypatch: pytest.MonkeyPatch
+    server: NameServer, routes: KnownRoutes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route_table, "_FIRST_RETRY_S", 0.0, raising=False)
     server.problem = CallTimeout("no answer")
@@ -338,13 +340,13 @@ async def test_a_topic_that_is_not_in_use_is_not_asked_for_again(
     assert server.asked == ["t"]
 
 
-async def test_a_lost_watch_has_everything_asked_again(server: NameServer, routes: Routes) -> None:
+async def test_a_lost_watch_has_everything_asked_again(server: NameServer, routes: KnownRoutes) -> None:
     server.watched = True
     await routes.get("t")
     routes.watch_lost()
     await turn_until(lambda: server.asked == ["t", "t"])
     await routes.close()
-    unwatched = Routes(NameServers(["ns:1"]), server.call, 3)
+    unwatched = KnownRoutes(NameServers(["ns:1"]), server.call, 3)
     unwatched.watch_lost()
 
 
@@ -360,7 +362,7 @@ async def test_a_lost_watch_has_everything_asked_again(server: NameServer, route
     ],
 )
 async def test_addresses_of_a_broker(
-    server: NameServer, routes: Routes, broker_id: int, only_this: bool | None, address: str | None
+    server: NameServer, routes: KnownRoutes, broker_id: int, only_this: bool | None, address: str | None
 ) -> None:
     server.known["t"] = TopicRouteData(broker_datas=[broker("a", 0, 2)], queue_datas=[queues("a")])
     await routes.get("t")
@@ -368,7 +370,7 @@ async def test_addresses_of_a_broker(
     assert routes.address("stranger") is None
 
 
-async def test_closing_ends_questions(server: NameServer, routes: Routes) -> None:
+async def test_closing_ends_questions(server: NameServer, routes: KnownRoutes) -> None:
     server.gate = asyncio.Event()
     routes.on_change("t", lambda _: None)
     routes.refresh_soon("t")
@@ -379,7 +381,7 @@ async def test_closing_ends_questions(server: NameServer, routes: Routes) -> Non
 
 @pytest.mark.parametrize("turns", [1, 5])
 async def test_who_asks_when_all_is_closed_is_told_so_and_not_cancelled(
-    server: NameServer, routes: Routes, turns: int
+    server: NameServer, routes: KnownRoutes, turns: int
 ) -> None:
     server.gate = asyncio.Event()
     asking = asyncio.create_task(routes.get("t"))
@@ -391,7 +393,7 @@ async def test_who_asks_when_all_is_closed_is_told_so_and_not_cancelled(
             await late
 
 
-async def test_everyone_who_borrows_shares_the_questions(server: NameServer, routes: Routes) -> None:
+async def test_everyone_who_borrows_shares_the_questions(server: NameServer, routes: KnownRoutes) -> None:
     borrowed = await asyncio.gather(*(routes.get_or_borrow("new", "TBW102", 4) for _ in range(10)))
     assert all(route is borrowed[0] for route in borrowed)
     assert server.asked == ["new", "TBW102"]
@@ -431,7 +433,9 @@ def test_an_absurd_static_topic_is_an_error() -> None:
         build_route("t", TopicRouteData(topic_queue_mapping_by_broker={"a": info}))
 
 
-async def test_whoever_waits_for_another_route_is_woken_by_it(server: NameServer, routes: Routes) -> None:
+async def test_whoever_waits_for_another_route_is_woken_by_it(
+    server: NameServer, routes: KnownRoutes
+) -> None:
     await routes.get("t")
     waiting = asyncio.create_task(routes.wait_changed("t", 3600))
     await routes.refresh("t")
@@ -441,5 +445,5 @@ async def test_whoever_waits_for_another_route_is_woken_by_it(server: NameServer
     await waiting
 
 
-async def test_whoever_waits_for_another_route_in_vain_goes_on(routes: Routes) -> None:
+async def test_whoever_waits_for_another_route_in_vain_goes_on(routes: KnownRoutes) -> None:
     await routes.wait_changed("t", 0.0)

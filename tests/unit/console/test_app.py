@@ -18,14 +18,22 @@ from pyromq.console.app import make_app
 from pyromq.console.operations.all_operations import OPERATIONS
 from pyromq.console.pages import downloads
 from pyromq.console.security.headers import ALWAYS, CONTENT_SECURITY_POLICY
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.console.security.users import Users
 from pyromq.console.server import Console
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
 from pyromq.console.streams import ticks
 from pyromq.console.visit import Visit
-from pyromq.console.watch.values import BrokerView, GoneBroker, Problem, Severity, Snapshot, Told, TopicView
+from pyromq.console.watch.values import (
+    BrokerView,
+    GoneBroker,
+    LastAnswer,
+    Problem,
+    Severity,
+    Snapshot,
+    TopicView,
+)
 from pyromq.errors import ConfigError
 from pyromq.remoting.slices import Slices
 
@@ -53,8 +61,8 @@ def address(path: str) -> str:
 
 def state_in(home: Path, clock: ManualClock | None = None, **settings: Any) -> State:
     users = Users(home / "users.json")
-    for role in Role:
-        users.put(role.word, PASSWORD, role, reads_bodies=role is Role.ADMIN)
+    for role in UserRole:
+        users.put(role.word, PASSWORD, role, reads_bodies=role is UserRole.ADMIN)
     chosen: dict[str, Any] = {"namesrv_addr": "127.0.0.1:9", "home": home, **settings}
     return State(ConsoleSettings(**chosen), users, clock=clock)
 
@@ -70,7 +78,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> State:
     return state_in(tmp_path_factory.mktemp("console"))
 
 
-async def logged_in(state: State, role: Role = Role.ADMIN) -> Browser:
+async def logged_in(state: State, role: UserRole = UserRole.ADMIN) -> Browser:
     browser = Browser(make_app(state))
     person = state.users.person(role.word)
     assert person is not None
@@ -217,10 +225,10 @@ async def test_no_page_changes_anything_with_get(state: State) -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", UserRole)
 @pytest.mark.parametrize("accept", ["text/html", JSON])
 async def test_the_role_is_checked_on_every_operation(
-    state: State, name: str, role: Role, accept: str
+    state: State, name: str, role: UserRole, accept: str
 ) -> None:
     browser = await logged_in(state, role)
     token = await browser.token()
@@ -244,7 +252,7 @@ async def test_a_read_only_console_has_no_operations(tmp_path: Path) -> None:
 
 async def test_patterns_of_names_limit_what_an_operator_may_change(tmp_path: Path) -> None:
     state = state_in(tmp_path)
-    state.users.put("limited", PASSWORD, Role.ADMIN, names=("orders-*",))
+    state.users.put("limited", PASSWORD, UserRole.ADMIN, names=("orders-*",))
     browser = Browser(make_app(state))
     await browser.log_in("limited", PASSWORD)
     form = {"csrf": await browser.token(), "topic": "billing", "step": "apply"}
@@ -254,15 +262,15 @@ async def test_patterns_of_names_limit_what_an_operator_may_change(tmp_path: Pat
 
 
 async def test_bodies_are_a_right_of_their_own(state: State) -> None:
-    browser = await logged_in(state, Role.OPERATOR)
+    browser = await logged_in(state, UserRole.OPERATOR)
     for path in ("topics/t/tail", "topics/t/tail/stream", "topics/t/at/b/0/0/body", "groups/g/dlq.csv"):
         assert (await browser.get(f"/c/default/{path}")).status == 403
     assert (await browser.get("/c/default/topics/t/messages?text=x")).status == 403
 
 
 async def test_the_audit_log_is_for_administrators(state: State) -> None:
-    assert (await (await logged_in(state, Role.OPERATOR)).get("/audit")).status == 403
-    assert (await (await logged_in(state, Role.ADMIN)).get("/audit")).status == 200
+    assert (await (await logged_in(state, UserRole.OPERATOR)).get("/audit")).status == 403
+    assert (await (await logged_in(state, UserRole.ADMIN)).get("/audit")).status == 200
 
 
 @pytest.mark.parametrize("prefix", ["", "/mq"])
@@ -325,10 +333,10 @@ async def test_a_broker_that_does_not_answer_is_named_with_the_age_of_its_part(t
         0,
         "10.0.0.9:10911",
         True,
-        told=Told(1_700_000_000_000, "10.0.0.9:10911: no answer in 3 s"),
+        told=LastAnswer(1_700_000_000_000, "10.0.0.9:10911: no answer in 3 s"),
     )
     problem = Problem("broker-silent", Severity.ALARM, "broker", "broker-q/0", {"problem": "no answer"}, 1)
-    well = BrokerView("c", "broker-a", 0, "10.0.0.1:10911", True, told=Told(1))
+    well = BrokerView("c", "broker-a", 0, "10.0.0.1:10911", True, told=LastAnswer(1))
     state.clusters["default"].watch.snapshot = Snapshot(1, 1, (well, silent), problems=(problem,))
     browser = await logged_in(state)
     for below in ("", "topics", "groups", "brokers"):
@@ -368,7 +376,7 @@ async def test_a_live_page_is_rendered_once_for_everybody_and_names_each_person(
     state = state_in(tmp_path)
     hostile = "<!-- person -->"
     for name in ("ada", "bob"):
-        state.users.put(name, PASSWORD, Role.VIEWER)
+        state.users.put(name, PASSWORD, UserRole.VIEWER)
     topic = TopicView(hostile, "NORMAL", False, ("broker-a",), 4, 4, 6)
     watch = state.clusters["default"].watch
     watch.snapshot = Snapshot(1, 1, topics={hostile: topic})
@@ -405,7 +413,7 @@ async def test_a_live_page_is_rendered_once_for_everybody_and_names_each_person(
 async def test_who_was_removed_from_the_users_file_is_logged_out_without_a_restart(tmp_path: Path) -> None:
     clock = ManualClock()
     state = state_in(tmp_path, clock)
-    viewer, admin = await logged_in(state, Role.VIEWER), await logged_in(state)
+    viewer, admin = await logged_in(state, UserRole.VIEWER), await logged_in(state)
     assert (await viewer.get("/me")).status == 200
     Users(tmp_path / "users.json").load().remove("viewer")
     clock.advance(2)
@@ -469,7 +477,7 @@ async def test_of_many_brokers_the_overview_shows_the_silent_and_the_fullest(tmp
             0,
             f"h:{n}",
             is_master=True,
-            told=Told(1, "silent" * (n == 3)),
+            told=LastAnswer(1, "silent" * (n == 3)),
             disk_ratio=n / 100,
         )
         for n in range(30)

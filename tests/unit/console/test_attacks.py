@@ -15,8 +15,8 @@ from tests.unit.console.test_app import PASSWORD, logged_in, state_in
 from pyromq.admin.cluster import Cluster
 from pyromq.console.app import make_app
 from pyromq.console.guarded import GuardedCluster
-from pyromq.console.security.roles import Role
-from pyromq.console.tailing import MAX_READERS, Wanted
+from pyromq.console.security.roles import UserRole
+from pyromq.console.tailing import MAX_READERS, TailFilter
 from pyromq.errors import ConnectFailed
 
 
@@ -28,7 +28,7 @@ def cheap_hashes() -> Iterator[None]:
 
 async def test_a_session_that_an_attacker_planted_is_not_the_one_after_the_log_in(tmp_path: Path) -> None:
     state = state_in(tmp_path)
-    attacker = await logged_in(state, Role.VIEWER)
+    attacker = await logged_in(state, UserRole.VIEWER)
     planted = dict(attacker.cookies)
     token = await attacker.token()
     for cookie in (planted["pyromq_console"], "made-up"):
@@ -85,8 +85,8 @@ async def test_at_the_limit_of_all_readers_another_tail_is_refused(tmp_path: Pat
     async with Cluster("127.0.0.1:9", timeout_s=0.2) as cluster:
         with ExitStack() as watched:
             for number in range(MAX_READERS):
-                watched.enter_context(state.readers.watching(cluster, Wanted("default", (f"t{number}",))))
-            assert state.readers.has_room(Wanted("default", ("t0",)))
+                watched.enter_context(state.readers.watching(cluster, TailFilter("default", (f"t{number}",))))
+            assert state.readers.has_room(TailFilter("default", ("t0",)))
             assert (await browser.get("/c/default/topics/another/tail/stream")).status == 429
             assert len(state.readers) == MAX_READERS
         await state.readers.stop()

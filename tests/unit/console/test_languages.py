@@ -9,7 +9,7 @@ import pytest
 from pyromq.console.languages import LANGUAGES, Texts, catalogue, chosen_language
 from pyromq.console.operations.all_operations import OPERATIONS
 from pyromq.console.watch import problems
-from pyromq.console.watch.values import GroupState, Severity, Source
+from pyromq.console.watch.values import BrokerKind, GroupState, Severity
 
 CONSOLE = Path(str(resources.files("pyromq.console")))
 KEY = re.compile(r"""\b(?:t|texts)\(\s*["']([a-z_]+(?:\.[A-Za-z_.-]+)?)["']\s*[,)]""")
@@ -40,7 +40,7 @@ def test_every_text_that_a_page_uses_exists() -> None:
 def test_every_field_option_problem_and_state_has_its_text() -> None:
     wanted = {f"problem.{kind}" for kind in problems.KINDS}
     wanted |= {f"state.{state}" for state in GroupState} | {f"severity.{each}" for each in Severity}
-    wanted |= {f"source.{source}" for source in Source}
+    wanted |= {f"source.{source}" for source in BrokerKind}
     for kind in OPERATIONS.values():
         wanted.add(f"do.{kind.NAME}")
         wanted |= {f"field.{field.name}" for field in msgspec.structs.fields(kind)}

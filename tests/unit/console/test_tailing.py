@@ -3,15 +3,15 @@ import pytest
 from pyromq.admin.cluster import Cluster
 from pyromq.clock import ManualClock
 from pyromq.console.guarded import GuardedCluster
-from pyromq.console.tailing import KEPT_ROWS, LINGER_S, MAX_READERS, Reader, Readers, Wanted
+from pyromq.console.tailing import KEPT_ROWS, LINGER_S, MAX_READERS, Readers, TailFilter, TailReader
 from pyromq.errors import ConnectFailed
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 
-WANTED = Wanted("default", ("t",))
+WANTED = TailFilter("default", ("t",))
 
 
-def reader_with(count: int) -> Reader:
-    reader = Reader(Cluster("127.0.0.1:9"), WANTED)
+def reader_with(count: int) -> TailReader:
+    reader = TailReader(Cluster("127.0.0.1:9"), WANTED)
     for number in range(1, count + 1):
         reader.seen += 2
         reader.matched += 1
@@ -65,7 +65,7 @@ async def test_viewers_of_one_filter_share_a_reader_that_ends_some_time_after_th
 async def test_a_reader_that_nobody_watches_stops_by_itself() -> None:
     clock = ManualClock()
     async with Cluster("127.0.0.1:9", timeout_s=0.2, clock=clock) as cluster:
-        reader = Reader(cluster, WANTED)
+        reader = TailReader(cluster, WANTED)
         reader.viewers = 1
         reader.leave()
         clock.advance(LINGER_S + 1)
@@ -79,7 +79,7 @@ async def test_at_the_limit_the_reader_that_nobody_watches_makes_room() -> None:
         readers = Readers()
         with readers.watching(cluster, WANTED):
             for number in range(MAX_READERS):
-                with readers.watching(cluster, Wanted("default", (f"t{number}",))):
+                with readers.watching(cluster, TailFilter("default", (f"t{number}",))):
                     pass
             await readers.make_room()
             assert len(readers) == MAX_READERS - 1

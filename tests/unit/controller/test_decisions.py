@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pyromq.controller.decisions import BY_CONTROLLER, Decision, Situation, decide
-from pyromq.controller.groups import BrokerGroup, Replica, decode_group, encode_group
+from pyromq.controller.decisions import BY_CONTROLLER, GroupDecision, Situation, decide
+from pyromq.controller.groups import GroupRecord, ReplicaRecord, decode_group, encode_group
 from pyromq.controller.liveness import Heard, Vitals
 from pyromq.errors import StoreError
 from pyromq.protocol.bodies.controller import SyncStateSet
@@ -25,11 +25,15 @@ from pyromq.protocol.requests.controller import (
     RegisterBrokerAtControllerAnswer,
 )
 
-GROUP = BrokerGroup(
+GROUP = GroupRecord(
     cluster="c",
     name="g",
     next_id=4,
-    replicas={1: Replica("h:1", "h:1;5"), 2: Replica("h:2", "h:2;6"), 3: Replica("h:3", "h:3;7")},
+    replicas={
+        1: ReplicaRecord("h:1", "h:1;5"),
+        2: ReplicaRecord("h:2", "h:2;6"),
+        3: ReplicaRecord("h:3", "h:3;7"),
+    },
     master_id=1,
     master_epoch=5,
     sync_set=frozenset({1, 2}),
@@ -79,7 +83,7 @@ def alter(*ids: int, master: int = 1, epoch: int = 5, set_epoch: int = 9) -> Alt
     )
 
 
-def changed(decision: Decision) -> BrokerGroup:
+def changed(decision: GroupDecision) -> GroupRecord:
     assert decision.answer.code == ResponseCode.SUCCESS, decision.answer
     assert decision.group is not None
     return decision.group
@@ -89,7 +93,7 @@ def facts(*values: object) -> tuple[object, ...]:
     return values
 
 
-def refused(group: BrokerGroup | None, request: Any, situation: Situation, code: ResponseCode) -> None:
+def refused(group: GroupRecord | None, request: Any, situation: Situation, code: ResponseCode) -> None:
     decision = decide(group, request, situation)
     assert ResponseCode(decision.answer.code) is code, decision.answer
     assert decision.group is group
@@ -110,7 +114,7 @@ def test_a_group_of_another_format_is_not_read(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("group", "expected"), [(None, 1), (GROUP, 4)])
-def test_the_next_id_counts_up(group: BrokerGroup | None, expected: int) -> None:
+def test_the_next_id_counts_up(group: GroupRecord | None, expected: int) -> None:
     decision = decide(group, GetNextBrokerId(cluster_name="c", broker_name="g"), Situation())
     assert isinstance(decision.answer, GetNextBrokerIdAnswer)
     assert decision.answer.next_broker_id == expected
@@ -119,7 +123,7 @@ def test_the_next_id_counts_up(group: BrokerGroup | None, expected: int) -> None
 
 def test_an_id_is_given_once_and_again_only_to_its_owner() -> None:
     first = changed(decide(None, apply_id(1, "h:1;5"), Situation()))
-    assert facts(first.next_id, first.replicas) == (2, {1: Replica("h:1", "h:1;5")})
+    assert facts(first.next_id, first.replicas) == (2, {1: ReplicaRecord("h:1", "h:1;5")})
     assert decide(first, apply_id(1, "h:1;5"), Situation()).group is first
     refused(first, apply_id(1, "h:2;5"), Situation(), ResponseCode.CONTROLLER_BROKER_ID_INVALID)
     refused(first, apply_id(3), Situation(), ResponseCode.CONTROLLER_BROKER_ID_INVALID)
@@ -188,8 +192,8 @@ def test_a_proposal_from_before_a_restart_is_not_accepted_after_it() -> None:
 
 
 def started(
-    group: BrokerGroup, broker_id: int, incarnation: str = "", kept_since: str | None = None
-) -> BrokerGroup:
+    group: GroupRecord, broker_id: int, incarnation: str = "", kept_since: str | None = None
+) -> GroupRecord:
     request = register(broker_id, incarnation=incarnation, kept_since=kept_since)
     return changed(decide(group, request, alive(1, 2, 3)))
 
@@ -402,9 +406,9 @@ def offer(broker_id: int, epoch: int, end: int, *, awaited: str = "", members: s
     )
 
 
-def returned(*brokers: tuple[int, int]) -> BrokerGroup:
+def returned(*brokers: tuple[int, int]) -> GroupRecord:
     """Brokers that have registered, by id and newest epoch."""
-    group: BrokerGroup | None = None
+    group: GroupRecord | None = None
     for broker_id, epoch in brokers:
         request = register(broker_id, incarnation=f"{broker_id}", log_epoch=epoch)
         group = changed(decide(group, request, alive(1, 2, 3)))
@@ -412,7 +416,7 @@ def returned(*brokers: tuple[int, int]) -> BrokerGroup:
     return group
 
 
-def undecided(group: BrokerGroup, request: ElectMaster, text: str, situation: Situation) -> BrokerGroup:
+def undecided(group: GroupRecord, request: ElectMaster, text: str, situation: Situation) -> GroupRecord:
     decision = decide(group, request, situation)
     assert decision.answer.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
     assert text in (decision.answer.remark or "")

@@ -8,7 +8,7 @@ from tests.simulation.etcd import EtcdData
 
 from pyromq.clock import ManualClock
 from pyromq.controller.etcd_store import EtcdStore
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.controller.store import Leader, NotLeading
 
 
@@ -35,8 +35,8 @@ async def test_a_leader_changes_nothing_after_etcd_lost_its_data_and_another_lea
     assert second._term == term, "the second key was made at the same revision"
     assert leads(first), "the first one has not heard of it"
     with pytest.raises(NotLeading):
-        await first.replace("g", BrokerGroup(cluster="c", name="g"), 0)
+        await first.replace("g", GroupRecord(cluster="c", name="g"), 0)
     assert not leads(first)
     with pytest.raises(NotLeading):
         await first.read("g")
-    assert await second.replace("g", BrokerGroup(cluster="c", name="g"), 0)
+    assert await second.replace("g", GroupRecord(cluster="c", name="g"), 0)

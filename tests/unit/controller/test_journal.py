@@ -9,7 +9,7 @@ import pytest
 from tests.support.faulty_files import FaultyFiles
 
 from pyromq.controller.file_store import FileStore
-from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.groups import GroupRecord
 from pyromq.controller.journal import MAGIC, Journal, encode_entry, replay
 from pyromq.controller.store import Leader, NotLeading
 from pyromq.errors import StoreError
@@ -17,8 +17,8 @@ from pyromq.errors import StoreError
 OWN = Leader("n0", "127.0.0.1:9877")
 
 
-def group(name: str, epoch: int = 1) -> BrokerGroup:
-    return BrokerGroup(cluster="c", name=name, master_epoch=epoch)
+def group(name: str, epoch: int = 1) -> GroupRecord:
+    return GroupRecord(cluster="c", name=name, master_epoch=epoch)
 
 
 def test_a_crash_at_any_byte_of_a_write_undoes_nothing_before_it(tmp_path: Path) -> None:

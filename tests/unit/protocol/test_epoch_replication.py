@@ -10,7 +10,7 @@ from tests.support.chance import examples
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.epoch_replication import (
     FRAME_HEADER_BYTES,
-    Frame,
+    LogFrame,
     MasterGreeting,
     MasterReader,
     ReplicaGreeting,
@@ -21,7 +21,7 @@ from pyromq.protocol.epoch_replication import (
 OFFSETS = st.integers(0, (1 << 62) - 1)
 NUMBERS = st.integers(0, (1 << 31) - 1)
 CUTS = st.lists(st.integers(0, 400), max_size=8)
-FRAMES = st.tuples(st.builds(Frame, OFFSETS, NUMBERS, OFFSETS, OFFSETS), st.binary(max_size=60))
+FRAMES = st.tuples(st.builds(LogFrame, OFFSETS, NUMBERS, OFFSETS, OFFSETS), st.binary(max_size=60))
 GREETINGS = st.builds(MasterGreeting, OFFSETS, st.lists(st.tuples(NUMBERS, OFFSETS), max_size=5).map(tuple))
 FROM_REPLICA = st.one_of(st.builds(ReplicaGreeting, OFFSETS, st.booleans(), st.booleans()), OFFSETS)
 
@@ -51,7 +51,7 @@ def test_a_master_greets_with_its_epochs() -> None:
 
 
 def test_a_frame_has_its_epoch_and_the_confirm_offset() -> None:
-    head = Frame(1000, 7, 600, 900).encode(5)
+    head = LogFrame(1000, 7, 600, 900).encode(5)
     assert len(head) == FRAME_HEADER_BYTES == 36
     numbers = [int.from_bytes(head[a:b]) for a, b in pairwise((0, 4, 8, 16, 20, 28, 36))]
     assert numbers == [2, 5, 1000, 7, 600, 900]
@@ -70,7 +70,7 @@ def test_a_replica_is_understood_however_the_stream_is_split(
 @settings(max_examples=examples(200))
 @given(st.lists(st.one_of(FRAMES, GREETINGS), max_size=6), CUTS)
 def test_a_master_is_understood_however_the_stream_is_split(
-    said: list[tuple[Frame, bytes] | MasterGreeting], cuts: list[int]
+    said: list[tuple[LogFrame, bytes] | MasterGreeting], cuts: list[int]
 ) -> None:
     stream = b"".join(
         each.encode() if isinstance(each, MasterGreeting) else each[0].encode(len(each[1])) + each[1]
@@ -78,7 +78,7 @@ def test_a_master_is_understood_however_the_stream_is_split(
     )
     reader = MasterReader()
     heard = [each for piece in split(stream, cuts) for each in reader.feed(piece)]
-    whole: list[tuple[Frame, bytes] | MasterGreeting] = []
+    whole: list[tuple[LogFrame, bytes] | MasterGreeting] = []
     for each in heard:
         last = whole[-1] if whole else None
         if isinstance(each, MasterGreeting):
@@ -114,9 +114,11 @@ def test_any_bytes_are_understood_or_refused(stream: bytes, cuts: list[int]) -> 
 
 
 def test_an_empty_master_of_apache_sends_heartbeats_at_minus_one() -> None:
-    assert list(MasterReader().feed(Frame(-1, 1, 0, 0).encode(0))) == [(Frame(-1, 1, 0, 0), memoryview(b""))]
+    assert list(MasterReader().feed(LogFrame(-1, 1, 0, 0).encode(0))) == [
+        (LogFrame(-1, 1, 0, 0), memoryview(b""))
+    ]
     with pytest.raises(RemoteProtocolError, match="-1"):
-        list(MasterReader().feed(Frame(-1, 1, 0, 0).encode(5)))
+        list(MasterReader().feed(LogFrame(-1, 1, 0, 0).encode(5)))
 
 
 def test_a_replica_without_a_controller_is_told_apart() -> None:

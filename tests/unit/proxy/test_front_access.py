@@ -12,15 +12,15 @@ from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.proxy.access import FrontAccess
 from pyromq.proxy.clients import Clients, FrontClient
-from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import Code, Rejected
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.grpc.metadata import Metadata
-from pyromq.proxy.membership import Membership
+from pyromq.proxy.membership import ProxyMembership
 from pyromq.proxy.messages import message
-from pyromq.proxy.transactions import Half, Transactions
+from pyromq.proxy.transactions import HalfPlace, ProxyTransactions
 from pyromq.remoting.access.control import AccessControl
-from pyromq.security.users import Entry, Policies, PolicyType, User, UserRules
+from pyromq.security.users import Policies, PolicyEntry, PolicyType, User, UserRules
 
 WHEN = "20261116T040000Z"
 
@@ -45,14 +45,14 @@ def call(name: str, secret: str) -> Call:
     return cast(Call, SignedCall(name, secret))
 
 
-def access(*entries: Entry) -> FrontAccess:
+def access(*entries: PolicyEntry) -> FrontAccess:
     policies: Policies = {PolicyType.CUSTOM: entries}
     rules = UserRules({"alice": User("alice", "secret")}, {"alice": policies}, decides=True)
     return FrontAccess(AccessControl(rules, SystemClock()))
 
 
-def allows(name: str, *actions: str, kind: str = "Topic") -> Entry:
-    return Entry(kind, name, frozenset(actions), (), True)
+def allows(name: str, *actions: str, kind: str = "Topic") -> PolicyEntry:
+    return PolicyEntry(kind, name, frozenset(actions), (), True)
 
 
 def ask(front: FrontAccess, topic: str, group: str) -> None:
@@ -99,13 +99,13 @@ def publishing(*topics: str) -> Any:
     return settings
 
 
-def cluster(front: FrontAccess) -> Cluster:
-    return Cluster(cast(Any, None), 1, front)
+def cluster(front: FrontAccess) -> ProxyCluster:
+    return ProxyCluster(cast(Any, None), 1, front)
 
 
 def test_a_producer_joins_only_with_the_right_to_send() -> None:
     """Brokers ask it about transactions of these topics, and show it the messages."""
-    membership = Membership(
+    membership = ProxyMembership(
         cluster(access(allows("orders", "Pub"), allows("seen", "Sub"))),
         cast(Any, None),
         ManualClock(),
@@ -120,8 +120,8 @@ def test_a_producer_joins_only_with_the_right_to_send() -> None:
 
 
 async def test_a_transaction_is_not_forgotten_for_someone_who_may_not_end_it() -> None:
-    transactions = Transactions(cluster(access()), ManualClock(), 60)
-    transactions.remember("orders", "tx-1", Half("127.0.0.1:1", "broker-a", 0, 0))
+    transactions = ProxyTransactions(cluster(access()), ManualClock(), 60)
+    transactions.remember("orders", "tx-1", HalfPlace("127.0.0.1:1", "broker-a", 0, 0))
     request = message("EndTransactionRequest")(topic={"name": "orders"}, transaction_id="tx-1")
     with pytest.raises(Rejected) as caught:
         await transactions.end(request, call("alice", "secret"))

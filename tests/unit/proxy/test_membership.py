@@ -6,7 +6,7 @@ from typing import Any, cast
 from pyromq.clock import SystemClock
 from pyromq.proxy.client_settings import Settings
 from pyromq.proxy.clients import FrontClient
-from pyromq.proxy.membership import Membership
+from pyromq.proxy.membership import ProxyMembership
 
 
 class Broker:
@@ -56,7 +56,7 @@ def _settings(*, publishes: bool) -> Any:
 
 async def test_a_client_is_a_producer_or_a_consumer_and_never_both() -> None:
     broker = Broker()
-    membership = Membership(
+    membership = ProxyMembership(
         cast(Any, broker),
         cast(Any, None),
         SystemClock(),

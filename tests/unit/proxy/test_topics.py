@@ -9,7 +9,7 @@ from pyromq.clock import SystemClock
 from pyromq.errors import ConnectFailed, Refused
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
-from pyromq.proxy.topics import FIFO, Topics
+from pyromq.proxy.topics import FIFO, ProxyTopics
 
 GONE = ConnectFailed("gone")
 UNKNOWN = Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "unknown")
@@ -38,8 +38,8 @@ class Brokers:
         return SimpleNamespace(body=answer)
 
 
-def topics_at(*answers: Any) -> Topics:
-    return Topics(cast(Any, Brokers(*answers)), SystemClock(), 20)
+def topics_at(*answers: Any) -> ProxyTopics:
+    return ProxyTopics(cast(Any, Brokers(*answers)), SystemClock(), 20)
 
 
 async def test_the_type_of_a_topic_is_known_while_one_of_its_brokers_answers() -> None:

@@ -10,16 +10,16 @@ from pyromq.errors import RemoteProtocolError
 from pyromq.security.replica_hello import (
     CHALLENGE_MARK,
     HELLO_MARK,
+    HelloMember,
     HelloReader,
     MasterOpening,
-    Member,
     encode_hello,
     encode_refusal,
 )
 from pyromq.security.signature import Credentials
 
 SERVER = Credentials("server", "the password of servers")
-MEMBER = Member("c", "g", 1)
+MEMBER = HelloMember("c", "g", 1)
 
 
 def reader() -> HelloReader:

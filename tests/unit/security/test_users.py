@@ -13,7 +13,7 @@ from pyromq.security.accounts import read_accounts
 from pyromq.security.migration import migrated
 from pyromq.security.users import (
     ALL,
-    Entry,
+    PolicyEntry,
     PolicyType,
     User,
     UserRules,
@@ -33,7 +33,7 @@ TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLU
 HERE = "10.1.2.3"
 
 
-def entry(resource: str, decision: str = "Allow", actions: str = "All", networks: str = "") -> Entry:
+def entry(resource: str, decision: str = "Allow", actions: str = "All", networks: str = "") -> PolicyEntry:
     return entry_of(
         PolicyEntryInfo(
             resource=resource,
@@ -44,7 +44,7 @@ def entry(resource: str, decision: str = "Allow", actions: str = "All", networks
     )
 
 
-def rules(*custom: Entry, default: tuple[Entry, ...] = (), **of_user: object) -> UserRules:
+def rules(*custom: PolicyEntry, default: tuple[PolicyEntry, ...] = (), **of_user: object) -> UserRules:
     user = User("alice", "secret of alice", **of_user)  # type: ignore[arg-type]
     policies = {PolicyType.CUSTOM: custom, PolicyType.DEFAULT: default}
     return UserRules({"alice": user}, {"alice": policies}, cluster="DefaultCluster")
@@ -209,14 +209,16 @@ def test_accounts_of_the_old_file_become_users_who_may_do_the_same() -> None:
 names = st.text("ab", min_size=1, max_size=3)
 kinds = st.sampled_from([each.value for each in ResourceType])
 entries = st.builds(
-    Entry,
+    PolicyEntry,
     kind=st.one_of(st.just("*"), kinds),
     name=st.one_of(st.just("*"), names, names.map(lambda name: name + "*")),
     actions=st.frozensets(st.sampled_from([*(action.value for action in Action), ALL]), min_size=1),
     networks=st.sampled_from([(), ("10.0.0.0/8",), ("11.0.0.0/8",)]),
     is_allowed=st.booleans(),
 ).map(
-    lambda each: Entry("*", "*", each.actions, each.networks, each.is_allowed) if each.kind == "*" else each
+    lambda each: (
+        PolicyEntry("*", "*", each.actions, each.networks, each.is_allowed) if each.kind == "*" else each
+    )
 )
 needs = st.builds(
     Need,
@@ -228,7 +230,7 @@ needs = st.builds(
 
 @given(st.lists(entries, max_size=6), needs)
 def test_a_denial_is_never_lost_to_a_vaguer_entry_and_order_does_not_matter(
-    custom: list[Entry], need: Need
+    custom: list[PolicyEntry], need: Need
 ) -> None:
     decision = may(rules(*custom), need)
     assert may(rules(*reversed(custom)), need) == decision
@@ -237,10 +239,10 @@ def test_a_denial_is_never_lost_to_a_vaguer_entry_and_order_does_not_matter(
         assert not decision
     if matching and all(each.is_allowed for each in matching):
         assert decision
-    denied = Entry(need.resource_type.value, need.name, frozenset({ALL}), (), is_allowed=False)
+    denied = PolicyEntry(need.resource_type.value, need.name, frozenset({ALL}), (), is_allowed=False)
     assert not may(rules(*custom, denied), need)
 
 
 @given(st.dictionaries(st.sampled_from(PolicyType), st.lists(entries, min_size=1).map(tuple), min_size=1))
-def test_policies_survive_the_wire(policies: dict[PolicyType, tuple[Entry, ...]]) -> None:
+def test_policies_survive_the_wire(policies: dict[PolicyType, tuple[PolicyEntry, ...]]) -> None:
     assert policies_of(acl_info("alice", policies)) == policies

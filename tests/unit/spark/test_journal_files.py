@@ -16,7 +16,7 @@ from obstore.store import MemoryStore
 from pyarrow import fs
 
 from pyromq.errors import ConfigError
-from pyromq.spark.batch_journal import BatchHeld, BatchJournal, Half
+from pyromq.spark.batch_journal import BatchHeld, BatchJournal, StoredHalf
 from pyromq.spark.journal_files import JournalFiles, LocalFiles, ObjectFiles, RenamedFiles, journal_files
 from pyromq.spark.queues import Queue
 
@@ -106,10 +106,10 @@ def test_a_decision_is_whole_or_not_there(tmp_path: Path) -> None:
     journal._files = RenamedFiles(hdfs, journal._files.directory)
     hdfs.tears = True
     with pytest.raises(InterruptedError):
-        journal.decide(0, [Half(Queue("T", "b", 1), "key", 5, 6)])
+        journal.decide(0, [StoredHalf(Queue("T", "b", 1), "key", 5, 6)])
     assert not journal.is_decided(0)
     hdfs.tears = False
-    journal.decide(0, [Half(Queue("T", "b", 1), "key", 5, 6)])
+    journal.decide(0, [StoredHalf(Queue("T", "b", 1), "key", 5, 6)])
     assert len(BatchJournal(str(tmp_path)).unended(0)) == 1
 
 
@@ -124,10 +124,10 @@ def test_an_object_that_was_written_by_a_lost_answer_is_our_own() -> None:
 def test_a_batch_is_decided_once_also_when_it_has_ended(files: JournalFiles, tmp_path: Path) -> None:
     journal = BatchJournal(str(tmp_path / "other"))
     journal._files = files
-    journal.decide(3, [Half(Queue("T", "b", 1), "first", 5, 6)], "Totals")
+    journal.decide(3, [StoredHalf(Queue("T", "b", 1), "first", 5, 6)], "Totals")
     for ended in (False, True):
         with pytest.raises(BatchHeld, match=r"process .* has decided batch 3"):
-            journal.decide(3, [Half(Queue("T", "b", 1), "second", 7, 8)], "Totals")
+            journal.decide(3, [StoredHalf(Queue("T", "b", 1), "second", 7, 8)], "Totals")
         with pytest.raises(BatchHeld, match=r"batch 2 is not committed: process .* has decided batch 3"):
             journal.decide(2, [], "Totals")
         assert [half.unique_key for half in journal.unended(3)] == ([] if ended else ["first"])

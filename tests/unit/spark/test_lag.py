@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from pyromq.clock import ManualClock
 from pyromq.errors import ConnectFailed
 from pyromq.spark import lag_metrics
-from pyromq.spark.lag import Lag, lag_of, lags_of
+from pyromq.spark.lag import SourceLag, lag_of, lags_of
 from pyromq.spark.queues import Queue
 from pyromq.spark.record_sizes import FRESH_S, RecordSizes
 
@@ -42,13 +42,13 @@ def test_a_query_is_never_ahead_and_without_newer_offsets_not_behind(newest: Any
     lag = lag_of(source(REACHED, newest))
     assert lag is not None
     assert lag.total == 0
-    assert Lag({}).metrics()["avgOffsetsBehindLatest"] == 0
+    assert SourceLag({}).metrics()["avgOffsetsBehindLatest"] == 0
 
 
 def test_sources_of_other_formats_have_no_lag() -> None:
     files = source({"logOffset": 3}, None)
     assert lags_of({"sources": [files, source("7", None), source(REACHED, NEWEST)]}) == [
-        Lag({A0: 30, A1: 0, OTHER: 7}, {"Orders": 100})
+        SourceLag({A0: 30, A1: 0, OTHER: 7}, {"Orders": 100})
     ]
 
 

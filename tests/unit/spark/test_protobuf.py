@@ -28,7 +28,7 @@ from pyromq.spark.protobuf import (
     unpacked_path,
 )
 from pyromq.spark.protobuf_schema import protobuf_to_ddl, schema_file
-from pyromq.spark.registry import Registered, Registry, Texts, registered_reader
+from pyromq.spark.registry import RegisteredSchema, Registry, Texts, registered_reader
 from pyromq.spark.schema import value_type
 from pyromq.spark.values import read_one_by_one
 
@@ -142,7 +142,7 @@ ORDERS = st.tuples(_MOST, PAYMENTS).map(lambda parts: parts[0] | parts[1])
 @settings(max_examples=examples(30))
 @given(st.lists(ORDERS, max_size=2))
 def test_rows_come_back_as_they_were_written(orders: list[dict[str, Any]]) -> None:
-    schema = Registered(258, EVERYTHING, "PROTOBUF")
+    schema = RegisteredSchema(258, EVERYTHING, "PROTOBUF")
     write, read = protobuf_writer(schema, "Order"), registered_protobuf_reader(schema, "shop.Order")
     type_ = to_arrow_type(parse_type(EVERYTHING_DDL), timezone="UTC")
     rows = pa.array(orders, type_)
@@ -175,7 +175,7 @@ def test_what_is_not_set_is_null_where_the_schema_tells_it_from_a_default() -> N
     old = f'syntax = "proto2"; message A {{ {fields} }}'
     assert protobuf_reader(old)(b"\x18\x01") == {"a": None, "b": 5, "c": 1}
     with pytest.raises(BadMessage, match="required fields: c"):
-        protobuf_writer(Registered(1, old, "PROTOBUF"))({"a": 1})
+        protobuf_writer(RegisteredSchema(1, old, "PROTOBUF"))({"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_the_place_of_a_message_type_is_written_as_confluent_does(
 @given(st.binary(max_size=12))
 def test_bodies_of_others_are_refused_and_do_nothing_else(body: bytes) -> None:
     with suppress(RemoteProtocolError):
-        registered_protobuf_reader(Registered(1, EVERYTHING, "PROTOBUF"))(body)
+        registered_protobuf_reader(RegisteredSchema(1, EVERYTHING, "PROTOBUF"))(body)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_bodies_of_others_are_refused_and_do_nothing_else(body: bytes) -> None:
 )
 def test_rows_that_do_not_fit_are_not_written(row: dict[str, Any], named: str) -> None:
     with pytest.raises(BadMessage, match=named):
-        protobuf_writer(Registered(1, EVERYTHING, "PROTOBUF"), "Order")(row)
+        protobuf_writer(RegisteredSchema(1, EVERYTHING, "PROTOBUF"), "Order")(row)
 
 
 def test_what_is_wrong_with_a_schema_is_said() -> None:

@@ -12,7 +12,7 @@ from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError, Transpor
 from pyromq.spark.avro import avro_to_ddl, avro_writer, registered_avro_reader
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import read_options
-from pyromq.spark.registry import Registered, Registry, framed, registered_reader, unframed
+from pyromq.spark.registry import RegisteredSchema, Registry, framed, registered_reader, unframed
 from pyromq.spark.registry import registry as registry_of_process
 from pyromq.spark.schema import check_schema, value_type
 from pyromq.spark.values import conversion
@@ -37,7 +37,7 @@ def test_a_body_names_the_schema_it_was_written_with(server: StandInRegistry) ->
     old = registry.register("a/b-value", OLD)
     new = registry.register("a/b-value", NEW)
     assert registry.register("a/b-value", OLD) == old
-    assert registry.latest("a/b-value") == new == Registered(new.id, NEW, "AVRO")
+    assert registry.latest("a/b-value") == new == RegisteredSchema(new.id, NEW, "AVRO")
     read = registered_reader(registry, "AVRO", registered_avro_reader)
     assert read(avro_writer(old)({"id": 1})) == {"id": 1}
     assert read(avro_writer(new)({"id": 2, "note": "hello"})) == {"id": 2, "note": "hello"}
@@ -115,7 +115,7 @@ def test_a_registry_that_is_not_there_is_named() -> None:
 def test_a_value_that_does_not_fit_is_not_written() -> None:
     for value in ({"id": "x"}, {}, None, {"id": 2**70}):
         with pytest.raises(BadMessage, match="does not fit the Avro schema"):
-            avro_writer(Registered(1, OLD, "AVRO"))(value)
+            avro_writer(RegisteredSchema(1, OLD, "AVRO"))(value)
 
 
 def test_a_schema_that_contradicts_the_subjects_latest_is_refused(server: StandInRegistry) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
 from pyromq.protocol.catalogue import Request
-from pyromq.spark.cluster import Cluster, pull_of
+from pyromq.spark.cluster import SparkCluster, pull_of
 from pyromq.spark.options import Access, Selection
 from pyromq.spark.queues import Queue
 
@@ -31,17 +31,19 @@ ROUTE = TopicRouteData(
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    cluster = Cluster(Access(("127.0.0.1:9876",)))
+def cluster(monkeypatch: pytest.MonkeyPatch) -> SparkCluster:
+    cluster = SparkCluster(Access(("127.0.0.1:9876",)))
     monkeypatch.setattr(cluster, "fresh_route", lambda topic, patient=True: ROUTE)
     return cluster
 
 
-def test_rows_go_to_logical_queues_at_the_masters_that_have_them_now(cluster: Cluster) -> None:
+def test_rows_go_to_logical_queues_at_the_masters_that_have_them_now(cluster: SparkCluster) -> None:
     assert cluster.writable_queues("S") == [Queue("S", "c", 1), Queue("S", "a", 3)]
 
 
-def test_queues_are_read_where_they_are_stored(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_read_where_they_are_stored(
+    cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert cluster.queues(Selection(topics=("S",))) == [
         Queue("S", "a", 0),
         Queue("S", "a", 1),

@@ -6,7 +6,7 @@ from pyromq.client.quick_targets import Target
 from pyromq.client.sending import Sender
 from pyromq.client.session import Session
 from pyromq.client.values import Message, SendResult, SendStatus
-from pyromq.cluster.route_table import Routes
+from pyromq.cluster.route_table import KnownRoutes
 from pyromq.remoting.connection import Connection
 from pyromq_native.client.sent import PlainSends, Sent
 
@@ -40,7 +40,7 @@ class Sending(PlainSends):
         self,
         topics: dict[str, str],
         targets_of: Callable[[str], list[Target]],
-        routes: Routes,
+        routes: KnownRoutes,
         sender: Sender,
         session: Session,
         in_flight: InFlightLimit,

@@ -7,7 +7,7 @@ from pyromq.apps.pipelines.job import (
     PATTERN,
     SETTINGS,
     TOPIC,
-    Job,
+    PipelineJob,
     job_options,
     topics_options,
     trigger,
@@ -37,7 +37,7 @@ from pyromq.apps.pipelines.job import (
 )
 def archive(
     lake: str,
-    job: Job,
+    job: PipelineJob,
     topics: tuple[str, ...],
     pattern: str | None,
     start: str,

@@ -2,7 +2,15 @@
 
 import click
 
-from pyromq.apps.pipelines.job import EVERY, SETTINGS, TOPIC, Job, job_options, topics_options, trigger
+from pyromq.apps.pipelines.job import (
+    EVERY,
+    SETTINGS,
+    TOPIC,
+    PipelineJob,
+    job_options,
+    topics_options,
+    trigger,
+)
 
 
 @click.command(context_settings=SETTINGS)
@@ -35,7 +43,7 @@ from pyromq.apps.pipelines.job import EVERY, SETTINGS, TOPIC, Job, job_options, 
 )
 def changes(
     place: str,
-    job: Job,
+    job: PipelineJob,
     topics: tuple[str, ...],
     follow: bool,
     every: str,

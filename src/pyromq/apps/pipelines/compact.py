@@ -2,7 +2,7 @@
 
 import click
 
-from pyromq.apps.pipelines.job import SETTINGS, Job, job_options
+from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, job_options
 
 
 @click.command(context_settings=SETTINGS)
@@ -11,7 +11,7 @@ from pyromq.apps.pipelines.job import SETTINGS, Job, job_options
 @click.option(
     "--file-size", type=click.IntRange(min=1), default=128, metavar="MB", help="The size of a file to aim at."
 )
-def compact(lake: str, job: Job, file_size: int) -> None:
+def compact(lake: str, job: PipelineJob, file_size: int) -> None:
     """Join small files of the Delta or Iceberg table in DIR; `archive` may run meanwhile."""
     with job.spark("compact") as spark:
         from pyromq.spark.pipelines.compact import compact as run

@@ -4,7 +4,7 @@ from typing import cast
 
 import click
 
-from pyromq.apps.pipelines.job import EVERY, SETTINGS, Job, job_options, trigger
+from pyromq.apps.pipelines.job import EVERY, SETTINGS, PipelineJob, job_options, trigger
 from pyromq.protocol.names import TRACE_TOPIC
 
 
@@ -47,7 +47,7 @@ from pyromq.protocol.names import TRACE_TOPIC
 @click.option("--follow", is_flag=True, help="With --redrive: wait for new dead letters.")
 @EVERY
 def dlq(
-    job: Job,
+    job: PipelineJob,
     groups: tuple[str, ...],
     since: str | None,
     until: str | None,

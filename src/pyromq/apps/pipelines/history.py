@@ -4,7 +4,7 @@ from pathlib import PurePath
 
 import click
 
-from pyromq.apps.pipelines.job import PATTERN, SETTINGS, TOPIC, Job, job_options, topics_options
+from pyromq.apps.pipelines.job import PATTERN, SETTINGS, TOPIC, PipelineJob, job_options, topics_options
 
 _FORMATS = {".parquet": "parquet", ".json": "json", ".csv": "csv"}
 
@@ -33,7 +33,7 @@ _FORMATS = {".parquet": "parquet", ".json": "json", ".csv": "csv"}
 )
 def history(
     lake: str,
-    job: Job,
+    job: PipelineJob,
     topics: tuple[str, ...],
     pattern: str | None,
     since: str | None,

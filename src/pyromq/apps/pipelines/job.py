@@ -14,7 +14,7 @@ import click
 from pyromq import errors
 from pyromq.admin.pipeline_runs import RUNS
 from pyromq.apps.pipelines.kept_run import kept_run
-from pyromq.cli.cluster_options import Cluster, cluster_options
+from pyromq.cli.cluster_options import ClusterOptions, cluster_options
 from pyromq.cli.signals import exit_on_signals
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PipelineJob:
     """One run of a pipeline."""
 
     options: dict[str, str]
@@ -119,7 +119,7 @@ def job_options(command: F) -> F:
     @wraps(command)
     def with_job(
         *arguments: Any,
-        cluster: Cluster,
+        cluster: ClusterOptions,
         pairs: tuple[str, ...],
         master: str,
         memory: str,
@@ -130,7 +130,7 @@ def job_options(command: F) -> F:
     ) -> Any:
         options = connector_options(cluster) | assignments("-O", pairs)
         kept = Path(runs).expanduser() if runs else None
-        job = Job(options, master, memory, assignments("--conf", settings), metrics, kept)
+        job = PipelineJob(options, master, memory, assignments("--conf", settings), metrics, kept)
         return command(*arguments, job=job, **others)
 
     for option in reversed(_OPTIONS):
@@ -138,7 +138,7 @@ def job_options(command: F) -> F:
     return cluster_options(with_job)  # type: ignore[return-value]
 
 
-def connector_options(cluster: Cluster) -> dict[str, str]:
+def connector_options(cluster: ClusterOptions) -> dict[str, str]:
     """The options of the connector for the cluster that the command line names."""
     options = {"namesrv": cluster.namesrv}
     given = cluster.options

@@ -2,7 +2,7 @@
 
 import click
 
-from pyromq.apps.pipelines.job import SETTINGS, Job, job_options
+from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, job_options
 
 
 @click.command(context_settings=SETTINGS)
@@ -30,7 +30,7 @@ from pyromq.apps.pipelines.job import SETTINGS, Job, job_options
 )
 def replay(
     lake: str,
-    job: Job,
+    job: PipelineJob,
     to: str | None,
     same_topics: bool,
     topics: tuple[str, ...],

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyromq.apps.pipelines.job import EVERY, SETTINGS, Job, assignments, job_options, trigger
+from pyromq.apps.pipelines.job import EVERY, SETTINGS, PipelineJob, assignments, job_options, trigger
 
 if TYPE_CHECKING:
     from pyromq.spark.pipelines.sql import Sink
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @EVERY
 def sql(
     script: Path | None,
-    job: Job,
+    job: PipelineJob,
     execute: str | None,
     sink: str,
     pairs_of_sink: tuple[str, ...],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from pyromq.apps.pipelines.job import SETTINGS, Job, job_options
+from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, job_options
 from pyromq.protocol.names import TRACE_TOPIC
 
 _PLOTS = (".png", ".svg", ".html")
@@ -25,7 +25,12 @@ _PLOTS = (".png", ".svg", ".html")
     help="Draw the distributions to this file, whose name ends in .png, .svg or .html.",
 )
 def trace(
-    job: Job, trace_topic: str, since: str | None, until: str | None, lake: str | None, plot: Path | None
+    job: PipelineJob,
+    trace_topic: str,
+    since: str | None,
+    until: str | None,
+    lake: str | None,
+    plot: Path | None,
 ) -> None:
     """Show percentiles in ms, from send to first consumption, for each topic and group.
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from pyromq.broker.flow.held_requests import Attempt, Held, HeldRequests, drop
+from pyromq.broker.flow.held_requests import Attempt, HeldRequest, HeldRequests, drop
 from pyromq.remoting.slices import Slices
 from pyromq.store.results import QueueAdvance
 
@@ -12,7 +12,7 @@ Queue = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
-class _HeldPull(Held):
+class _HeldPull(HeldRequest):
     queues: tuple[Queue, ...] = ()
 
 

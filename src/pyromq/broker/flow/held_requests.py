@@ -18,7 +18,7 @@ from pyromq.remoting.slices import Slices
 MAX_HOLD_S: Final = 600.0
 
 
-class Outcome(Enum):
+class HeldOutcome(Enum):
     """The outcome of an attempt to answer a held request."""
 
     ANSWERED = 1
@@ -30,12 +30,12 @@ class Outcome(Enum):
     """Answered, and another one may find something, too. Only pops leave some."""
 
 
-Attempt = Callable[[bool], Outcome]
+Attempt = Callable[[bool], HeldOutcome]
 """Try to answer a held request. True means: last chance, answer in any case."""
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldRequest:
     attempt: Attempt
     owner: Hashable
     timer: asyncio.TimerHandle | None = None
@@ -44,7 +44,7 @@ class Held:
     """Whether it already waits for its slice."""
 
 
-H = TypeVar("H", bound=Held)
+H = TypeVar("H", bound=HeldRequest)
 K = TypeVar("K", bound=Hashable)
 
 
@@ -75,11 +75,11 @@ class HeldRequests(ABC, Generic[H]):
     def _look(self, held: H) -> bool:
         if held.timer is not None:
             outcome = held.attempt(False)
-            if outcome is Outcome.GOES_ON:
+            if outcome is HeldOutcome.GOES_ON:
                 return False
-            if outcome is not Outcome.WAITS:
+            if outcome is not HeldOutcome.WAITS:
                 self._forget(held)
-            if outcome is Outcome.LEFT_SOME:
+            if outcome is HeldOutcome.LEFT_SOME:
                 self._left_some(held)
         held.is_due = False
         return True
@@ -100,7 +100,7 @@ class HeldRequests(ABC, Generic[H]):
         self._slices.run(partial(self._look_for_the_last_time, held))
 
     def _look_for_the_last_time(self, held: H) -> bool:
-        if held.attempt(True) is Outcome.LEFT_SOME:
+        if held.attempt(True) is HeldOutcome.LEFT_SOME:
             self._left_some(held)
         return True
 

@@ -45,7 +45,7 @@ class ReadForbidden(Refused):
         self.forbidden = forbidden
 
 
-class Wanted(msgspec.Struct):
+class WantedMessages(msgspec.Struct):
     """The messages that a reader wants: all, those with some tags, or those that match an expression."""
 
     tag_codes: Collection[int] | None = None
@@ -104,7 +104,7 @@ class Reading:
 
     # Filter
 
-    def wanted_by_expression(self, expression: str | None, expression_type: str | None) -> Wanted:
+    def wanted_by_expression(self, expression: str | None, expression_type: str | None) -> WantedMessages:
         """For a request that brings its own expression."""
         try:
             if is_tag_type(expression_type):
@@ -117,7 +117,7 @@ class Reading:
 
     def wanted_by_subscription(
         self, group: SubscriptionGroupConfig, topic: str, known_version: int
-    ) -> Wanted:
+    ) -> WantedMessages:
         """For a group that subscribed by heartbeat; `known_version` is the oldest acceptable version."""
         name = group.group_name
         members = self._consumers.group(name)
@@ -173,7 +173,7 @@ class Reading:
         queue_id: int,
         offset: int,
         max_messages: int,
-        wanted: Wanted,
+        wanted: WantedMessages,
         max_bytes: int | None = None,
     ) -> ReadResult:
         """Read once; a filter examines messages only until its time slice ends."""
@@ -192,11 +192,11 @@ class Reading:
         return result
 
 
-def _by_tags(codes: Collection[int], version: int = _ANY_VERSION) -> Wanted:
-    return Wanted(codes or None, version=version)
+def _by_tags(codes: Collection[int], version: int = _ANY_VERSION) -> WantedMessages:
+    return WantedMessages(codes or None, version=version)
 
 
-def _by_properties(compiled: SqlFilter) -> Wanted:
+def _by_properties(compiled: SqlFilter) -> WantedMessages:
     def matches(record: memoryview) -> bool:
         outline = scan_record(record)
         if outline is None:
@@ -204,4 +204,4 @@ def _by_properties(compiled: SqlFilter) -> Wanted:
         raw = bytes(record[outline.properties_start : outline.properties_end])
         return compiled.matches(decode_properties(raw))
 
-    return Wanted(matches=matches)
+    return WantedMessages(matches=matches)

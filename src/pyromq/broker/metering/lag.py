@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from pyromq.broker.consumer_lag import Lag, lags
+from pyromq.broker.consumer_lag import ConsumerLag, lags
 from pyromq.broker.metering.ages import age_ms
 from pyromq.broker.metering.labels import is_system, word
 from pyromq.broker.tables.all_tables import Tables
@@ -20,7 +20,7 @@ class LagFigures:
         self._store = store
         self._tables = tables
         self._clock = clock
-        self._lags: list[Lag] = []
+        self._lags: list[ConsumerLag] = []
         self._register(metrics)
 
     def read(self) -> Iterator[None]:
@@ -56,7 +56,9 @@ class LagFigures:
         ):
             self._register_one(metrics, f"rocketmq_consumer_{name}", sentence, read)
 
-    def _register_one(self, metrics: Metrics, name: str, sentence: str, read: Callable[[Lag], int]) -> None:
+    def _register_one(
+        self, metrics: Metrics, name: str, sentence: str, read: Callable[[ConsumerLag], int]
+    ) -> None:
         def figures() -> dict[Labels, float]:
             return {
                 (

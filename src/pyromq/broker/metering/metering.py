@@ -28,7 +28,7 @@ from pyromq.remoting.server import ServerStatistics
 from pyromq.store.message_store import MessageStore
 
 
-class Metering:
+class BrokerMetering:
     def __init__(
         self,
         live: LiveSettings[BrokerSettings],
@@ -54,7 +54,7 @@ class Metering:
         register_traffic(metrics, traffic, held_pulls)
 
     def __repr__(self) -> str:
-        return f"<Metering {self._metrics!r} requests={len(self.requests)}>"
+        return f"<BrokerMetering {self._metrics!r} requests={len(self.requests)}>"
 
     def watch_pops(
         self, behind: Callable[[], Mapping[int, tuple[int, int]]], held: Callable[[], int]

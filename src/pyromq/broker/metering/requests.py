@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from pyromq.broker.fast_path import FastPath as BrokerFastPath
+from pyromq.broker.fast_path import BrokerFastPath as BrokerFastPath
 from pyromq.broker.metering.labels import REMOTING, UNKNOWN, word
 from pyromq.clock import Clock
 from pyromq.metrics import Distribution, Histogram, Labels, Metrics

@@ -15,7 +15,7 @@ from pyromq.clock import Clock
 from pyromq.disk_steps import DiskSteps, Wait
 from pyromq.errors import PyroError, RemoteProtocolError, StateError, StoreError
 from pyromq.protocol.epoch_replication import (
-    Frame,
+    LogFrame,
     MasterGreeting,
     MasterReader,
     ReplicaGreeting,
@@ -128,7 +128,7 @@ class EpochMasterLink(MasterLink):
         self._appended()
         self.report(even_if_known=True)
 
-    def _take_frame(self, frame: Frame, piece: memoryview) -> None:
+    def _take_frame(self, frame: LogFrame, piece: memoryview) -> None:
         store = self._store
         epoch = Epoch(frame.epoch, frame.epoch_start)
         place = max(frame.offset, store.log_end)

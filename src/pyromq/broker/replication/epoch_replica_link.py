@@ -6,16 +6,16 @@ Every frame lies in one epoch and names it, so that the replica knows which mast
 from collections.abc import Iterator
 from typing import Protocol
 
-from pyromq.broker.replication.replica_link import Links, ReplicaLink
+from pyromq.broker.replication.replica_link import LinkedMaster, ReplicaLink
 from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError
-from pyromq.protocol.epoch_replication import Frame, MasterGreeting, ReplicaGreeting, ReplicaReader
+from pyromq.protocol.epoch_replication import LogFrame, MasterGreeting, ReplicaGreeting, ReplicaReader
 from pyromq.security.replica_hello import HelloReader
 from pyromq.store.log.epochs import Epoch, end_of, epoch_at
 from pyromq.store.message_store import MessageStore
 
 
-class EpochLinks(Links, Protocol):
+class EpochLinks(LinkedMaster, Protocol):
     """The master, as its links see it under a controller."""
 
     confirmed: int
@@ -96,4 +96,4 @@ class EpochReplicaLink(ReplicaLink):
         index = epoch_at(epochs, self.next_offset)
         epoch = epochs[index or 0] if epochs else Epoch(0, 0)
         self.told_confirmed = self._epoch_master.confirmed
-        return Frame(self.next_offset, *epoch, self.told_confirmed).encode(size_bytes)
+        return LogFrame(self.next_offset, *epoch, self.told_confirmed).encode(size_bytes)

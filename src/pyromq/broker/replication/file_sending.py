@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from pyromq.filesystem import Reader
+from pyromq.filesystem import FileReader
 
 _PATIENCE_MS: Final = 10
 _WAITS: Final = 8
@@ -31,7 +31,7 @@ class FileSender(Protocol):
 
     is_busy: bool
 
-    def send(self, file: Reader, frames: list[Frame]) -> None:
+    def send(self, file: FileReader, frames: list[Frame]) -> None:
         """Closes the file when all is sent."""
         ...
 
@@ -58,7 +58,7 @@ class FileSending:
         self._loop = asyncio.get_running_loop()
         self._peer = socket.socket(fileno=os.dup(peer))
         self._sent = sent
-        self._file: Reader | None = None
+        self._file: FileReader | None = None
         self._frames: deque[Frame] = deque()
         self._is_waiting = self._is_closed = False
         self.is_busy = False
@@ -66,7 +66,7 @@ class FileSending:
     def __repr__(self) -> str:
         return f"<FileSending {len(self._frames)} frames to send{' closed' if self._is_closed else ''}>"
 
-    def send(self, file: Reader, frames: list[Frame]) -> None:
+    def send(self, file: FileReader, frames: list[Frame]) -> None:
         self._file = file
         self._frames.extend(frames)
         self.is_busy = True

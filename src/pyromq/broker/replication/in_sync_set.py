@@ -16,7 +16,7 @@ _PATIENCE_S: Final = 2.0
 to a new master."""
 
 
-class Report(NamedTuple):
+class ReplicaReport(NamedTuple):
     """How far a replica has the log, on its present connection."""
 
     offset: int
@@ -54,7 +54,7 @@ class InSyncSet:
         """Who was last proposed to join."""
         self.epoch_start = epoch_start
         self._confirmed = 0
-        self._reports: dict[int, Report] = {}
+        self._reports: dict[int, ReplicaReport] = {}
 
     def __repr__(self) -> str:
         return f"<InSyncSet {sorted(self.members)} version={self.version} proposed={self.proposed}>"
@@ -81,7 +81,7 @@ class InSyncSet:
         return (self.members & self._expected) - self._reports.keys() - {self._own_id}
 
     @property
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ReplicaReport]:
         return self._reports
 
     def reported(self, broker_id: int, offset: int, log_end: int, now: float) -> None:
@@ -94,7 +94,7 @@ class InSyncSet:
         else:
             caught_up_at = last.caught_up_at if last is not None else float("-inf")
         reached = max(offset, last.offset) if last is not None else offset
-        self._reports[broker_id] = Report(reached, caught_up_at, now, log_end)
+        self._reports[broker_id] = ReplicaReport(reached, caught_up_at, now, log_end)
 
     def lost(self, broker_id: int) -> None:
         """The connection to a replica has closed."""

@@ -23,7 +23,7 @@ from pyromq.protocol.requests.replication import ExchangeHaInfo, ExchangeHaInfoA
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.tls import certificate_names
-from pyromq.security.replica_hello import Member, encode_hello
+from pyromq.security.replica_hello import HelloMember, encode_hello
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -284,7 +284,7 @@ class Replica:
                 "",
                 "an account of brokers: the master asks who this is",
             )
-        member = Member(settings.broker_cluster_name, settings.broker_name, self._role.broker_id)
+        member = HelloMember(settings.broker_cluster_name, settings.broker_name, self._role.broker_id)
         return encode_hello(challenge, member, own)
 
     def _look_after(self, link: MasterLink) -> None:

@@ -35,7 +35,7 @@ _FAR_FRAME_BYTES = 1024 * 1024
 _FAR_FRAMES = 4
 
 
-class Links(Protocol):
+class LinkedMaster(Protocol):
     """The master, as its links see it."""
 
     batch_bytes: int
@@ -58,7 +58,7 @@ class Links(Protocol):
 
 class ReplicaLink(asyncio.Protocol):
     def __init__(
-        self, master: Links, store: MessageStore, clock: Clock, hello: HelloReader | None = None
+        self, master: LinkedMaster, store: MessageStore, clock: Clock, hello: HelloReader | None = None
     ) -> None:
         """`hello`: how the replica has to prove who it is."""
         self._master = master

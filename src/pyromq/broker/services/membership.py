@@ -389,8 +389,8 @@ def _language(client: Client) -> client_bodies.ClientLanguage:
     return _LANGUAGES[client.language] if is_known else client_bodies.ClientLanguage.OTHER
 
 
-def _described(client: Client) -> client_bodies.Connection:
-    return client_bodies.Connection(
+def _described(client: Client) -> client_bodies.ClientConnection:
+    return client_bodies.ClientConnection(
         client_addr=client.address,
         client_id=client.client_id,
         language=_language(client),

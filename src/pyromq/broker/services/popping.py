@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable
 
 from pyromq.broker.flow.durability import Durability
-from pyromq.broker.flow.held_requests import MAX_HOLD_S, Outcome
+from pyromq.broker.flow.held_requests import MAX_HOLD_S, HeldOutcome
 from pyromq.broker.flow.popping.held_pops import ANY_QUEUE, HeldPops
 from pyromq.broker.flow.popping.popper import Pop, Popper
-from pyromq.broker.flow.reading import Reading, Wanted
+from pyromq.broker.flow.reading import Reading, WantedMessages
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.chance import randrange
@@ -42,7 +42,7 @@ _MAX_MESSAGES = 32
 """java: a checkpoint has so many bits"""
 _LATE_MS = 500
 """A request that arrives later than this after its time-out is not served: nobody waits for the answer."""
-_ALL = Wanted()
+_ALL = WantedMessages()
 _CLEAN_EVERY_ROUNDS = 12
 
 
@@ -112,7 +112,7 @@ class Popping:
             return _nothing(pop, code)
         return self._hold(request, wanted, pop, caller)
 
-    def _check_pop(self, request: PopMessage, caller: Caller) -> Wanted:
+    def _check_pop(self, request: PopMessage, caller: Caller) -> WantedMessages:
         """java: the checks run in Apache's order"""
         now_ms = self._clock.now_ms()
         if request.born_time and now_ms - request.born_time - request.poll_time > _LATE_MS:
@@ -151,7 +151,7 @@ class Popping:
                 f"this broker is replica {self._role.now.broker_id}: messages are popped from the master",
             )
 
-    def _take(self, request: PopMessage, wanted: Wanted) -> Pop:
+    def _take(self, request: PopMessage, wanted: WantedMessages) -> Pop:
         self._pops += 1
         pop = Pop(
             request.topic,
@@ -208,14 +208,14 @@ class Popping:
         return min((request.poll_time - waited_ms) / 1000, MAX_HOLD_S)
 
     def _hold(
-        self, request: PopMessage, wanted: Wanted, first: Pop, caller: Caller
+        self, request: PopMessage, wanted: WantedMessages, first: Pop, caller: Caller
     ) -> "asyncio.Future[RawAnswer]":
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
 
-        def attempt(is_last: bool) -> Outcome:
+        def attempt(is_last: bool) -> HeldOutcome:
             if not caller.channel.is_open:
                 answered.cancel()
-                return Outcome.LEFT_SOME
+                return HeldOutcome.LEFT_SOME
             try:
                 # The topic, the group and what they allow may have changed meanwhile.
                 self._check_master()
@@ -226,15 +226,15 @@ class Popping:
             except Exception as problem:
                 # One failing pop must not break the others; the connection answers and logs it.
                 answered.set_exception(problem)
-                return Outcome.LEFT_SOME
+                return HeldOutcome.LEFT_SOME
             if pop.count:
                 self._settle(pop, answered)
-                return Outcome.LEFT_SOME if pop.rest else Outcome.ANSWERED
+                return HeldOutcome.LEFT_SOME if pop.rest else HeldOutcome.ANSWERED
             if is_last:
                 answered.set_result(_nothing(pop, ResponseCode.POLLING_TIMEOUT))
-                return Outcome.LEFT_SOME if pop.is_unfinished else Outcome.ANSWERED
+                return HeldOutcome.LEFT_SOME if pop.is_unfinished else HeldOutcome.ANSWERED
             self._wake_when_free(self._held, pop)
-            return Outcome.GOES_ON if pop.is_unfinished else Outcome.WAITS
+            return HeldOutcome.GOES_ON if pop.is_unfinished else HeldOutcome.WAITS
 
         self._held.hold(
             request.topic,
@@ -299,16 +299,16 @@ class Popping:
             return WaitForMessageAnswer(polling_full=code == ResponseCode.POLLING_FULL)
         answered: asyncio.Future[WaitForMessageAnswer] = self._loop.create_future()
 
-        def attempt(is_last: bool) -> Outcome:
+        def attempt(is_last: bool) -> HeldOutcome:
             if not caller.channel.is_open:
                 answered.cancel()
-                return Outcome.LEFT_SOME
+                return HeldOutcome.LEFT_SOME
             pop = look()
             if pop is None or is_last:
                 answered.set_result(WaitForMessageAnswer(has_msg=pop is None))
-                return Outcome.ANSWERED
+                return HeldOutcome.ANSWERED
             self._wake_when_free(self._notices, pop)
-            return Outcome.WAITS
+            return HeldOutcome.WAITS
 
         self._notices.hold(
             request.topic,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import cast
 
 from pyromq.broker.flow.held_pulls import HeldPulls
-from pyromq.broker.flow.held_requests import Outcome
+from pyromq.broker.flow.held_requests import HeldOutcome
 from pyromq.broker.flow.read_grants import ReadGrant, ReadGrants
-from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, Wanted
+from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, WantedMessages
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.filters import is_tag_type
@@ -160,7 +160,7 @@ class Pulling:
     def _check(self, request: PullMessage, caller: Caller) -> SubscriptionGroupConfig:
         return self._reading.check(request.consumer_group, request.topic, request.queue_id, caller.address)
 
-    def _wanted(self, request: PullMessage, group: SubscriptionGroupConfig, caller: Caller) -> Wanted:
+    def _wanted(self, request: PullMessage, group: SubscriptionGroupConfig, caller: Caller) -> WantedMessages:
         if request.sys_flag & SUBSCRIPTION_FLAG:
             wanted = self._reading.wanted_by_expression(request.subscription, request.expression_type)
         else:
@@ -179,7 +179,9 @@ class Pulling:
                 f"no heartbeat from this consumer of {request.consumer_group}, see rejectPullConsumerEnable",
             )
 
-    def _keep_grant(self, request: PullMessage, group: SubscriptionGroupConfig, wanted: Wanted) -> None:
+    def _keep_grant(
+        self, request: PullMessage, group: SubscriptionGroupConfig, wanted: WantedMessages
+    ) -> None:
         """Remember that such pulls are allowed; the fast path takes them from now on."""
         settings = self._live.now
         topic = self._topics.get(request.topic)
@@ -203,7 +205,7 @@ class Pulling:
 
     # Reading and answering
 
-    def _read(self, request: PullMessage, wanted: Wanted, offset: int) -> ReadResult:
+    def _read(self, request: PullMessage, wanted: WantedMessages, offset: int) -> ReadResult:
         return self._reading.read(
             request.topic,
             request.queue_id,
@@ -213,7 +215,7 @@ class Pulling:
             request.max_msg_bytes,
         )
 
-    def _read_on(self, request: PullMessage, wanted: Wanted, offset: int) -> tuple[ReadResult, int]:
+    def _read_on(self, request: PullMessage, wanted: WantedMessages, offset: int) -> tuple[ReadResult, int]:
         """Read until something is found or the slice is over; one read examines only some messages."""
         while True:
             result = self._read(request, wanted, offset)
@@ -290,7 +292,7 @@ class Pulling:
         self,
         request: PullMessage,
         group: SubscriptionGroupConfig,
-        wanted: Wanted,
+        wanted: WantedMessages,
         caller: Caller,
         answered: "asyncio.Future[RawAnswer]",
     ) -> "asyncio.Future[RawAnswer]":
@@ -326,10 +328,10 @@ class Pulling:
                 return None
             return self._answer(request, group, result, code)
 
-        def attempt(is_last: bool) -> Outcome:
+        def attempt(is_last: bool) -> HeldOutcome:
             if not caller.channel.is_open:
                 answered.cancel()
-                return Outcome.ANSWERED
+                return HeldOutcome.ANSWERED
             try:
                 answer = look(is_last)
             except ReadForbidden as refusal:
@@ -337,11 +339,11 @@ class Pulling:
             except Exception as problem:
                 # One failing pull must not break the others; the connection answers and logs it.
                 answered.set_exception(problem)
-                return Outcome.ANSWERED
+                return HeldOutcome.ANSWERED
             if answer is None:
-                return Outcome.GOES_ON if is_unfinished else Outcome.WAITS
+                return HeldOutcome.GOES_ON if is_unfinished else HeldOutcome.WAITS
             answered.set_result(answer)
-            return Outcome.ANSWERED
+            return HeldOutcome.ANSWERED
 
         queue = (request.topic, request.queue_id)
         self._held_pulls.hold([queue], attempt, timeout_ms / 1000, caller.channel)

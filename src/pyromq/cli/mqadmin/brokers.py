@@ -12,7 +12,7 @@ from pyromq.admin.failures import NoNameServer, NotFound, nearest
 from pyromq.admin.rates import Rates
 from pyromq.cli.mqadmin.options import Broker, ClusterName, flag, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Facts, Lines, Report, Table
+from pyromq.cli.mqadmin.report import Column, Facts, Report, ReportLines, Table
 from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command, one_of
 from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
 
@@ -43,7 +43,7 @@ async def broker_status(
         parts = [
             Facts.of(each.figures, f"{each.member.address:<24} {{0:<32}}: {{1}}", each.member.address)
             if each.figures is not None
-            else Lines([f"{each.member.address:<24} does not answer"], {each.member.address: None})
+            else ReportLines([f"{each.member.address:<24} does not answer"], {each.member.address: None})
             for each in found
         ]
         return Report(parts)
@@ -211,7 +211,7 @@ async def update_broker_config(
         "remarks": remarks,
         "notChanged": [each.address for each in others],
     }
-    out.show(Report.of(Lines(lines, values)))
+    out.show(Report.of(ReportLines(lines, values)))
 
 
 @admin_command("drainBroker")
@@ -228,7 +228,7 @@ async def drain_broker(
     word = "writable" if undo else "read-only"
     lines = [f"{each.broker_name}/{each.broker_id} ({each.address}) is {word}" for each in members]
     values = {"brokerName": broker_name, "addresses": [each.address for each in members]}
-    out.show(Report.of(Lines(lines, {**values, "isDrained": not undo})))
+    out.show(Report.of(ReportLines(lines, {**values, "isDrained": not undo})))
 
 
 @admin_command("setCommitLogReadAheadMode")
@@ -244,11 +244,11 @@ async def set_commit_log_read_ahead_mode(
     ],
 ) -> None:
     """Switch reading ahead in the commit log on or off, until the next start of the broker."""
-    parts: list[Lines] = []
+    parts: list[ReportLines] = []
     for address, title in (await _titles(cluster, broker, cluster_name)).items():
         remark = await brokers.set_read_ahead(cluster, address, mode == "0")
         line = f"commitLog set readAhead mode rstStr{remark or ''}"
-        parts.append(Lines([title, line], {address: {"mode": mode, "remark": remark}}))
+        parts.append(ReportLines([title, line], {address: {"mode": mode, "remark": remark}}))
     out.show(Report(parts))
 
 
@@ -267,7 +267,7 @@ def _housekeeping(
         else:
             addresses = await addresses_of(cluster, broker, cluster_name)
         done_at = await work(cluster, addresses)
-        out.show(Report.of(Lines(["success"], {"addresses": done_at})))
+        out.show(Report.of(ReportLines(["success"], {"addresses": done_at})))
 
     handler.__doc__ = sentence
     return admin_command(name)(handler)

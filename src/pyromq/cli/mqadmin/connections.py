@@ -6,10 +6,10 @@ from pyromq.admin import connections, diagnosis
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.options import flag, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import to_milliseconds, to_seconds
-from pyromq.protocol.bodies.clients import Connection
+from pyromq.protocol.bodies.clients import ClientConnection
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
 from pyromq.protocol.codes import version_name
 
@@ -38,7 +38,7 @@ async def consumer_connection(cluster: Cluster, out: Output, group: _Group, brok
     out.show(Report.of(_members(found.connection_set), subscriptions, facts))
 
 
-def _members(found: list[Connection]) -> Table:
+def _members(found: list[ClientConnection]) -> Table:
     columns = (
         Column("#ClientId", "clientId", of="client_id"),
         Column("#ClientAddr", "clientAddr", of="client_addr"),
@@ -123,7 +123,7 @@ async def consumer_status(
         lines.append(
             f"`mqadmin consumerStatus -g {group} -i CLIENTID` shows everything that a member reports"
         )
-    verdict = Lines(
+    verdict = ReportLines(
         lines,
         {
             "sameSubscription": is_alike,
@@ -142,7 +142,7 @@ async def diagnose_group(cluster: Cluster, out: Output, group: _Group) -> None:
     lines = [] if found.findings else [f"{len(found.members)} members, nothing is wrong with group {group}"]
     facts = {"members": [member.client_id for member in found.members], "owners": found.owners}
     parts = [Table.of("findings", found.findings, columns)] if found.findings or out.as_json else []
-    out.show(Report([*parts, Lines(lines, facts | {"subscriptions": found.subscriptions})]))
+    out.show(Report([*parts, ReportLines(lines, facts | {"subscriptions": found.subscriptions})]))
 
 
 def _with_text_keys(running: ConsumerRunningInfo | None) -> dict[str, Any] | None:
@@ -206,7 +206,7 @@ def _everything(running: ConsumerRunningInfo) -> Report:
         title="#Consumer RT&TPS#",
     )
     properties = Facts.of(running.properties, "{0:<40}: {1}", "properties", "#Consumer Properties#")
-    stacks = [Lines(["#Consumer jstack#", *running.jstack.splitlines()])] if running.jstack else []
+    stacks = [ReportLines(["#Consumer jstack#", *running.jstack.splitlines()])] if running.jstack else []
     return Report([properties, subscriptions, queues, speeds, *stacks], _with_text_keys(running))
 
 

@@ -8,7 +8,7 @@ from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.options import SECONDS, flag, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, done
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table, done
 from pyromq.cli.mqadmin.running import admin_command
 from pyromq.cli.mqadmin.watching import watch
 from pyromq.protocol.bodies.controller import ReplicasInfo
@@ -119,7 +119,7 @@ async def elect_master(
         Fact("SyncStateSetEpoch", "syncStateSetEpoch", elected.sync_state_set_epoch),
     ]
     remarks = [elected.remark] if elected.remark else []
-    out.show(Report.of(Facts(facts, _LINE), Lines(remarks)))
+    out.show(Report.of(Facts(facts, _LINE), ReportLines(remarks)))
 
 
 @admin_command("cleanBrokerMetadata")
@@ -171,7 +171,7 @@ async def update_controller_config(
     remarks = await controllers.update_config(cluster, controller, key, value)
     lines = [f"update controller config success!{', '.join(remarks)}", f"{key} : {value}"]
     lines += [f"{address}: {remark}" for address, remark in remarks.items() if remark]
-    out.show(Report.of(Lines(lines, {"key": key, "value": value, "addresses": list(remarks)})))
+    out.show(Report.of(ReportLines(lines, {"key": key, "value": value, "addresses": list(remarks)})))
 
 
 @admin_command("getBrokerEpoch")
@@ -190,7 +190,7 @@ async def get_broker_epoch(
         members = [
             each for each in await cluster.members(cluster_name) if broker_name in (None, each.broker_name)
         ]
-        parts: list[Facts | Lines] = []
+        parts: list[Facts | ReportLines] = []
         for member in members:
             found = await controllers.epochs(cluster, member.address)
             facts = [
@@ -204,7 +204,7 @@ async def get_broker_epoch(
                 epochs[-1][2] = found.max_offset
             parts.append(Facts(facts, _LINE, member.address))
             parts.append(
-                Lines(
+                ReportLines(
                     [f"#Epoch: {epoch} from {start} to {end}" for epoch, start, end in epochs],
                     {member.address: {"epochs": epochs}},
                 )

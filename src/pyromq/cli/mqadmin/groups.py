@@ -12,7 +12,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.files import read_list
 from pyromq.cli.mqadmin.options import Broker, ClusterName, OptionsOf, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Fact, Facts, Lines, Report, plainly
+from pyromq.cli.mqadmin.report import Fact, Facts, Report, ReportLines, plainly
 from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
 from pyromq.protocol.bodies.assignments import MessageRequestMode, SetMessageRequestModeRequestBody
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -63,7 +63,7 @@ async def update_sub_group(
     described = ", ".join(f"{key}={plainly(value)}" for key, value in values.items())
     lines = [f"create subscription group to {address} success." for address in addresses]
     lines.append(f"SubscriptionGroupConfig{{{described}}}")
-    out.show(Report.of(Lines(lines, {"addresses": addresses, "groupConfig": wanted})))
+    out.show(Report.of(ReportLines(lines, {"addresses": addresses, "groupConfig": wanted})))
 
 
 def _attributes(text: str | None) -> dict[str, str]:
@@ -93,7 +93,7 @@ async def update_sub_group_list(
     await groups.put_many(cluster, addresses, wanted)
     lines = [f"submit batch of subscription group config to {address} success." for address in addresses]
     names = [each.group_name for each in wanted]
-    out.show(Report.of(Lines(lines, {"addresses": addresses, "groups": names})))
+    out.show(Report.of(ReportLines(lines, {"addresses": addresses, "groups": names})))
 
 
 @admin_command("deleteSubGroup")
@@ -114,7 +114,7 @@ async def delete_sub_group(
     if cluster_name is not None:
         await groups.delete_leftovers(cluster, group, cluster_name)
         lines.append(f"delete retry and dead-letter topics of [{group}] success.")
-    out.show(Report.of(Lines(lines, {"group": group, "addresses": addresses})))
+    out.show(Report.of(ReportLines(lines, {"group": group, "addresses": addresses})))
 
 
 @admin_command("setConsumeMode")
@@ -139,4 +139,4 @@ async def set_consume_mode(
     await groups.set_mode(cluster, addresses, wanted)
     lines = [f"set consume mode to {address} success." for address in addresses]
     lines.append(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{shared_queues}]")
-    out.show(Report.of(Lines(lines, {"addresses": addresses, "mode": wanted})))
+    out.show(Report.of(ReportLines(lines, {"addresses": addresses, "mode": wanted})))

@@ -12,7 +12,7 @@ from pyromq.admin.tracks import MessageTrack
 from pyromq.cli.mqadmin import shown_messages
 from pyromq.cli.mqadmin.options import IGNORED, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Part, Report, Table, done, plainly
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Part, Report, ReportLines, Table, done, plainly
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import time
 from pyromq.cluster.routes import route_addresses
@@ -123,7 +123,7 @@ def _shown(message: StoredMessage, body_charset: str, found: Sequence[MessageTra
     ]
     parts: list[Part] = [
         Facts(shown_messages.facts(message, body_charset), shown_messages.LABEL_LINE),
-        Lines(lines or ["WARN: No Consumer"]),
+        ReportLines(lines or ["WARN: No Consumer"]),
     ]
     return Report(parts, {"message": shown_messages.data(message), "tracks": list(found)})
 

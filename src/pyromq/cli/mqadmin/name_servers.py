@@ -6,7 +6,7 @@ from pyromq.admin import kv, name_servers, route_differences
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.options import option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Facts, Lines, Report, Table, done
+from pyromq.cli.mqadmin.report import Column, Facts, Report, ReportLines, Table, done
 from pyromq.cli.mqadmin.running import admin_command
 
 _Namespace = Annotated[str, option("-s --namespace", "The namespace.")]
@@ -37,7 +37,7 @@ async def update_namesrv_config(cluster: Cluster, out: Output, key: _Key, value:
     lines = [f"update name server config success!{', '.join(answers)}", f"{key} : {value}"]
     lines += [f"{address}: {remark}" for address, remark in remarks.items()]
     values = {"key": key, "value": value, "addresses": list(answers), "remarks": remarks}
-    out.show(Report.of(Lines(lines, values)))
+    out.show(Report.of(ReportLines(lines, values)))
 
 
 @admin_command("updateKvConfig")
@@ -80,7 +80,7 @@ def _permissions(what: str, broker_name: str, counts: dict[str, int]) -> Report:
         f"{what} write perm of broker[{broker_name}] in name server[{address}] OK, {count}"
         for address, count in counts.items()
     ]
-    return Report.of(Lines(lines, {"brokerName": broker_name, "topics": counts}))
+    return Report.of(ReportLines(lines, {"brokerName": broker_name, "topics": counts}))
 
 
 @admin_command("namesrvDiff")
@@ -115,4 +115,4 @@ async def namesrv_diff(cluster: Cluster, out: Output) -> None:
         "notAsked": found.not_asked,
     }
     parts = [Table("differences", columns, rows)] if rows or out.as_json else []
-    out.show(Report([*parts, Lines(lines, facts)]))
+    out.show(Report([*parts, ReportLines(lines, facts)]))

@@ -9,7 +9,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.offsets import TO_THE_END, Moved
 from pyromq.cli.mqadmin.options import IGNORED, Topic, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Lines, Report, Table, done, plainly
+from pyromq.cli.mqadmin.report import Column, Report, ReportLines, Table, done, plainly
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import time, to_milliseconds
 
@@ -51,7 +51,7 @@ async def reset_offset_by_time(
         f" timestamp(string)[{to_milliseconds(timestamp_ms)}], timestamp(long)[{timestamp_ms}]"
     )
     facts = {"group": group, "topic": topic, "timestamp": timestamp_ms, "force": force}
-    out.show(Report.of(Lines([heading], facts), _moves(moved)))
+    out.show(Report.of(ReportLines([heading], facts), _moves(moved)))
 
 
 async def _reset_queue(

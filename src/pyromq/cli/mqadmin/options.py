@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
-from pyromq.admin.attributes import Attribute, Kind
+from pyromq.admin.attributes import Attribute, AttributeKind
 from pyromq.protocol.bodies.groups import GroupRetryPolicy
 
 
@@ -35,12 +35,12 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
 
 
 PERMISSION = click.IntRange(0, 7)
-_KINDS: dict[Kind, dict[str, Any]] = {
-    Kind.SWITCH: {"type": bool},
-    Kind.COUNT: {"type": COUNT},
-    Kind.NUMBER: {"type": int},
-    Kind.PERMISSION: {"type": PERMISSION},
-    Kind.RETRY_POLICY: {"type": _retry_policy, "metavar": "JSON"},
+_KINDS: dict[AttributeKind, dict[str, Any]] = {
+    AttributeKind.SWITCH: {"type": bool},
+    AttributeKind.COUNT: {"type": COUNT},
+    AttributeKind.NUMBER: {"type": int},
+    AttributeKind.PERMISSION: {"type": PERMISSION},
+    AttributeKind.RETRY_POLICY: {"type": _retry_policy, "metavar": "JSON"},
 }
 
 

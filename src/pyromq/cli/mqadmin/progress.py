@@ -8,11 +8,11 @@ import click
 from pyromq.admin import checkpoints, groups, monitoring, offsets, progress, throughput
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.groups import GroupSummary
-from pyromq.admin.progress import Progress, ProgressRates
-from pyromq.admin.rates import Histories
+from pyromq.admin.progress import ConsumeProgress, ProgressRates
+from pyromq.admin.rates import GaugeHistories
 from pyromq.cli.mqadmin.options import IGNORED, SECONDS, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
@@ -86,7 +86,7 @@ async def _watch_one(
     await watch(out, look, every_s, rounds)
 
 
-def _queues(found: Progress, with_clients: bool, rates: ProgressRates | None) -> Table:
+def _queues(found: ConsumeProgress, with_clients: bool, rates: ProgressRates | None) -> Table:
     columns = [_TOPIC, *_QUEUE, *([_CLIENT] if with_clients else []), _DIFF, _INFLIGHT, _LAST_TIME]
     if rates is not None:
         columns += [
@@ -98,7 +98,7 @@ def _queues(found: Progress, with_clients: bool, rates: ProgressRates | None) ->
 
 
 async def _watch_all(cluster: Cluster, out: Output, every_s: float | None, rounds: int | None) -> None:
-    histories: Histories[str] = Histories()
+    histories: GaugeHistories[str] = GaugeHistories()
 
     async def look() -> Report:
         found = await groups.summaries(cluster)
@@ -275,6 +275,8 @@ async def start_monitoring(
     async def look() -> Report:
         lags, complaints = await monitoring.look(cluster)
         problems = [f"{each.group}: {each.text}" for each in complaints]
-        return Report.of(Table.of("lags", lags, columns), Lines(problems, {"problems": list(complaints)}))
+        return Report.of(
+            Table.of("lags", lags, columns), ReportLines(problems, {"problems": list(complaints)})
+        )
 
     await watch(out, look, every_s, rounds)

@@ -6,7 +6,7 @@ from pyromq.admin import brokers, replication
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.options import SECONDS, Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, done, plainly
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table, done, plainly
 from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import watch
@@ -138,4 +138,4 @@ async def replication_status(
         for member in group.members
     ]
     remarks = [f"{group.broker_name}: {remark}" for group in found for remark in group.remarks]
-    out.show(Report.of(Table("members", _MEMBERS, rows), Lines(remarks, {"remarks": remarks})))
+    out.show(Report.of(Table("members", _MEMBERS, rows), ReportLines(remarks, {"remarks": remarks})))

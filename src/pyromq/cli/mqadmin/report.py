@@ -99,7 +99,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class ReportLines:
     """Sentences; `facts` are the same for JSON."""
 
     texts: Sequence[str]
@@ -112,7 +112,7 @@ class Lines:
         return self.facts
 
 
-Part: TypeAlias = Table | Facts | Lines
+Part: TypeAlias = Table | Facts | ReportLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +141,4 @@ class Report:
 
 def done(text: str, **facts: Any) -> Report:
     """A report of one sentence about an action that succeeded."""
-    return Report.of(Lines([text], facts))
+    return Report.of(ReportLines([text], facts))

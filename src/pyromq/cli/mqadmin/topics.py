@@ -13,7 +13,7 @@ from pyromq.admin.rates import Rates
 from pyromq.cli.mqadmin.files import read_list
 from pyromq.cli.mqadmin.options import PERMISSION, Broker, ClusterName, OptionsOf, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, done, plainly
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table, done, plainly
 from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
 from pyromq.cli.mqadmin.times import to_milliseconds
 from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
@@ -31,7 +31,7 @@ async def topic_list(
     """List the topics of all brokers."""
     if not with_readers:
         names = await topics.names(cluster)
-        out.show(Report.of(Lines(names, {"topics": names})))
+        out.show(Report.of(ReportLines(names, {"topics": names})))
         return
     found = await topics.with_readers(cluster)
     columns = (
@@ -78,7 +78,9 @@ async def topic_route(
         Column("#WriteQueue", "writeQueue"),
         Column("#Perm", "perm"),
     )
-    totals = Lines([f"Total: brokers={len(rows)} readQueues={_sum(rows, 3)} writeQueues={_sum(rows, 4)}"])
+    totals = ReportLines(
+        [f"Total: brokers={len(rows)} readQueues={_sum(rows, 3)} writeQueues={_sum(rows, 4)}"]
+    )
     out.show(Report.of(Table("brokers", columns, rows), totals, whole=_without_nothing(route)))
 
 
@@ -140,7 +142,7 @@ async def topic_status(
 async def topic_cluster_list(cluster: Cluster, out: Output, topic: Topic) -> None:
     """List the clusters whose brokers hold a topic."""
     names = await topics.clusters_of(cluster, topic)
-    out.show(Report.of(Lines(names, {"clusters": names})))
+    out.show(Report.of(ReportLines(names, {"clusters": names})))
 
 
 @admin_command("updateTopic")
@@ -169,7 +171,7 @@ async def update_topic(
         lines.append(f"set {'broker' if broker else 'cluster'} orderConf. isOrder=true, orderConf=[{conf}]")
     asked = msgspec.structs.replace(wanted, attributes=_signed(attributes))
     lines.append(_described(asked))
-    out.show(Report.of(Lines(lines, {"addresses": addresses, "topicConfig": asked})))
+    out.show(Report.of(ReportLines(lines, {"addresses": addresses, "topicConfig": asked})))
 
 
 def _signed(attributes: str | None) -> dict[str, str]:
@@ -211,7 +213,7 @@ async def update_topic_list(
     await topics.put_many(cluster, addresses, wanted)
     lines = [f"submit batch of topic config to {address} success." for address in addresses]
     names = [each.topic_name for each in wanted]
-    out.show(Report.of(Lines(lines, {"addresses": addresses, "topics": names})))
+    out.show(Report.of(ReportLines(lines, {"addresses": addresses, "topics": names})))
 
 
 @admin_command("updateTopicPerm")
@@ -231,7 +233,7 @@ async def update_topic_perm(
     lines = [
         f"update topic perm from {old} to {perm} in {address} success." for address, old in before.items()
     ]
-    out.show(Report.of(Lines(lines, {"topic": topic, "perm": perm, "before": before})))
+    out.show(Report.of(ReportLines(lines, {"topic": topic, "perm": perm, "before": before})))
 
 
 @admin_command("updateOrderConf")
@@ -272,7 +274,7 @@ async def delete_topic(
         f"delete topic [{topic}] from cluster [{cluster_name}] success.",
         f"delete topic [{topic}] from NameServer success.",
     ]
-    out.show(Report.of(Lines(lines, {"topic": topic, "addresses": addresses})))
+    out.show(Report.of(ReportLines(lines, {"topic": topic, "addresses": addresses})))
 
 
 @admin_command("allocateMQ")

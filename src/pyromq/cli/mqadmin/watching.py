@@ -9,7 +9,7 @@ import click
 
 from pyromq.cli.mqadmin.options import SECONDS, option
 from pyromq.cli.mqadmin.output import Output, plain_lines, renderable
-from pyromq.cli.mqadmin.report import Lines, Report
+from pyromq.cli.mqadmin.report import Report, ReportLines
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import PyroError
@@ -56,7 +56,9 @@ async def watch(
             try:
                 report = await look()
             except PyroError as problem:
-                report = Report.of(Lines([f"failed, trying again: {problem}"], {"problem": str(problem)}))
+                report = Report.of(
+                    ReportLines([f"failed, trying again: {problem}"], {"problem": str(problem)})
+                )
 
 
 def _live(out: Output) -> "Live | nullcontext[None]":
@@ -74,10 +76,10 @@ def _show(out: Output, live: "Live | None", report: Report, now_ms: int, every_s
     if out.as_json:
         out.json_line({"time": now_ms, **report.data()})
     elif live is not None:
-        whole = Report([Lines([f"{heading}, Ctrl-C stops"]), *report.parts])
+        whole = Report([ReportLines([f"{heading}, Ctrl-C stops"]), *report.parts])
         live.update(renderable(whole, live.console.width), refresh=True)
     else:
-        for line in plain_lines(Report([Lines([heading]), *report.parts])):
+        for line in plain_lines(Report([ReportLines([heading]), *report.parts])):
             click.echo(line)
         click.echo("")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pyromq.client.consumer.background import Background
 from pyromq.client.consumer.group.assigned_queues import QueueWork, RebalanceListener
-from pyromq.client.consumer.group.joining import Topics
+from pyromq.client.consumer.group.joining import JoinedTopics
 from pyromq.client.consumer.group.member import MemberKind
-from pyromq.client.consumer.group.membership import Membership
+from pyromq.client.consumer.group.membership import GroupMembership
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import on_the_wire
 from pyromq.client.consumer.reading.stats import SAMPLE_S, ConsumerStats
@@ -41,13 +41,13 @@ def _spans(
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ConsumerParts:
     """What exists while a consumer is running."""
 
-    membership: Membership
+    membership: GroupMembership
 
 
-P = TypeVar("P", bound=Parts)
+P = TypeVar("P", bound=ConsumerParts)
 
 
 class Consumer(ABC, Generic[P]):
@@ -68,7 +68,7 @@ class Consumer(ABC, Generic[P]):
         self.settings = settings
         self.client_settings = client_settings
         self._joins_unsubscribed = joins_unsubscribed
-        self._topics = Topics()
+        self._topics = JoinedTopics()
         self._expressions: dict[str, Expression] = {}
         self._stats = ConsumerStats()
         self._listeners: list[RebalanceListener] = []
@@ -173,8 +173,8 @@ class Consumer(ABC, Generic[P]):
 
     def _new_membership(
         self, session: Session, group: str, fetching: Fetching, kind: MemberKind, work: QueueWork
-    ) -> Membership:
-        return Membership(
+    ) -> GroupMembership:
+        return GroupMembership(
             session, group, self.settings, kind, self._topics, fetching, work, self._stats, self._listeners
         )
 

@@ -44,12 +44,12 @@ async def started_before(interrupted: asyncio.Event, start: Callable[[], Corouti
     return True
 
 
-class Running(Protocol):
+class RunningConsumer(Protocol):
     async def run_until_closed(self) -> None: ...
     async def close(self) -> None: ...
 
 
-def run_until_interrupted(work: Running, interrupted: asyncio.Event) -> None:
+def run_until_interrupted(work: RunningConsumer, interrupted: asyncio.Event) -> None:
     """Run `work` on a new event loop until a signal, which sets the event, comes or it is closed."""
 
     async def run(signals: Iterable[int]) -> None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Unpack
 
-from pyromq.client.consumer.consumer import Consumer, Parts
+from pyromq.client.consumer.consumer import Consumer, ConsumerParts
 from pyromq.client.consumer.group.assigned_queues import QueueWork
-from pyromq.client.consumer.group.membership import Membership
+from pyromq.client.consumer.group.membership import GroupMembership
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.queue_reader import QueueReader
@@ -41,7 +41,7 @@ class PullStatistics:
     held_bytes: int
 
 
-class PullConsumer(Consumer[Parts]):
+class PullConsumer(Consumer[ConsumerParts]):
     """`async with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer: await consumer.poll()`.
 
     Either it subscribes to topics and shares their queues with the other members of its group, or the
@@ -106,7 +106,7 @@ class PullConsumer(Consumer[Parts]):
 
     # Beginning and end
 
-    def _build(self, session: Session, group: str) -> Parts:
+    def _build(self, session: Session, group: str) -> ConsumerParts:
         settings = self.settings
         fetching = Fetching(
             session,
@@ -125,9 +125,9 @@ class PullConsumer(Consumer[Parts]):
             committable=lambda reader: reader.confirmed_offset,
         )
         kind = self._kind(ConsumeType.CONSUME_ACTIVELY)
-        return Parts(self._new_membership(session, group, fetching, kind, work))
+        return ConsumerParts(self._new_membership(session, group, fetching, kind, work))
 
-    def _begin_work(self, parts: Parts) -> None:
+    def _begin_work(self, parts: ConsumerParts) -> None:
         membership = parts.membership
         if self.settings.auto_commit:
             self._background.every(self.settings.auto_commit_interval_s, membership.assigned.commit, "commit")
@@ -159,7 +159,7 @@ class PullConsumer(Consumer[Parts]):
         self._arrived.set()
         _log.info("pull consumer closed group=%s", parts.membership.group)
 
-    async def _leave(self, parts: Parts) -> None:
+    async def _leave(self, parts: ConsumerParts) -> None:
         await parts.membership.leave()
         self._pulled.clear()
         self._parts = None
@@ -225,7 +225,7 @@ class PullConsumer(Consumer[Parts]):
             return messages
         return []
 
-    def _confirm(self, membership: Membership) -> None:
+    def _confirm(self, membership: GroupMembership) -> None:
         """All messages that `poll` returned are done."""
         for reader in membership.assigned:
             reader.confirmed_offset = reader.held.committable

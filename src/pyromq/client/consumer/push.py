@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
-from pyromq.client.consumer.consumer import Consumer, Parts
+from pyromq.client.consumer.consumer import Consumer, ConsumerParts
 from pyromq.client.consumer.group.assigned_queues import QueueWork
-from pyromq.client.consumer.group.locks import RENEWAL_S, QueueLocks
+from pyromq.client.consumer.group.locks import RENEWAL_S, MemberLocks
 from pyromq.client.consumer.handling.handlers import (
     Handler,
     HandlerFunction,
@@ -28,8 +28,8 @@ from pyromq.client.consumer.interrupts import run_until_interrupted, started_bef
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.pop_reader import PopReader
-from pyromq.client.consumer.reading.popping import Popping
-from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
+from pyromq.client.consumer.reading.popping import PopReading
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
@@ -65,7 +65,7 @@ class PushStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts(Parts):
+class _Parts(ConsumerParts):
     handling: Handling
 
 
@@ -166,9 +166,9 @@ class PushConsumer(Consumer[_Parts]):
     def _build(self, session: Session, group: str) -> _Parts:
         settings = self.settings
         is_shared = not settings.broadcast
-        popping: Popping | None = None
+        popping: PopReading | None = None
         if settings.mode == "pop":
-            popping = Popping(session, group, _POP_TIMEOUT_S, settings.start_from)
+            popping = PopReading(session, group, _POP_TIMEOUT_S, settings.start_from)
         handling = Handling(settings, session, group, self._handlers, self._stats, popping)
         delivery = handling.delivery
 
@@ -201,7 +201,7 @@ class PushConsumer(Consumer[_Parts]):
             thresholds=self._thresholds,
             commits=is_shared,
             interval_s=settings.pull_interval_s,
-            locks=QueueLocks(session, group, session.client_id)
+            locks=MemberLocks(session, group, session.client_id)
             if is_shared and settings.is_ordered
             else None,
             consume=handling.handle_now,
@@ -212,7 +212,7 @@ class PushConsumer(Consumer[_Parts]):
     def _pop_work(
         self,
         handling: Handling,
-        popping: Popping,
+        popping: PopReading,
         deliver: Callable[[QueueReader, list[ReceivedMessage]], None],
     ) -> QueueWork:
         settings, outcomes = self.settings, handling.popped
@@ -223,7 +223,9 @@ class PushConsumer(Consumer[_Parts]):
             running = set(map(id, handling.delivery.unfinished()))
             await outcomes.show_again([message for message in held if id(message) not in running])
 
-        def open_reader(queue: MessageQueue, _: int, owner: Owner, reading: Reading) -> QueueReader:
+        def open_reader(
+            queue: MessageQueue, _: int, owner: ReaderOwner, reading: ReadingContext
+        ) -> QueueReader:
             limit, invisible_s = settings.pull_batch_size, settings.invisible_s
             return PopReader(
                 queue,

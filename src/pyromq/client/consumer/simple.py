@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, Unpack
 
 from pyromq.client.consumer.reading.offsets import on_the_wire
-from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
+from pyromq.client.consumer.reading.popping import PoppedMessage, PopReading
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.consumer.settings import (
     MAX_POPPED_AT_ONCE,
@@ -64,7 +64,7 @@ class SimpleConsumer:
         self._expressions: dict[str, Expression] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._session: Session | None = None
-        self._popping: Popping
+        self._popping: PopReading
         self._closing: asyncio.Future[list[PoppedMessage]]
         self._member: _Member
         self._is_closed = False
@@ -103,7 +103,7 @@ class SimpleConsumer:
         self._session = session
         self._closing = asyncio.get_running_loop().create_future()
         start_from = self.settings.start_from
-        self._popping = Popping(session, group, _TIMEOUT_S, start_from)
+        self._popping = PopReading(session, group, _TIMEOUT_S, start_from)
         self._member = _Member(group, on_the_wire(start_from), self._subscriptions)
         session.add_consumer(group, self._member)
         for topic, expression in self._expressions.items():

@@ -5,9 +5,9 @@ from typing import ClassVar, Literal
 
 from pyromq.admin import access, access_overview
 from pyromq.admin.failures import PartlyFailed
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin_at
+from pyromq.console.operations.operation import Done, Operation, OperationPlan, Row, Surroundings, mqadmin_at
 from pyromq.console.operations.settings import masters_at, partly_done
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.protocol.bodies.access import UserInfo
 from pyromq.security.users import SUBJECT_PREFIX
 
@@ -17,7 +17,7 @@ PolicyType = Literal["Custom", "Default"]
 class _OnMasters(Operation, frozen=True, kw_only=True):
     """What is the same for all: administrators alone, on every master or on those named."""
 
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     SECTION: ClassVar[str] = "access"
 
     user: str
@@ -44,7 +44,7 @@ class _OnMasters(Operation, frozen=True, kw_only=True):
         except PartlyFailed as partly:
             return partly_done(partly, self)
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         """What the brokers have of this user now."""
         now = await access_overview.of_cluster(around.cluster)
         users: list[Row] = [
@@ -64,10 +64,10 @@ class _OnMasters(Operation, frozen=True, kw_only=True):
             if row.subject == self.subject
         ]
         rows = policies if self.NAME.startswith("access.policy") else users
-        return Plan(rows, {"users": users, "policies": policies})
+        return OperationPlan(rows, {"users": users, "policies": policies})
 
 
-class CreateUser(_OnMasters, frozen=True, kw_only=True):
+class CreateUserOperation(_OnMasters, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "access.user.create"
     SECRET: ClassVar[str] = "password"
 
@@ -112,7 +112,7 @@ class ChangeUser(_OnMasters, frozen=True, kw_only=True):
         return await self._done(access.update_user(around.cluster, addresses, self.user, info))
 
 
-class DeleteUser(_OnMasters, frozen=True, kw_only=True):
+class DeleteUserOperation(_OnMasters, frozen=True, kw_only=True):
     """With its policies."""
 
     NAME: ClassVar[str] = "access.user.delete"

@@ -1,6 +1,12 @@
 """The one table of everything that the console can change; pages, JSON and tests go by it."""
 
-from pyromq.console.operations.access import ChangeUser, CreateUser, DeletePolicy, DeleteUser, PutPolicy
+from pyromq.console.operations.access import (
+    ChangeUser,
+    CreateUserOperation,
+    DeletePolicy,
+    DeleteUserOperation,
+    PutPolicy,
+)
 from pyromq.console.operations.brokers import (
     CleanBroker,
     DrainBroker,
@@ -8,8 +14,8 @@ from pyromq.console.operations.brokers import (
     SetOnBroker,
     SetOnNameServers,
 )
-from pyromq.console.operations.groups import DeleteGroup, PutGroup
-from pyromq.console.operations.messages import Redeliver, ResendLetters, SendAgain, SendMessage
+from pyromq.console.operations.groups import DeleteGroupOperation, PutGroup
+from pyromq.console.operations.messages import Redeliver, ResendLetters, SendAgain, SendMessageOperation
 from pyromq.console.operations.offsets import CloneOffsets, ResetOffsets, UndoReset
 from pyromq.console.operations.operation import Operation
 from pyromq.console.operations.stores import VerifyStore
@@ -22,11 +28,11 @@ OPERATIONS: dict[str, type[Operation]] = {
         DeleteTopic,
         DeleteTopics,
         PutGroup,
-        DeleteGroup,
+        DeleteGroupOperation,
         ResetOffsets,
         UndoReset,
         CloneOffsets,
-        SendMessage,
+        SendMessageOperation,
         SendAgain,
         Redeliver,
         ResendLetters,
@@ -36,9 +42,9 @@ OPERATIONS: dict[str, type[Operation]] = {
         SetOnNameServers,
         PutEntry,
         VerifyStore,
-        CreateUser,
+        CreateUserOperation,
         ChangeUser,
-        DeleteUser,
+        DeleteUserOperation,
         PutPolicy,
         DeletePolicy,
     )

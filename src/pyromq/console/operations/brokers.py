@@ -4,16 +4,16 @@ from typing import ClassVar, Literal
 
 from pyromq.admin import brokers, kv, name_servers
 from pyromq.admin.failures import NotFound
-from pyromq.console.operations.operation import Done, Operation, Plan, Surroundings, mqadmin
+from pyromq.console.operations.operation import Done, Operation, OperationPlan, Surroundings, mqadmin
 from pyromq.console.secrets import masked
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 
 
 class SetOnBroker(Operation, frozen=True, kw_only=True):
     """Change one setting of a running broker."""
 
     NAME: ClassVar[str] = "brokers.set"
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     SECTION: ClassVar[str] = "brokers"
 
     address: str
@@ -30,10 +30,10 @@ class SetOnBroker(Operation, frozen=True, kw_only=True):
         name_servers.require_setting(f"broker {self.address}", settings, self.key)
         return settings[self.key]
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         now = masked(self.key, await self._now(around))
         row = {"address": self.address, "setting": self.key, "value_now": now, "value_wanted": self.value}
-        return Plan([row], {self.key: now})
+        return OperationPlan([row], {self.key: now})
 
     async def run(self, around: Surroundings) -> Done:
         await self._now(around)
@@ -46,7 +46,7 @@ class DrainBroker(Operation, frozen=True, kw_only=True):
     finish."""
 
     NAME: ClassVar[str] = "brokers.drain"
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     TYPED: ClassVar[str] = "broker"
     SECTION: ClassVar[str] = "brokers"
 
@@ -57,11 +57,11 @@ class DrainBroker(Operation, frozen=True, kw_only=True):
         line = mqadmin("drainBroker", namesrv, {"-b": self.broker})
         return f"{line} --undo" if self.writable else line
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         address = await around.cluster.broker_address(self.broker)
         wanted = "rw" if self.writable else "r"
         members = await brokers.of_same_groups(around.cluster, [address])
-        return Plan(
+        return OperationPlan(
             [{"broker": self.broker, "address": each.address, "value_wanted": wanted} for each in members]
         )
 
@@ -74,7 +74,7 @@ class CleanBroker(Operation, frozen=True, kw_only=True):
     """Have a broker clean up now instead of at its hour."""
 
     NAME: ClassVar[str] = "brokers.clean"
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     SECTION: ClassVar[str] = "brokers"
 
     address: str
@@ -88,9 +88,9 @@ class CleanBroker(Operation, frozen=True, kw_only=True):
         }
         return mqadmin(commands[self.what], namesrv, {"-b": self.address})
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         await _registered(around, self.address)
-        return Plan([{"address": self.address, "what": self.what}])
+        return OperationPlan([{"address": self.address, "what": self.what}])
 
     async def run(self, around: Surroundings) -> Done:
         await _registered(around, self.address)
@@ -106,7 +106,7 @@ class SetOnNameServers(Operation, frozen=True, kw_only=True):
     """Change one setting of every name server."""
 
     NAME: ClassVar[str] = "nameservers.set"
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     SECTION: ClassVar[str] = "nameservers"
 
     key: str
@@ -115,14 +115,14 @@ class SetOnNameServers(Operation, frozen=True, kw_only=True):
     def line(self, namesrv: str) -> str:
         return mqadmin("updateNamesrvConfig", namesrv, {"-k": self.key, "-v": self.value})
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         found = await name_servers.config(around.cluster)
         now = {address: masked(self.key, settings.get(self.key, "")) for address, settings in found.items()}
         rows = [
             {"address": address, "setting": self.key, "value_now": value, "value_wanted": self.value}
             for address, value in now.items()
         ]
-        return Plan(rows, now)
+        return OperationPlan(rows, now)
 
     async def run(self, around: Surroundings) -> Done:
         remarks = await name_servers.update_config(around.cluster, self.key, self.value)
@@ -134,7 +134,7 @@ class PutEntry(Operation, frozen=True, kw_only=True):
     """Set a key-value entry of all name servers; an empty value deletes it."""
 
     NAME: ClassVar[str] = "nameservers.kv"
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     SECTION: ClassVar[str] = "nameservers"
 
     namespace: str
@@ -145,13 +145,13 @@ class PutEntry(Operation, frozen=True, kw_only=True):
         flags = {"-s": self.namespace, "-k": self.key, "-v": self.value}
         return mqadmin("updateKvConfig" if self.value else "deleteKvConfig", namesrv, flags)
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         try:
             now = await kv.get(around.cluster, self.namespace, self.key)
         except NotFound:
             now = None
         row = {"setting": self.key, "value_now": now, "value_wanted": self.value}
-        return Plan([row], {self.key: now})
+        return OperationPlan([row], {self.key: now})
 
     async def run(self, around: Surroundings) -> Done:
         if self.value:

@@ -8,9 +8,9 @@ from pyromq.admin import groups
 from pyromq.admin.attributes import GROUP, Attribute
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.failures import NotFound
-from pyromq.console.operations.operation import Done, Operation, Plan, Surroundings, mqadmin
+from pyromq.console.operations.operation import Done, Operation, OperationPlan, Surroundings, mqadmin
 from pyromq.console.operations.settings import with_fields
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.catalogue import Answer
 
@@ -39,9 +39,9 @@ class PutGroup(_Fields, frozen=True, kw_only=True):  # type: ignore[misc, call-a
         return await groups.put(cluster, addresses, wanted)
 
 
-class DeleteGroup(Operation, frozen=True, kw_only=True):
+class DeleteGroupOperation(Operation, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "groups.delete"
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     TYPED: ClassVar[str] = "group"
     SECTION: ClassVar[str] = "groups"
 
@@ -63,10 +63,10 @@ class DeleteGroup(Operation, frozen=True, kw_only=True):
             raise NotFound(f"there is no group {self.group} in cluster {self.in_cluster}")
         return there
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         found = await self._found(around)
         before = {member.address: msgspec.to_builtins(settings) for member, settings in found}
-        return Plan(
+        return OperationPlan(
             [{"broker": member.broker_name, "address": member.address} for member, _ in found], before
         )
 

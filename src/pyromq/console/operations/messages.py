@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 from pyromq.admin import browsing, dead_letters, messages
 from pyromq.admin.failures import NotFound
 from pyromq.admin.messages import Receipt
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
-from pyromq.console.security.roles import Role
+from pyromq.console.operations.operation import Done, Operation, OperationPlan, Row, Surroundings, mqadmin
+from pyromq.console.security.roles import UserRole
 from pyromq.errors import ConfigError, PyroError
 from pyromq.protocol.dead_letters import SETTLED
 from pyromq.protocol.names import dlq_topic
@@ -26,9 +26,9 @@ def _row(receipt: Receipt) -> Row:
     }
 
 
-class SendMessage(Operation, frozen=True, kw_only=True):
+class SendMessageOperation(Operation, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "messages.send"
-    ROLE: ClassVar[Role] = Role.OPERATOR
+    ROLE: ClassVar[UserRole] = UserRole.OPERATOR
     LONG: ClassVar[tuple[str, ...]] = ("body", "properties")
     SECTION: ClassVar[str] = "topics"
 
@@ -71,10 +71,10 @@ class SendMessage(Operation, frozen=True, kw_only=True):
             found[TIMER_DELAY_SEC] = str(self.delay_seconds)
         return found
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         route = await around.cluster.route(self.topic)
         queues = messages.writable_queues(self.topic, route, self.broker or None)
-        return Plan([{"topic": self.topic, "queues": len(queues), "size": len(self.body.encode())}])
+        return OperationPlan([{"topic": self.topic, "queues": len(queues), "size": len(self.body.encode())}])
 
     async def run(self, around: Surroundings) -> Done:
         receipt = await messages.send(
@@ -92,7 +92,7 @@ class SendMessage(Operation, frozen=True, kw_only=True):
 
 class SendAgain(Operation, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "messages.again"
-    ROLE: ClassVar[Role] = Role.OPERATOR
+    ROLE: ClassVar[UserRole] = UserRole.OPERATOR
     SECTION: ClassVar[str] = "topics"
 
     topic: str
@@ -104,9 +104,9 @@ class SendAgain(Operation, frozen=True, kw_only=True):
     def line(self, namesrv: str) -> str:
         return mqadmin("queryMsgById", namesrv, {"-t": self.topic, "-i": self.id, "-s": "true"})
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         found = await messages.by_id(around.cluster, self.topic, self.id)
-        return Plan([{"topic": found.topic, "queue": found.queue_id, "offset": found.queue_offset}])
+        return OperationPlan([{"topic": found.topic, "queue": found.queue_id, "offset": found.queue_offset}])
 
     async def run(self, around: Surroundings) -> Done:
         found = await messages.by_id(around.cluster, self.topic, self.id)
@@ -118,7 +118,7 @@ class Redeliver(Operation, frozen=True, kw_only=True):
     """Have one member of a group consume a message now."""
 
     NAME: ClassVar[str] = "messages.redeliver"
-    ROLE: ClassVar[Role] = Role.OPERATOR
+    ROLE: ClassVar[UserRole] = UserRole.OPERATOR
     SECTION: ClassVar[str] = "topics"
 
     topic: str
@@ -133,9 +133,9 @@ class Redeliver(Operation, frozen=True, kw_only=True):
         flags = {"-t": self.topic, "-i": self.id, "-g": self.group, "-d": self.client}
         return mqadmin("queryMsgById", namesrv, flags)
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         found = await messages.by_id(around.cluster, self.topic, self.id)
-        return Plan([{"topic": found.topic, "queue": found.queue_id, "offset": found.queue_offset}])
+        return OperationPlan([{"topic": found.topic, "queue": found.queue_id, "offset": found.queue_offset}])
 
     async def run(self, around: Surroundings) -> Done:
         found = await messages.by_id(around.cluster, self.topic, self.id)
@@ -148,7 +148,7 @@ class ResendLetters(Operation, frozen=True, kw_only=True):
     """Dead letters of a group: those named, or the newest so many."""
 
     NAME: ClassVar[str] = "dlq.resend"
-    ROLE: ClassVar[Role] = Role.OPERATOR
+    ROLE: ClassVar[UserRole] = UserRole.OPERATOR
     LONG: ClassVar[tuple[str, ...]] = ("ids",)
     SECTION: ClassVar[str] = "dlq"
 
@@ -170,7 +170,7 @@ class ResendLetters(Operation, frozen=True, kw_only=True):
         look = await browsing.look(around.cluster, topic, limits=limits)
         return [each.message for each in look.found if each.message.get(SETTLED) is None]
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         rows: list[Row] = [
             {
                 "topic": dead_letters.origin_topic(each) or None,
@@ -180,7 +180,7 @@ class ResendLetters(Operation, frozen=True, kw_only=True):
             }
             for each in await self._letters(around)
         ]
-        return Plan(rows, {"letters": len(rows)})
+        return OperationPlan(rows, {"letters": len(rows)})
 
     async def run(self, around: Surroundings) -> Done:
         rows: list[Row] = []

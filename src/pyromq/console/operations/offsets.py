@@ -8,8 +8,8 @@ import msgspec
 from pyromq.admin import offsets, resets
 from pyromq.admin.failures import NotFound
 from pyromq.admin.resets import Move
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
-from pyromq.console.security.roles import Role
+from pyromq.console.operations.operation import Done, Operation, OperationPlan, Row, Surroundings, mqadmin
+from pyromq.console.security.roles import UserRole
 from pyromq.errors import ConfigError
 
 UNDO_HOURS = 24
@@ -47,7 +47,7 @@ class ResetOffsets(Operation, frozen=True, kw_only=True):
     """To a time, to an offset or to the end; in one queue, or in all of the topic."""
 
     NAME: ClassVar[str] = "offsets.reset"
-    ROLE: ClassVar[Role] = Role.OPERATOR
+    ROLE: ClassVar[UserRole] = UserRole.OPERATOR
     SECTION: ClassVar[str] = "groups"
     CAN_BE_UNDONE: ClassVar[bool] = True
 
@@ -95,9 +95,9 @@ class ResetOffsets(Operation, frozen=True, kw_only=True):
             queue_id=self.queue,
         )
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         moves = await self._moves(around)
-        return Plan(rows_of(moves), msgspec.to_builtins(moves))
+        return OperationPlan(rows_of(moves), msgspec.to_builtins(moves))
 
     async def run(self, around: Surroundings) -> Done:
         moves = await self._moves(around)
@@ -108,7 +108,7 @@ class UndoReset(Operation, frozen=True, kw_only=True):
     """Back to where the group stood before a reset, queue by queue, as the audit log has it."""
 
     NAME: ClassVar[str] = "offsets.undo"
-    ROLE: ClassVar[Role] = Role.OPERATOR
+    ROLE: ClassVar[UserRole] = UserRole.OPERATOR
     SECTION: ClassVar[str] = "groups"
     CAN_BE_UNDONE: ClassVar[bool] = True
 
@@ -127,9 +127,9 @@ class UndoReset(Operation, frozen=True, kw_only=True):
             raise NotFound(f"reset {self.id} is older than {UNDO_HOURS} hours")
         return [move.reversed() for move in msgspec.convert(entry.before, list[Move])]
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         moves = self._moves(around)
-        return Plan(rows_of(moves), msgspec.to_builtins(moves))
+        return OperationPlan(rows_of(moves), msgspec.to_builtins(moves))
 
     async def run(self, around: Surroundings) -> Done:
         done = await resets.perform(around.cluster, self.group, self._moves(around))
@@ -138,7 +138,7 @@ class UndoReset(Operation, frozen=True, kw_only=True):
 
 class CloneOffsets(Operation, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "offsets.clone"
-    ROLE: ClassVar[Role] = Role.OPERATOR
+    ROLE: ClassVar[UserRole] = UserRole.OPERATOR
     SECTION: ClassVar[str] = "groups"
 
     source: str
@@ -151,7 +151,7 @@ class CloneOffsets(Operation, frozen=True, kw_only=True):
     def line(self, namesrv: str) -> str:
         return mqadmin("cloneGroupOffset", namesrv, {"-s": self.source, "-d": self.group, "-t": self.topic})
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         stats = await offsets.lag(around.cluster, self.source)
         rows: list[Row] = [
             {"broker": queue.broker_name, "queue": queue.queue_id, "offset_wanted": place.consumer_offset}
@@ -159,7 +159,7 @@ class CloneOffsets(Operation, frozen=True, kw_only=True):
             if queue.topic == self.topic
         ]
         before: Any = msgspec.to_builtins(await resets.moves(around.cluster, self.group, self.topic))
-        return Plan(rows, before)
+        return OperationPlan(rows, before)
 
     async def run(self, around: Surroundings) -> Done:
         cloned = await offsets.clone(around.cluster, self.source, self.group, self.topic)

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from pyromq.admin.cluster import Cluster
-from pyromq.console.security.audit import Entry
-from pyromq.console.security.roles import Role
+from pyromq.console.security.audit import AuditEntry
+from pyromq.console.security.roles import UserRole
 from pyromq.console.store_jobs import StoreJobs
 
 Row = dict[str, Any]
 
 
-class Plan(msgspec.Struct):
+class OperationPlan(msgspec.Struct):
     """What an operation would do: one row for each thing it changes, and what the audit log keeps of
     before."""
 
@@ -42,7 +42,7 @@ class Surroundings(msgspec.Struct):
     cluster: Cluster
     store_jobs: StoreJobs
     person: str
-    undone: Entry | None = None
+    undone: AuditEntry | None = None
     """For an undo: the line of the audit log that announced what is undone."""
 
 
@@ -50,7 +50,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a class are the fields of its form."""
 
     NAME: ClassVar[str]
-    ROLE: ClassVar[Role]
+    ROLE: ClassVar[UserRole]
     TYPED: ClassVar[str] = ""
     """The field whose value a person types again before something is deleted."""
     LONG: ClassVar[tuple[str, ...]] = ()
@@ -78,9 +78,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def typed(self) -> str:
         return str(getattr(self, self.TYPED)) if self.TYPED else ""
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         """What would happen; asks, and changes nothing."""
-        return Plan()
+        return OperationPlan()
 
     async def run(self, around: Surroundings) -> Done:
         raise NotImplementedError

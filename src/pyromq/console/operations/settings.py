@@ -9,31 +9,31 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from pyromq.admin.attributes import PERMISSIONS, Attribute, Kind
+from pyromq.admin.attributes import PERMISSIONS, Attribute, AttributeKind
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.failures import NotFound, PartlyFailed
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin_at
-from pyromq.console.security.roles import Role
+from pyromq.console.operations.operation import Done, Operation, OperationPlan, Row, Surroundings, mqadmin_at
+from pyromq.console.security.roles import UserRole
 from pyromq.protocol.catalogue import Answer
 
-_FORMS: dict[Kind, Any] = {
-    Kind.SWITCH: bool,
-    Kind.COUNT: int,
-    Kind.NUMBER: int,
-    Kind.PERMISSION: Literal["rw", "r", "w"],
+_FORMS: dict[AttributeKind, Any] = {
+    AttributeKind.SWITCH: bool,
+    AttributeKind.COUNT: int,
+    AttributeKind.NUMBER: int,
+    AttributeKind.PERMISSION: Literal["rw", "r", "w"],
 }
 _WORDS = {bits: word for word, bits in PERMISSIONS.items()}
 
 
 def _shown(attribute: Attribute, value: Any) -> Any:
     """The value of a field, as forms have it."""
-    return _WORDS.get(value, str(value)) if attribute.kind is Kind.PERMISSION else value
+    return _WORDS.get(value, str(value)) if attribute.kind is AttributeKind.PERMISSION else value
 
 
 class PutSettings(Operation, frozen=True, kw_only=True):
     """Without `at` it is done on every master of the cluster."""
 
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     SUBJECT: ClassVar[str]
     """The field with the name of the topic or group."""
     ATTRIBUTES: ClassVar[tuple[Attribute, ...]]
@@ -67,7 +67,7 @@ class PutSettings(Operation, frozen=True, kw_only=True):
         for each in self.ATTRIBUTES:
             if each.form:
                 value = getattr(self, each.form)
-                found[each.field] = PERMISSIONS[value] if each.kind is Kind.PERMISSION else value
+                found[each.field] = PERMISSIONS[value] if each.kind is AttributeKind.PERMISSION else value
         for each in self.ATTRIBUTES:
             if each.same_as and found[each.field] is None:
                 found[each.field] = found[each.same_as]
@@ -80,7 +80,7 @@ class PutSettings(Operation, frozen=True, kw_only=True):
         for each in self.ATTRIBUTES:
             if each.form:
                 value = chosen[each.field]
-                flags[each.flag] = str(value).lower() if each.kind is Kind.SWITCH else value
+                flags[each.flag] = str(value).lower() if each.kind is AttributeKind.SWITCH else value
         return mqadmin_at(command, namesrv, self.in_cluster, self.at, flags | self.more_flags())
 
     @classmethod
@@ -100,13 +100,13 @@ class PutSettings(Operation, frozen=True, kw_only=True):
             value = getattr(config, each.field)
             if each.form and (not each.same_as or value != getattr(config, each.same_as)):
                 text = str(_shown(each, value))
-                found[each.form] = text.lower() if each.kind is Kind.SWITCH else text
+                found[each.form] = text.lower() if each.kind is AttributeKind.SWITCH else text
         return found
 
     async def _masters(self, around: Surroundings) -> list[BrokerMember]:
         return await masters_at(around.cluster, self.in_cluster, self.at)
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         rows: list[Row] = []
         before: dict[str, object] = {}
         chosen = self.chosen()
@@ -120,7 +120,7 @@ class PutSettings(Operation, frozen=True, kw_only=True):
                     row[f"{each.form}_now"] = None if now is None else _shown(each, getattr(now, each.field))
                     row[f"{each.form}_wanted"] = _shown(each, chosen[each.field])
             rows.append(row)
-        return Plan(rows, before)
+        return OperationPlan(rows, before)
 
     async def run(self, around: Surroundings) -> Done:
         addresses = [member.address for member in await self._masters(around)]

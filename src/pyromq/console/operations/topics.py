@@ -6,9 +6,9 @@ from pyromq.admin import topics
 from pyromq.admin.attributes import TOPIC, Attribute
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
-from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
+from pyromq.console.operations.operation import Done, Operation, OperationPlan, Row, Surroundings, mqadmin
 from pyromq.console.operations.settings import with_fields
-from pyromq.console.security.roles import Role
+from pyromq.console.security.roles import UserRole
 from pyromq.errors import PyroError, Refused
 from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import Answer
@@ -57,7 +57,7 @@ class PutTopic(_Fields, frozen=True, kw_only=True):  # type: ignore[misc, call-a
 
 class DeleteTopic(Operation, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "topics.delete"
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     TYPED: ClassVar[str] = "topic"
     SECTION: ClassVar[str] = "topics"
 
@@ -73,7 +73,7 @@ class DeleteTopic(Operation, frozen=True, kw_only=True):
     async def _clusters(self, around: Surroundings) -> list[str]:
         return [self.in_cluster] if self.in_cluster else await topics.clusters_of(around.cluster, self.topic)
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         stats = await topics.stats(around.cluster, self.topic)
         readers = await topics.readers(around.cluster, self.topic)
         rows: list[Row] = [
@@ -84,7 +84,7 @@ class DeleteTopic(Operation, frozen=True, kw_only=True):
             }
             for queue, ends in sorted(stats.offset_table.items())
         ]
-        return Plan(rows, {"messages": sum(row["messages"] for row in rows)}, ", ".join(readers))
+        return OperationPlan(rows, {"messages": sum(row["messages"] for row in rows)}, ", ".join(readers))
 
     async def run(self, around: Surroundings) -> Done:
         rows: list[Row] = []
@@ -99,7 +99,7 @@ class DeleteTopics(Operation, frozen=True, kw_only=True):
     """Many at once; the person types how many."""
 
     NAME: ClassVar[str] = "topics.delete_many"
-    ROLE: ClassVar[Role] = Role.ADMIN
+    ROLE: ClassVar[UserRole] = UserRole.ADMIN
     TYPED: ClassVar[str] = "topics"
     LONG: ClassVar[tuple[str, ...]] = ("topics",)
     SECTION: ClassVar[str] = "topics"
@@ -115,12 +115,12 @@ class DeleteTopics(Operation, frozen=True, kw_only=True):
     def line(self, namesrv: str) -> str:
         return "\n".join(DeleteTopic(topic=topic).line(namesrv) for topic in self.touched())
 
-    async def plan(self, around: Surroundings) -> Plan:
+    async def plan(self, around: Surroundings) -> OperationPlan:
         rows: list[Row] = []
         for topic in self.touched():
             plan = await DeleteTopic(topic=topic).plan(around)
             rows.append({"topic": topic, "messages": plan.before["messages"], "groups": plan.warning})
-        return Plan(rows)
+        return OperationPlan(rows)
 
     async def run(self, around: Surroundings) -> Done:
         rows: list[Row] = []

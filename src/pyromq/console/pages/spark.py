@@ -8,7 +8,7 @@ import asyncio
 from shlex import join
 
 from pyromq.admin import checkpoints
-from pyromq.admin.checkpoints import Checkpoint
+from pyromq.admin.checkpoints import QueryCheckpoint
 from pyromq.console.page import Data
 from pyromq.console.pages import pipelines
 from pyromq.console.visit import Visit
@@ -44,7 +44,7 @@ def commands(namesrv: str, topic: str) -> list[str]:
     ]
 
 
-async def _query(visit: Visit, checkpoint: Checkpoint, topic: str) -> Data:
+async def _query(visit: Visit, checkpoint: QueryCheckpoint, topic: str) -> Data:
     gaps = [] if checkpoint.problem else await checkpoints.gaps(visit.cluster, checkpoint, topic)
     unread = [gap.unread for gap in gaps]
     lost = [gap.lost for gap in gaps]

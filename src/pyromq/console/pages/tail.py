@@ -13,20 +13,20 @@ from pyromq.console.page import Data
 from pyromq.console.pages.messages import audit_look
 from pyromq.console.security.sessions import TooMany
 from pyromq.console.streams import event, streamed
-from pyromq.console.tailing import Wanted, batches
+from pyromq.console.tailing import TailFilter, batches
 from pyromq.console.visit import Visit
 from pyromq.filtering.tags import ALL
 
 _MAX_TOPICS = 8
 
 
-def wanted_of(visit: Visit) -> Wanted:
+def wanted_of(visit: Visit) -> TailFilter:
     """The topics and the filter of the URL, as `with=A,B`; refused here if they make no sense."""
     also = (name.strip() for name in visit.text("with").split(","))
     topics = tuple(dict.fromkeys((visit.path["topic"], *filter(None, also))))
     if len(topics) > _MAX_TOPICS:
         raise HTTPException(400, f"with={visit.text('with')}: expected at most {_MAX_TOPICS} topics in all")
-    wanted = Wanted(
+    wanted = TailFilter(
         visit.cluster_name,
         topics,
         visit.text("tags") or ALL,

@@ -20,7 +20,7 @@ class CannotAudit(PyroError):
     """The audit log cannot be written; nothing was done."""
 
 
-class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class AuditEntry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     id: str
     at_ms: int
     who: str
@@ -58,7 +58,7 @@ class AuditLog:
         id: str = "",
     ) -> str:
         """Append one line; returns its id. `CannotAudit` if that fails."""
-        entry = Entry(
+        entry = AuditEntry(
             id or token_hex(8),
             self._clock.now_ms(),
             who,
@@ -96,9 +96,9 @@ class AuditLog:
                 newer.replace(older)
         self.path.unlink(missing_ok=True)
 
-    def newest_first(self, limit: int) -> list[Entry]:
+    def newest_first(self, limit: int) -> list[AuditEntry]:
         """The latest lines, of rotated files too."""
-        found: list[Entry] = []
+        found: list[AuditEntry] = []
         for path in (self.path, self.path.with_name(f"{self.path.name}.1")):
             for entry in reversed(list(_entries(path))):
                 if len(found) == limit:
@@ -106,12 +106,12 @@ class AuditLog:
                 found.append(entry)
         return found
 
-    def intention(self, id: str) -> Entry | None:
+    def intention(self, id: str) -> AuditEntry | None:
         """The line that announced a write."""
         return next((each for each in self.newest_first(100_000) if each.id == id and not each.outcome), None)
 
 
-def _entries(path: Path) -> Iterator[Entry]:
+def _entries(path: Path) -> Iterator[AuditEntry]:
     """A line that was torn by a crash is passed over."""
     try:
         lines = path.read_bytes().splitlines()
@@ -119,6 +119,6 @@ def _entries(path: Path) -> Iterator[Entry]:
         return
     for line in lines:
         try:
-            yield msgspec.json.decode(line, type=Entry)
+            yield msgspec.json.decode(line, type=AuditEntry)
         except msgspec.MsgspecError:
             continue

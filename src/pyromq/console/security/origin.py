@@ -2,7 +2,7 @@
 it.
 
 A write is refused unless three things agree: the session's cookie is SameSite=Strict, the browser says
-that the request comes from our own page (`Sec-Fetch-Site`, or `Origin` where a browser does not send
+that the request comes from our own page (`Sec-Fetch-Site`, or `BrowserOrigin` where a browser does not send
 that), and the form carries the token of the session.
 """
 
@@ -20,7 +20,7 @@ TOKEN_HEADER = "x-csrf-token"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class BrowserOrigin:
     """What the browser believes to talk to: `https`, `console.example:8443`; and who asks."""
 
     scheme: str
@@ -54,7 +54,7 @@ class Origins:
     def __repr__(self) -> str:
         return f"<Origins {sorted(self._names)}>"
 
-    def of(self, connection: HTTPConnection) -> Origin:
+    def of(self, connection: HTTPConnection) -> BrowserOrigin:
         """Forwarded headers count only from trusted peers, and of several values the last, which that peer
         added."""
         peer = connection.client.host if connection.client is not None else ""
@@ -67,9 +67,9 @@ class Origins:
             named = headers.getlist(self._user_header) if self._user_header else []
             # Of two names one is the browser's own: nobody is believed.
             user = named[0].strip() if len(named) == 1 else ""
-        return Origin(scheme, host, client, user)
+        return BrowserOrigin(scheme, host, client, user)
 
-    def is_ours(self, origin: Origin) -> bool:
+    def is_ours(self, origin: BrowserOrigin) -> bool:
         """Whether the host is one of ours: a foreign name that resolves to us is an attack (DNS
         rebinding)."""
         if origin.name in self._names:
@@ -86,7 +86,7 @@ def _last(header: str | None) -> str:
     return "" if header is None else header.rpartition(",")[2].strip()
 
 
-def why_forged(connection: HTTPConnection, origin: Origin) -> str | None:
+def why_forged(connection: HTTPConnection, origin: BrowserOrigin) -> str | None:
     """The reason to distrust a write whose form says nothing about itself; None if our own page sent it."""
     site = connection.headers.get("sec-fetch-site")
     if site is not None:

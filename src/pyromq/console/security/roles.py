@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 
-class Role(IntEnum):
+class UserRole(IntEnum):
     """Each role may do what those before it may."""
 
     VIEWER = 1
@@ -22,7 +22,7 @@ class Person(msgspec.Struct, frozen=True):
     """Who is looking. `names` are patterns of topics and groups; none means all of them."""
 
     name: str
-    role: Role
+    role: UserRole
     reads_bodies: bool = False
     names: tuple[str, ...] = ()
 
@@ -30,9 +30,9 @@ class Person(msgspec.Struct, frozen=True):
         return not self.names or any(fnmatchcase(name, pattern) for pattern in self.names)
 
 
-def role_of(word: str) -> Role:
+def role_of(word: str) -> UserRole:
     """Raises ValueError for an unknown word."""
     try:
-        return Role[word.upper()]
+        return UserRole[word.upper()]
     except KeyError:
         raise ValueError(f"{word!r} is not a role; expected viewer, operator or admin") from None

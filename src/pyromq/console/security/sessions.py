@@ -17,7 +17,7 @@ class TooMany(Exception):
     """A person has as many queries or tails running as one may have, or all people together have."""
 
 
-class Session:
+class BrowserSession:
     def __init__(self, person: Person, now: float) -> None:
         self.person = person
         self.token = token_urlsafe(_ID_BYTES)
@@ -27,7 +27,7 @@ class Session:
         """Queries and tails of all sessions of the person: another log-in gives no more of them."""
 
     def __repr__(self) -> str:
-        return f"<Session of {self.person.name}>"
+        return f"<BrowserSession of {self.person.name}>"
 
     @contextmanager
     def one_more(self, kind: str, limit: int) -> Iterator[None]:
@@ -45,7 +45,7 @@ class Sessions:
     def __init__(self, clock: Clock, idle_s: float) -> None:
         self._clock = clock
         self._idle_s = idle_s
-        self._by_id: dict[str, Session] = {}
+        self._by_id: dict[str, BrowserSession] = {}
 
     def __repr__(self) -> str:
         return f"<Sessions {len(self._by_id)}>"
@@ -53,13 +53,13 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def open(self, person: Person) -> tuple[str, Session]:
+    def open(self, person: Person) -> tuple[str, BrowserSession]:
         """A new session under a new id; the least used ones make room at the limit."""
         self._forget_idle()
         while len(self._by_id) >= _MAX_SESSIONS:
             del self._by_id[min(self._by_id, key=lambda each: self._by_id[each].used_at)]
         session_id = token_urlsafe(_ID_BYTES)
-        session = Session(person, self._clock.monotonic())
+        session = BrowserSession(person, self._clock.monotonic())
         for other in self._by_id.values():
             if other.person.name == person.name:
                 session.running = other.running
@@ -67,7 +67,7 @@ class Sessions:
         self._by_id[session_id] = session
         return session_id, session
 
-    def find(self, session_id: str | None) -> Session | None:
+    def find(self, session_id: str | None) -> BrowserSession | None:
         session = self._by_id.get(session_id or "")
         if session is None:
             return None

@@ -11,7 +11,7 @@ from secrets import token_bytes, token_urlsafe
 
 import msgspec
 
-from pyromq.console.security.roles import Person, Role, role_of
+from pyromq.console.security.roles import Person, UserRole, role_of
 from pyromq.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _HASH_BYTES = 32
 _OPEN_TO_OTHERS = 0o077
 
 
-class User(msgspec.Struct, frozen=True, rename="camel"):
+class ConsoleUser(msgspec.Struct, frozen=True, rename="camel"):
     """One line of the file. `names` are patterns of the topics and groups this user may change."""
 
     name: str
@@ -41,11 +41,11 @@ class User(msgspec.Struct, frozen=True, rename="camel"):
         return hmac.compare_digest(_scrypt(password, bytes.fromhex(self.salt)).hex(), self.hash)
 
 
-class UsersFile(msgspec.Struct):
-    users: list[User] = []
+class ConsoleUsersFile(msgspec.Struct):
+    users: list[ConsoleUser] = []
 
 
-_NOBODY = User("", "viewer", "00" * 16, "00" * _HASH_BYTES)
+_NOBODY = ConsoleUser("", "viewer", "00" * 16, "00" * _HASH_BYTES)
 
 
 class Users:
@@ -53,7 +53,7 @@ class Users:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._users: dict[str, User] = {}
+        self._users: dict[str, ConsoleUser] = {}
         self._stamp: tuple[int, int, int] | None = None
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Users:
         if mode & _OPEN_TO_OTHERS:
             raise ConfigError(str(self.path), oct(mode & 0o777), f"mode 600: chmod 600 {self.path}")
         try:
-            found = msgspec.json.decode(content, type=UsersFile).users
+            found = msgspec.json.decode(content, type=ConsoleUsersFile).users
             for user in found:
                 role_of(user.role)
         except (msgspec.MsgspecError, ValueError) as problem:
@@ -111,7 +111,13 @@ class Users:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def put(
-        self, name: str, password: str, role: Role, *, reads_bodies: bool = False, names: tuple[str, ...] = ()
+        self,
+        name: str,
+        password: str,
+        role: UserRole,
+        *,
+        reads_bodies: bool = False,
+        names: tuple[str, ...] = (),
     ) -> None:
         """Add a user, or change one."""
         if not name.isprintable() or not 1 <= len(name) <= 64:
@@ -120,7 +126,7 @@ class Users:
             raise ConfigError("password", "******", f"at least {MIN_PASSWORD} characters")
         salt = token_bytes(16)
         hashed = _scrypt(password, salt).hex()
-        self._users[name] = User(name, role.word, salt.hex(), hashed, reads_bodies, names)
+        self._users[name] = ConsoleUser(name, role.word, salt.hex(), hashed, reads_bodies, names)
         self._save()
 
     def remove(self, name: str) -> None:
@@ -132,7 +138,7 @@ class Users:
     def make_first(self) -> str:
         """Add the first administrator; returns the password, which is kept nowhere."""
         password = token_urlsafe(18)
-        self.put(FIRST_ADMIN, password, Role.ADMIN, reads_bodies=True)
+        self.put(FIRST_ADMIN, password, UserRole.ADMIN, reads_bodies=True)
         return password
 
     def person(self, name: str) -> Person | None:
@@ -149,7 +155,7 @@ class Users:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = self.path.with_name(self.path.name + ".new")
         fresh.unlink(missing_ok=True)
-        content = msgspec.json.format(msgspec.json.encode(UsersFile(list(self._users.values()))))
+        content = msgspec.json.format(msgspec.json.encode(ConsoleUsersFile(list(self._users.values()))))
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             file.flush()

@@ -7,8 +7,8 @@ offsets and lags, each at its own pace, and these are decoded aside.
 from pyromq.admin import brokers, controllers, figures, offsets, progress, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.console.watch.aside import Aside
-from pyromq.console.watch.broker_part import BrokerPart, GroupOfTopic, QueueLag
-from pyromq.console.watch.values import ControlledGroup, Source
+from pyromq.console.watch.broker_part import BrokerPart, BrokerQueueLag, GroupOfTopic
+from pyromq.console.watch.values import BrokerKind, ControlledGroup
 from pyromq.protocol.bodies.controller import ReplicaIdentity
 
 LAGS_TIMEOUT_S = 30.0
@@ -46,7 +46,7 @@ async def bulk(cluster: Cluster, part: BrokerPart) -> bool:
     """Ask for all figures at once; False if the broker does not know the request."""
     told = await figures.since(cluster, part.member.address, part.version)
     if told is None:
-        part.source = Source.APACHE
+        part.source = BrokerKind.APACHE
         return False
     part.take_figures(*told, cluster.clock.monotonic())
     return True
@@ -72,10 +72,10 @@ async def offset_table(aside: Aside, part: BrokerPart, now_s: float) -> None:
 async def lag_table(aside: Aside, part: BrokerPart, now_s: float) -> None:
     address = part.member.address
 
-    async def question(cluster: Cluster) -> tuple[list[QueueLag], list[str]]:
+    async def question(cluster: Cluster) -> tuple[list[BrokerQueueLag], list[str]]:
         stats = await brokers.consume_stats(cluster, address, timeout_s=LAGS_TIMEOUT_S)
         return [
-            QueueLag(
+            BrokerQueueLag(
                 each.queue.topic,
                 each.group,
                 each.queue.queue_id,

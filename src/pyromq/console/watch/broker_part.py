@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from pyromq.admin.cluster import BrokerMember
-from pyromq.console.watch.values import Source, Told
+from pyromq.console.watch.values import BrokerKind, LastAnswer
 from pyromq.protocol.bodies.figures import Figures, StoreFigures
 from pyromq.protocol.bodies.topics import TopicConfig
 
@@ -55,7 +55,7 @@ class PairPart(msgspec.Struct, gc=False):
     out_per_s: float | None = None
 
 
-class QueueLag(NamedTuple):
+class BrokerQueueLag(NamedTuple):
     """One group in one queue, as Apache's brokers tell it; `last_ms` is the time of its last message read."""
 
     topic: str
@@ -69,9 +69,9 @@ class QueueLag(NamedTuple):
 class BrokerPart:
     def __init__(self, member: BrokerMember) -> None:
         self.member = member
-        self.source = Source.UNKNOWN
-        self.told = Told()
-        self.lists_told = Told()
+        self.source = BrokerKind.UNKNOWN
+        self.told = LastAnswer()
+        self.lists_told = LastAnswer()
         self.runtime: Mapping[str, str] = {}
         self.settings: Mapping[str, str] = {}
         self.store: StoreFigures | None = None
@@ -93,19 +93,19 @@ class BrokerPart:
 
     def has_nothing_yet(self) -> bool:
         """Whether its next figures are all it has, and not only what changed."""
-        return self.version is None and self.source is not Source.APACHE
+        return self.version is None and self.source is not BrokerKind.APACHE
 
     def forget_lists(self) -> None:
         """Another broker of the group tells them from now on."""
         self.topics, self.pairs, self.groups = {}, {}, {}
-        self.version, self.lists_told = None, Told()
+        self.version, self.lists_told = None, LastAnswer()
         self._counted_ms, self._offsets_s, self._ends_s = 0, None, None
         self._moving_in, self._moving_out = set(), set()
 
     # From a broker of ours
 
     def take_figures(self, version: str, figures: Figures, now_s: float) -> None:
-        self.source, self.version, self.store = Source.PYROMQ, version, figures.store
+        self.source, self.version, self.store = BrokerKind.PYROMQ, version, figures.store
         if figures.has_all:
             self._drop_missing(figures)
         elapsed_s = (figures.at - self._counted_ms) / 1000 if self._counted_ms else 0.0
@@ -206,7 +206,7 @@ class BrokerPart:
     # From a broker of Apache
 
     def take_topics(self, configs: Mapping[str, TopicConfig]) -> None:
-        self.source = Source.APACHE
+        self.source = BrokerKind.APACHE
         for gone in self.topics.keys() - configs.keys():
             del self.topics[gone]
         for name, config in configs.items():
@@ -236,12 +236,12 @@ class BrokerPart:
         for _, group in totals:
             self.groups.setdefault(group, (None, None))
 
-    def take_lags(self, lags: Iterable[QueueLag], groups: Iterable[str], now_s: float) -> None:
+    def take_lags(self, lags: Iterable[BrokerQueueLag], groups: Iterable[str], now_s: float) -> None:
         """The lag of every group in every queue, and the names of all groups."""
         elapsed_s = 0.0 if self._ends_s is None else now_s - self._ends_s
         self._ends_s = now_s
         ends: dict[str, dict[int, int]] = {}
-        behind: dict[GroupOfTopic, list[QueueLag]] = {}
+        behind: dict[GroupOfTopic, list[BrokerQueueLag]] = {}
         for each in lags:
             ends.setdefault(each.topic, {})[each.queue_id] = each.end
             behind.setdefault((each.topic, each.group), []).append(each)

@@ -21,13 +21,13 @@ class _Gone:
     """How many members its group had with it."""
 
 
-class Departures:
+class BrokerDepartures:
     def __init__(self) -> None:
         self._gone: dict[str, _Gone] = {}
         """By address."""
 
     def __repr__(self) -> str:
-        return f"<Departures {list(self._gone)}>"
+        return f"<BrokerDepartures {list(self._gone)}>"
 
     def follow(
         self,

@@ -8,7 +8,7 @@ import msgspec
 from pyromq.admin.topics import is_derived
 from pyromq.console.watch.broker_part import BrokerPart, PairPart, TopicPart
 from pyromq.console.watch.forecast import LagForecast, LossClock
-from pyromq.console.watch.values import GroupState, GroupTopicView, GroupView, Told, TopicView
+from pyromq.console.watch.values import GroupState, GroupTopicView, GroupView, LastAnswer, TopicView
 from pyromq.protocol import names
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class _GroupSum(msgspec.Struct, gc=False):
     lost: int | None = None
 
 
-def _add_told(whole: _TopicSum | _GroupSum, told: Told) -> None:
+def _add_told(whole: _TopicSum | _GroupSum, told: LastAnswer) -> None:
     if told.at_ms is not None and (whole.at_ms is None or told.at_ms < whole.at_ms):
         whole.at_ms = told.at_ms
     if told.problem and not whole.problem:
@@ -99,7 +99,7 @@ class Joined:
             for (topic, group), pair in pairs:
                 self._add_pair(topic, group, pair, told)
 
-    def _add_topic(self, topic: str, here: TopicPart, broker_name: str, told: Told) -> None:
+    def _add_topic(self, topic: str, here: TopicPart, broker_name: str, told: LastAnswer) -> None:
         whole = self.topics.get(topic)
         if whole is None:
             whole = self.topics[topic] = _TopicSum(here.shape.kind, told.at_ms, told.problem)
@@ -112,7 +112,7 @@ class Joined:
         whole.held = plus(whole.held, here.held)
         whole.in_per_s = plus(whole.in_per_s, here.in_per_s)
 
-    def _add_pair(self, topic: str, group: str, pair: PairPart, told: Told) -> None:
+    def _add_pair(self, topic: str, group: str, pair: PairPart, told: LastAnswer) -> None:
         found = self.groups.get(group)
         if found is None:
             found = self.groups[group] = _GroupSum(told.at_ms, told.problem)
@@ -159,7 +159,7 @@ class Joined:
             worst_group=worst,
             groups=groups,
             trend=trend,
-            told=Told(found.at_ms, found.problem),
+            told=LastAnswer(found.at_ms, found.problem),
             is_derived=is_derived(name),
         )
 
@@ -199,7 +199,7 @@ class Joined:
             forecast=forecast,
             loss=loss,
             trend=trend,
-            told=Told(found.at_ms, found.problem),
+            told=LastAnswer(found.at_ms, found.problem),
         )
 
 

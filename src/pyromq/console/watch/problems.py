@@ -13,10 +13,10 @@ from pyromq.console.watch.values import (
     GoneBroker,
     GroupState,
     GroupView,
+    LastAnswer,
     NameServerView,
     Problem,
     Severity,
-    Told,
 )
 from pyromq.security.address_patterns import host_of
 
@@ -73,7 +73,7 @@ def of_controllers(controllers: Iterable[ControllerView], names: Iterable[str]) 
                 "controller-silent", Severity.WARNING, "controller", view.address, problem=view.told.problem
             )
     has_leader = any(view.is_leader for view in views if view.told.is_answering)
-    if views and not has_leader and all(view.told != Told() for view in views):
+    if views and not has_leader and all(view.told != LastAnswer() for view in views):
         yield _problem("controller-none-leads", Severity.ALARM, "controller", views[0].address)
     for view in views:
         if view.groups is None or not view.told.is_answering:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pyromq.console.watch.broker_part import BrokerPart
 from pyromq.console.watch.forecast import FullDisk
-from pyromq.console.watch.values import BrokerView, Source, StoreHealth
+from pyromq.console.watch.values import BrokerKind, BrokerView, StoreHealth
 from pyromq.protocol import names
 from pyromq.protocol.bodies.figures import StoreFigures
 
@@ -54,10 +54,10 @@ def view(part: BrokerPart, full: FullDisk | None) -> BrokerView:
     )
 
 
-def source(part: BrokerPart) -> Source:
+def source(part: BrokerPart) -> BrokerKind:
     """A replica tells no lists; its version says what it is."""
-    if part.source is Source.UNKNOWN and part.runtime:
-        return Source.PYROMQ if "pyromqVersion" in part.runtime else Source.APACHE
+    if part.source is BrokerKind.UNKNOWN and part.runtime:
+        return BrokerKind.PYROMQ if "pyromqVersion" in part.runtime else BrokerKind.APACHE
     return part.source
 
 

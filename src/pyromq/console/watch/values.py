@@ -1,7 +1,8 @@
 """What the console knows about a cluster at one moment: frozen values, safe to share between all viewers.
 
-None means that nobody has told the figure; it is never shown as 0. `Told` says when a part was told, and why
-the latest question was not answered. Values that there are thousands of are structs, which the garbage
+None means that no server has reported the figure; it is never shown as 0. `LastAnswer` says when a part was
+reported, and why the latest question was not answered.
+Values that there are thousands of are structs, which the garbage
 collector does not have to look at.
 """
 
@@ -15,7 +16,7 @@ import msgspec
 from pyromq.console.watch.forecast import FullDisk, LagForecast, LossClock
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
+class LastAnswer(msgspec.Struct, frozen=True, gc=False):
     """When a server last answered a kind of question, and the failure of the latest one, if it failed."""
 
     at_ms: int | None = None
@@ -29,7 +30,7 @@ class Told(msgspec.Struct, frozen=True, gc=False):
         return None if self.at_ms is None else max(0, now_ms - self.at_ms)
 
 
-class Source(StrEnum):
+class BrokerKind(StrEnum):
     """How much a broker tells."""
 
     PYROMQ = "pyromq"
@@ -66,9 +67,9 @@ class BrokerView:
     broker_id: int
     address: str
     is_master: bool
-    source: Source = Source.UNKNOWN
-    told: Told = field(default_factory=Told)
-    lists_told: Told = field(default_factory=Told)
+    source: BrokerKind = BrokerKind.UNKNOWN
+    told: LastAnswer = field(default_factory=LastAnswer)
+    lists_told: LastAnswer = field(default_factory=LastAnswer)
     version: str = ""
     started_ms: int | None = None
     in_per_s: float | None = None
@@ -133,7 +134,7 @@ class TopicView(msgspec.Struct, frozen=True, gc=False):
     groups: tuple[str, ...] = ()
     trend: tuple[float, ...] = ()
     """Messages in per second, oldest first; only of busy and of open topics."""
-    told: Told = Told()
+    told: LastAnswer = LastAnswer()
     is_derived: bool = False
     """The retries or dead letters of a group."""
 
@@ -183,7 +184,7 @@ class GroupView(msgspec.Struct, frozen=True, gc=False):
     loss: LossClock | None = None
     trend: tuple[float, ...] = ()
     """Its lag, oldest first."""
-    told: Told = Told()
+    told: LastAnswer = LastAnswer()
 
     def age_ms(self, now_ms: int) -> int | None:
         """Lag as time: the age of the oldest unread message."""
@@ -193,7 +194,7 @@ class GroupView(msgspec.Struct, frozen=True, gc=False):
 @dataclass(frozen=True, slots=True)
 class NameServerView:
     address: str
-    told: Told = field(default_factory=Told)
+    told: LastAnswer = field(default_factory=LastAnswer)
     brokers: int | None = None
     topics: int | None = None
     differs: tuple[str, ...] = ()
@@ -217,7 +218,7 @@ class ControllerView:
     """`groups` is None unless it leads and has told them; those it does not know are not among them."""
 
     address: str
-    told: Told = field(default_factory=Told)
+    told: LastAnswer = field(default_factory=LastAnswer)
     is_leader: bool | None = None
     groups: tuple[ControlledGroup, ...] | None = None
 

@@ -17,10 +17,10 @@ from pyromq.clock import Clock
 from pyromq.console.watch import asking, joining, problems
 from pyromq.console.watch.aside import Aside
 from pyromq.console.watch.broker_part import BrokerPart
-from pyromq.console.watch.departures import Departures
+from pyromq.console.watch.departures import BrokerDepartures
 from pyromq.console.watch.joining import Joined
 from pyromq.console.watch.questions import Questions
-from pyromq.console.watch.values import ControlledGroup, ControllerView, NameServerView, Snapshot, Told
+from pyromq.console.watch.values import ControlledGroup, ControllerView, LastAnswer, NameServerView, Snapshot
 from pyromq.console.watch.views import Views
 from pyromq.errors import PyroError
 from pyromq.protocol.bodies.brokers import ClusterInfo
@@ -57,7 +57,7 @@ _FREED: Final = 100
 class _NameServer:
     def __init__(self, address: str) -> None:
         self.address = address
-        self.told = Told()
+        self.told = LastAnswer()
         self.info: ClusterInfo | None = None
         self.topics: frozenset[str] | None = None
         self.digests: dict[str, str] | None = None
@@ -67,7 +67,7 @@ class _NameServer:
 class _Controller:
     def __init__(self, address: str) -> None:
         self.address = address
-        self.told = Told()
+        self.told = LastAnswer()
         self.is_leader: bool | None = None
         self.groups: tuple[ControlledGroup, ...] | None = None
 
@@ -100,7 +100,7 @@ class Watch:
         self._controllers: dict[str, _Controller] = {}
         self._questions = Questions(self._clock, self.pace.silent_max_s)
         self._views = Views(self._clock, self._slices)
-        self._departures = Departures()
+        self._departures = BrokerDepartures()
         self._standing = problems.Standing()
         self._publish_at_s = 0.0
         self._publishing = asyncio.Lock()
@@ -194,10 +194,10 @@ class Watch:
             try:
                 answer = await self._cluster.ask(server.address, GetClusterInfo(), _TIMEOUT_S)
             except PyroError as problem:
-                server.told = Told(server.told.at_ms, str(problem))
+                server.told = LastAnswer(server.told.at_ms, str(problem))
                 raise
             server.info = answer.body
-            server.told = Told(self._clock.now_ms())
+            server.told = LastAnswer(self._clock.now_ms())
             self._follow_members()
 
         return ask
@@ -263,9 +263,9 @@ class Watch:
             try:
                 await asking.runtime(self._cluster, part)
             except PyroError as problem:
-                part.told = Told(part.told.at_ms, str(problem))
+                part.told = LastAnswer(part.told.at_ms, str(problem))
                 raise
-            part.told = Told(self._clock.now_ms())
+            part.told = LastAnswer(self._clock.now_ms())
             self._follow_controllers()
 
         return ask
@@ -295,10 +295,10 @@ class Watch:
             try:
                 known = await asking.controller(self._cluster, controller.address, sorted(self._controlled()))
             except PyroError as problem:
-                controller.told = Told(controller.told.at_ms, str(problem))
+                controller.told = LastAnswer(controller.told.at_ms, str(problem))
                 raise
             controller.is_leader, controller.groups = known
-            controller.told = Told(self._clock.now_ms())
+            controller.told = LastAnswer(self._clock.now_ms())
 
         return ask
 
@@ -338,11 +338,11 @@ class Watch:
         try:
             known = await question
         except PyroError as problem:
-            part.lists_told = Told(part.lists_told.at_ms, str(problem))
+            part.lists_told = LastAnswer(part.lists_told.at_ms, str(problem))
             raise
         if known is False:
             return False
-        part.lists_told = Told(self._clock.now_ms())
+        part.lists_told = LastAnswer(self._clock.now_ms())
         return True
 
     # Joining

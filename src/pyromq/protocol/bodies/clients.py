@@ -27,7 +27,7 @@ class ClientLanguage(StrEnum):
     NODE_JS = "NODE_JS"
 
 
-class Connection(Body):
+class ClientConnection(Body):
     """One connected client."""
 
     client_addr: str | None = None
@@ -39,7 +39,7 @@ class Connection(Body):
 class ConsumerConnection(Body):
     """The members of a consumer group, and their subscriptions."""
 
-    connection_set: list[Connection] = []
+    connection_set: list[ClientConnection] = []
     consume_from_where: ConsumeFromWhere | None = None
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
@@ -49,7 +49,7 @@ class ConsumerConnection(Body):
 class ProducerConnection(Body):
     """The members of a producer group."""
 
-    connection_set: list[Connection] = []
+    connection_set: list[ClientConnection] = []
 
 
 class ProducerInfo(Body):

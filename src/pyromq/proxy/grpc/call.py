@@ -16,7 +16,7 @@ from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 _MAX_UNREAD_MESSAGES = 256
 
 
-class Origin(Protocol):
+class CallOrigin(Protocol):
     """The connection that a call came on."""
 
     peer_address: str
@@ -94,7 +94,7 @@ class Call:
 
     def __init__(
         self,
-        connection: Origin,
+        connection: CallOrigin,
         stream_id: int,
         name: str,
         method: Method,

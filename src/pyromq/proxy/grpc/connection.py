@@ -61,7 +61,7 @@ def _trailers(error: GrpcError) -> list[hpack.Header]:
     return trailers
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """The server of a connection."""
 
     methods: Mapping[str, Method]
@@ -82,7 +82,7 @@ class Owner(Protocol):
 
 
 class GrpcConnection(asyncio.Protocol):
-    def __init__(self, server: Owner, source: str | None) -> None:
+    def __init__(self, server: ConnectionOwner, source: str | None) -> None:
         self._server = server
         self._http2 = Http2Connection(server.http2_limits)
         self._transport = NOT_CONNECTED

@@ -16,12 +16,12 @@ from pyromq.spark.from_json.tokens import (
     OBJECT_END,
     TEXT,
     WORD,
+    JsonTokens,
     Mistake,
-    Tokens,
 )
 from pyromq.spark.from_json.unfit import Partly, Unfit
 
-Read = Callable[[Tokens], Any]
+Read = Callable[[JsonTokens], Any]
 """Reads the value of the current token."""
 
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ def exact_reader(type_: pa.StructType, zone: Zone) -> Callable[[str], Row | None
     fields = {field.name: _reader(field.type, zone) for field in type_}
 
     def read(text: str) -> Row | None:
-        tokens = Tokens(text)
+        tokens = JsonTokens(text)
         if tokens.next() is None:
             return None
         if tokens.kind != OBJECT:
@@ -45,7 +45,7 @@ def exact_reader(type_: pa.StructType, zone: Zone) -> Callable[[str], Row | None
 def _reader(type_: pa.DataType, zone: Zone) -> Read:
     read = _plain_reader(type_, zone)
 
-    def value(tokens: Tokens) -> Any:
+    def value(tokens: JsonTokens) -> Any:
         while tokens.kind == NAME:
             tokens.next()
         if tokens.kind is None or (tokens.kind == WORD and tokens.value is None):
@@ -72,7 +72,7 @@ def _plain_reader(type_: pa.DataType, zone: Zone) -> Read:
         return lambda tokens: _at(tokens, TEXT).binary()
     fit = scalar_fit(type_, zone)
 
-    def scalar(tokens: Tokens) -> Any:
+    def scalar(tokens: JsonTokens) -> Any:
         if tokens.kind == TEXT:
             return fit(tokens.text())
         if tokens.kind in (NUMBER, WORD):
@@ -82,7 +82,7 @@ def _plain_reader(type_: pa.DataType, zone: Zone) -> Read:
     return scalar
 
 
-def _at(tokens: Tokens, kind: str) -> Tokens:
+def _at(tokens: JsonTokens, kind: str) -> JsonTokens:
     if tokens.kind != kind:
         if tokens.kind == TEXT:
             tokens.text()
@@ -90,7 +90,7 @@ def _at(tokens: Tokens, kind: str) -> Tokens:
     return tokens
 
 
-def _object(tokens: Tokens, fields: dict[str, Read]) -> Row:
+def _object(tokens: JsonTokens, fields: dict[str, Read]) -> Row:
     row: Row = {}
     problem: Unfit | None = None
     while tokens.next() not in (OBJECT_END, None):
@@ -113,7 +113,7 @@ def _object(tokens: Tokens, fields: dict[str, Read]) -> Row:
     return row
 
 
-def _array(tokens: Tokens, item: Read) -> list[Any]:
+def _array(tokens: JsonTokens, item: Read) -> list[Any]:
     items: list[Any] = []
     problem: Unfit | None = None
     while tokens.next() not in (ARRAY_END, None):
@@ -127,7 +127,7 @@ def _array(tokens: Tokens, item: Read) -> list[Any]:
     return items
 
 
-def _map(tokens: Tokens, content: Read) -> list[tuple[str, Any]]:
+def _map(tokens: JsonTokens, content: Read) -> list[tuple[str, Any]]:
     pairs: list[tuple[str, Any]] = []
     partly: Unfit | None = None
     problem: Unfit | None = None
@@ -148,13 +148,13 @@ def _map(tokens: Tokens, content: Read) -> list[tuple[str, Any]]:
     return pairs
 
 
-def _text(tokens: Tokens) -> str:
+def _text(tokens: JsonTokens) -> str:
     if tokens.kind == TEXT:
         return text_of(tokens.text())
     return _copied(tokens)
 
 
-def _copied(tokens: Tokens) -> str:
+def _copied(tokens: JsonTokens) -> str:
     """A value that is no text, written again."""
     if tokens.kind == OBJECT:
         entries: list[str] = []

@@ -49,7 +49,7 @@ class _Scope:
         self.entries = 0
 
 
-class Tokens:
+class JsonTokens:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
@@ -62,7 +62,7 @@ class Tokens:
         self.value: bool | int | Number | str | None = None
 
     def __repr__(self) -> str:
-        return f"<Tokens {self.kind} at={self._at} of={len(self._text)}>"
+        return f"<JsonTokens {self.kind} at={self._at} of={len(self._text)}>"
 
     def next(self) -> str | None:
         """The kind of the next token; None at the end, and once after a mistake in the value of a name."""

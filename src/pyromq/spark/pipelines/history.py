@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as fn
 
 from pyromq.errors import ConfigError
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.option_kinds import EARLIEST
 from pyromq.spark.options import ReadOptions, Selection, read_options
 from pyromq.spark.pipelines.grown_schema import grown
@@ -69,7 +69,7 @@ def _tail(
     """From where the lake ends; queues it does not know are read whole. None if there is no queue."""
     selection = options.selection
     archived_topics = {queue.topic for queue in reach.positions}
-    cluster = Cluster(options.access)
+    cluster = SparkCluster(options.access)
     try:
         # Topics may be deleted when they are archived.
         gone = {topic for topic in selection.topics if topic in archived_topics and not cluster.has(topic)}

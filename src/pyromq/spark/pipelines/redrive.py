@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 
 from pyromq.errors import Refused
 from pyromq.protocol.requests.sending import SendMessageBack
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import Access, for_readers, for_writers, read_options
 from pyromq.spark.pipelines.dlq import COLUMNS, MAX_RETRIES, described, selected
 from pyromq.spark.pipelines.tallies import OUT, Show, Tally, unseen, watch
@@ -65,7 +65,7 @@ def _ask_brokers(dead_letters: "DataFrame", batch: int, access: Access) -> None:
 
 
 def _send_back(dead_letters: "Iterator[Row]", access: Access) -> None:
-    cluster = Cluster(access)
+    cluster = SparkCluster(access)
     try:
         for dead_letter in dead_letters:
             _deliver_again(cluster, dead_letter)
@@ -73,7 +73,7 @@ def _send_back(dead_letters: "Iterator[Row]", access: Access) -> None:
         cluster.close()
 
 
-def _deliver_again(cluster: Cluster, dead_letter: "Row") -> None:
+def _deliver_again(cluster: SparkCluster, dead_letter: "Row") -> None:
     queue = Queue(dead_letter.topic, dead_letter.brokerName, dead_letter.queueId)
     request = SendMessageBack(
         offset=dead_letter.logOffset,

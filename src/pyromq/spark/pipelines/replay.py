@@ -16,7 +16,7 @@ from pyspark.sql import functions as fn
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import ConfigError
 from pyromq.protocol.requests.routes import GetClusterInfo
-from pyromq.spark.cluster import Cluster
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import write_options
 from pyromq.spark.pipelines.lake import read_lake
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen
@@ -52,7 +52,7 @@ def replay(
     """
     chosen = read_lake(spark, lake).where(where)
     what = in_words(lake, options, where, keeps_queues=keeps_queues)
-    journal = Journal(spark, checkpoint, what) if checkpoint is not None else None
+    journal = ReplayJournal(spark, checkpoint, what) if checkpoint is not None else None
     done = journal.last_batch if journal is not None else -1
     name = journal.name if journal is not None else uuid.uuid4().hex
     sizes = chosen.where(f"batch > {done}").groupBy("batch").count().orderBy("batch").collect()
@@ -77,7 +77,7 @@ def replay(
 
 def _broker(options: Mapping[str, str]) -> "Column":
     """The broker that a message was on; null if there is none of its name: then the number has to do."""
-    cluster = Cluster(write_options(options).access)
+    cluster = SparkCluster(write_options(options).access)
     try:
         known = cluster.ask_name_server(GetClusterInfo()).body.broker_addr_table
     finally:
@@ -126,7 +126,7 @@ def pace(
         yield batch
 
 
-class Journal:
+class ReplayJournal:
     """Which batches of what have been sent: a little table, on any file system that Spark can write to."""
 
     def __init__(self, spark: "SparkSession", path: str, what: str) -> None:
@@ -147,7 +147,7 @@ class Journal:
             self.finish(-1)
 
     def __repr__(self) -> str:
-        return f"<Journal {self._path} last_batch={self.last_batch}>"
+        return f"<ReplayJournal {self._path} last_batch={self.last_batch}>"
 
     def finish(self, batch: int) -> None:
         values = {"batch": fn.lit(batch), "replay": fn.lit(self.name), "what": fn.lit(self._what)}

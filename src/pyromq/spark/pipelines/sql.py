@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from pyromq.errors import ConfigError
 from pyromq.spark.encode import COLUMNS
 from pyromq.spark.options import for_readers, for_writers, write_options
-from pyromq.spark.pipelines.sql_script import Insert, Plain, Select, Statement, View, parse
+from pyromq.spark.pipelines.sql_script import Insert, PlainStatement, Select, Statement, View, parse
 from pyromq.spark.pipelines.tables import show_frame
 from pyromq.spark.pipelines.tallies import OUT, Show, Tally, unseen, watch_all
 
@@ -43,7 +43,7 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueryPlan:
     """A query that has been understood and not been started."""
 
     sink: Sink
@@ -78,26 +78,26 @@ def run_sql(
         return watch_all(queries, show)
 
 
-def planned(spark: "SparkSession", script: str, options: Mapping[str, str], default: Sink) -> list[Plan]:
+def planned(spark: "SparkSession", script: str, options: Mapping[str, str], default: Sink) -> list[QueryPlan]:
     """Create the views of the script, and plan its queries."""
     statements = parse(script)
     sinks = _sinks(statements, options)
-    plans: list[Plan] = []
+    plans: list[QueryPlan] = []
     for statement in statements:
         match statement:
             case View() if statement.name in sinks:
                 continue
             case View(format="rocketmq"):
                 _stream(spark, statement, options)
-            case View() | Plain():
+            case View() | PlainStatement():
                 spark.sql(statement.statement)
             case Insert():
                 if statement.sink not in sinks:
                     expected = "a name made by CREATE TEMPORARY VIEW … USING … in this script"
                     raise ConfigError("INSERT INTO", statement.sink, expected)
-                plans.append(Plan(sinks[statement.sink], _checked(spark, statement.query)))
+                plans.append(QueryPlan(sinks[statement.sink], _checked(spark, statement.query)))
             case Select():
-                plans.append(Plan(default, _checked(spark, statement.query)))
+                plans.append(QueryPlan(default, _checked(spark, statement.query)))
     _check_plans(plans)
     return plans
 
@@ -131,7 +131,7 @@ def _checked(spark: "SparkSession", query: str) -> "DataFrame":
     return frame
 
 
-def _check_plans(plans: list[Plan]) -> None:
+def _check_plans(plans: list[QueryPlan]) -> None:
     if not plans:
         raise ConfigError("script", "", "a query: INSERT INTO … SELECT, or SELECT")
     names = [plan.sink.name for plan in plans]
@@ -140,7 +140,7 @@ def _check_plans(plans: list[Plan]) -> None:
 
 
 @contextmanager
-def _checkpoints(given: str | None, plans: list[Plan]) -> Iterator[str]:
+def _checkpoints(given: str | None, plans: list[QueryPlan]) -> Iterator[str]:
     if given is not None:
         yield given.rstrip("/")
         return
@@ -150,7 +150,7 @@ def _checkpoints(given: str | None, plans: list[Plan]) -> Iterator[str]:
         yield directory
 
 
-def _started(plan: Plan, checkpoint: str, trigger: Mapping[str, Any]) -> "StreamingQuery":
+def _started(plan: QueryPlan, checkpoint: str, trigger: Mapping[str, Any]) -> "StreamingQuery":
     sink = plan.sink
     frame = as_messages(plan.frame) if sink.format == ROCKETMQ else plan.frame
     writer = frame.observe(OUT, fn.count(fn.lit(1)).alias("rows")).writeStream

@@ -68,13 +68,13 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainStatement:
     """A statement that is Spark's own affair."""
 
     statement: str
 
 
-Statement = View | Insert | Select | Plain
+Statement = View | Insert | Select | PlainStatement
 
 
 def parse(script: str) -> list[Statement]:
@@ -110,7 +110,7 @@ def _understood(text: str) -> Statement:
         )
     if found := _INSERT.fullmatch(text):
         return Insert(_bare(found["name"]), found["query"])
-    return Select(text) if _QUERY.match(text) else Plain(text)
+    return Select(text) if _QUERY.match(text) else PlainStatement(text)
 
 
 def parse_options(text: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from pyromq.disk_steps import DiskSteps, Steps
 from pyromq.errors import RemoteProtocolError, StoreError
-from pyromq.filesystem import Files, Reader, Writer
+from pyromq.filesystem import FileReader, Files, Writer
 from pyromq.protocol.record import (
     BLANK_SIZE,
     MAGIC_V1,
@@ -220,7 +220,7 @@ class CommitLog(LogEnd):
         position = offset - segment.start
         return segment.mapped.view[position : min(position + end - offset, segment.size_bytes)]
 
-    def open_file(self, offset: int) -> tuple[Reader, int, int] | None:
+    def open_file(self, offset: int) -> tuple[FileReader, int, int] | None:
         """The file of a log offset, where in it that is, and where in the log it ends. Raises OSError."""
         segment = self.segments.find(offset)
         if segment is None or isinstance(segment, MissingSegment):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files, Reader
+from pyromq.filesystem import FileReader, Files
 from pyromq.protocol.record import MIN_RECORD_SIZE
 from pyromq.store.filenames import StorePaths, is_text, parse_offset_name, parse_queue_name
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
@@ -265,14 +265,14 @@ class Queues:
         self.by_topic.clear()
 
 
-def _has_unit_before(reader: Reader, position: int, before: int) -> bool:
+def _has_unit_before(reader: FileReader, position: int, before: int) -> bool:
     """Whether any of the next units points before a log offset, where none should."""
     count = min(_LOOKED_AT, reader.size_bytes // UNIT_BYTES - position)
     raw = reader.read(position * UNIT_BYTES, count * UNIT_BYTES)
     return any(size > 0 and 0 <= log_offset < before for log_offset, size, _ in UNIT.iter_unpack(raw))
 
 
-def _last_in_order(reader: Reader, units: int, first: int) -> tuple[int, int]:
+def _last_in_order(reader: FileReader, units: int, first: int) -> tuple[int, int]:
     """Log offset and size of the last unit. Raises StoreError if those before it are not in order."""
     count = min(units, _LAST_UNITS)
     end = 0
@@ -286,7 +286,7 @@ def _last_in_order(reader: Reader, units: int, first: int) -> tuple[int, int]:
     return log_offset, size
 
 
-def count_units(reader: Reader, before: int) -> int:
+def count_units(reader: FileReader, before: int) -> int:
     """How many units from the start on point before a log offset, found by galloping and bisection."""
 
     def is_kept(index: int) -> bool:

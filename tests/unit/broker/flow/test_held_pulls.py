@@ -6,7 +6,7 @@ import pytest
 from tests.support.loop import turn_until
 
 from pyromq.broker.flow.held_pulls import HeldPulls
-from pyromq.broker.flow.held_requests import Outcome
+from pyromq.broker.flow.held_requests import HeldOutcome
 from pyromq.clock import ManualClock
 from pyromq.remoting.slices import Slices
 from pyromq.store.results import QueueAdvance
@@ -15,13 +15,13 @@ from pyromq.store.results import QueueAdvance
 class Held:
     """`looks`: whether each look was the last chance."""
 
-    def __init__(self, *outcomes: Outcome) -> None:
+    def __init__(self, *outcomes: HeldOutcome) -> None:
         self.looks: list[bool] = []
         self._outcomes = list(outcomes)
 
-    def __call__(self, is_last: bool) -> Outcome:
+    def __call__(self, is_last: bool) -> HeldOutcome:
         self.looks.append(is_last)
-        return self._outcomes.pop(0) if self._outcomes else Outcome.ANSWERED
+        return self._outcomes.pop(0) if self._outcomes else HeldOutcome.ANSWERED
 
 
 def held_pulls() -> HeldPulls:
@@ -33,7 +33,7 @@ def more_in(topic: str, queue_id: int) -> QueueAdvance:
 
 
 async def test_a_pull_of_several_queues_is_woken_by_any_of_them() -> None:
-    pulls, held = held_pulls(), Held(Outcome.WAITS, Outcome.ANSWERED)
+    pulls, held = held_pulls(), Held(HeldOutcome.WAITS, HeldOutcome.ANSWERED)
     pulls.hold([("T", 0), ("T", 1), ("%RETRY%g", 0)], held, 60)
     pulls.advanced(more_in("U", 0))
     assert held.looks == []
@@ -65,10 +65,10 @@ async def test_releasing_a_topic_gives_a_pull_of_several_queues_one_last_chance(
 async def test_the_time_out_gives_one_last_chance() -> None:
     pulls, done = held_pulls(), asyncio.Event()
 
-    def held(is_last: bool) -> Outcome:
+    def held(is_last: bool) -> HeldOutcome:
         assert is_last
         done.set()
-        return Outcome.ANSWERED
+        return HeldOutcome.ANSWERED
 
     pulls.hold([("T", 0)], held, 0)
     await done.wait()

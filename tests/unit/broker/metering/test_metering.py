@@ -17,9 +17,9 @@ from tests.support.broker_parts import (
 from tests.support.small_stores import append
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.broker.consumer_lag import MAX_OFFLINE, Lag, lags
+from pyromq.broker.consumer_lag import MAX_OFFLINE, ConsumerLag, lags
 from pyromq.broker.message_sizes import MessageSizes
-from pyromq.broker.metering.metering import Metering
+from pyromq.broker.metering.metering import BrokerMetering
 from pyromq.broker.tables.clients import Client
 from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.errors import ConfigError
@@ -47,7 +47,7 @@ class World:
         self.statistics = parts.statistics
         self.traffic: list[ServerStatistics] = []
         parts.add_topic(TOPIC, queues=2)
-        self.metering = Metering(
+        self.metering = BrokerMetering(
             parts.live, parts.store, parts.tables, lambda: 7, lambda: self.traffic, parts.clock
         )
 
@@ -291,7 +291,9 @@ def test_a_group_that_is_up_to_date_has_no_lag(world: World) -> None:
     world.consume()
     world.parts.offsets.commit(GROUP, TOPIC, 0, 1)
     parts = world.parts
-    assert list(lags(parts.store, parts.topics, parts.offsets, parts.consumers)) == [Lag(GROUP, TOPIC)]
+    assert list(lags(parts.store, parts.topics, parts.offsets, parts.consumers)) == [
+        ConsumerLag(GROUP, TOPIC)
+    ]
 
 
 def test_topics_that_are_gone_have_no_lag(world: World) -> None:

@@ -12,7 +12,7 @@ from pyromq.clock import ManualClock
 from pyromq.protocol.epoch_replication import ReplicaGreeting
 from pyromq.protocol.epoch_replication import encode_report as encode_epoch_report
 from pyromq.protocol.replication import HEADER_BYTES, encode_report
-from pyromq.security.replica_hello import HelloReader, Member, encode_hello
+from pyromq.security.replica_hello import HelloMember, HelloReader, encode_hello
 from pyromq.security.signature import Credentials
 
 LOG_BYTES = 3_000_000
@@ -114,5 +114,7 @@ async def test_nothing_that_a_replica_says_counts_before_its_hello(is_controlled
     link.data_received(first)
     assert transport.writes == [hello.challenge]
     assert (link.is_proven, link.is_started) == (False, False)
-    link.data_received(encode_hello(hello.challenge, Member("c", "g", 2), Credentials("server", "secret")))
+    link.data_received(
+        encode_hello(hello.challenge, HelloMember("c", "g", 2), Credentials("server", "secret"))
+    )
     assert (link.is_proven, link.acknowledged) == (True, LOG_BYTES)

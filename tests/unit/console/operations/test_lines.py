@@ -8,7 +8,13 @@ import pytest
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.console import rendering
-from pyromq.console.operations.access import ChangeUser, CreateUser, DeletePolicy, DeleteUser, PutPolicy
+from pyromq.console.operations.access import (
+    ChangeUser,
+    CreateUserOperation,
+    DeletePolicy,
+    DeleteUserOperation,
+    PutPolicy,
+)
 from pyromq.console.operations.all_operations import OPERATIONS
 from pyromq.console.operations.brokers import (
     CleanBroker,
@@ -17,8 +23,8 @@ from pyromq.console.operations.brokers import (
     SetOnBroker,
     SetOnNameServers,
 )
-from pyromq.console.operations.groups import DeleteGroup, PutGroup
-from pyromq.console.operations.messages import Redeliver, SendAgain, SendMessage
+from pyromq.console.operations.groups import DeleteGroupOperation, PutGroup
+from pyromq.console.operations.messages import Redeliver, SendAgain, SendMessageOperation
 from pyromq.console.operations.offsets import CloneOffsets, ResetOffsets, moment_ms
 from pyromq.console.operations.operation import Operation
 from pyromq.console.operations.stores import VerifyStore
@@ -35,14 +41,14 @@ SAMPLES: list[Operation] = [
     DeleteTopic(topic="t"),
     DeleteTopics(topics="t u"),
     PutGroup(group="g"),
-    DeleteGroup(group="g"),
+    DeleteGroupOperation(group="g"),
     ResetOffsets(group="g", topic="t", time="2030-01-01T00:00"),
     ResetOffsets(group="g", topic="t", to="end"),
     ResetOffsets(group="g", topic="t", to="end", broker="b", queue=0),
     ResetOffsets(group="g", topic="t", to="start"),
     ResetOffsets(group="g", topic="t", to="offset", offset=0, broker="b", queue=0),
     CloneOffsets(source="a", group="b", topic="t"),
-    SendMessage(topic="t", body="it's; $(rm) 'x'", tags="a", keys="k", broker="b", queue=0),
+    SendMessageOperation(topic="t", body="it's; $(rm) 'x'", tags="a", keys="k", broker="b", queue=0),
     SendAgain(topic="t", id="0A"),
     Redeliver(topic="t", id="0A", group="g", client="c@1"),
     SetOnBroker(address="a:1", key="k", value="v w"),
@@ -55,10 +61,10 @@ SAMPLES: list[Operation] = [
     PutEntry(namespace="n", key="k", value="v"),
     PutEntry(namespace="n", key="k"),
     VerifyStore(directory="/"),
-    CreateUser(user="ada", password="geheim", user_type="Super"),
+    CreateUserOperation(user="ada", password="geheim", user_type="Super"),
     ChangeUser(user="ada", password="geheim", user_status="disable"),
     ChangeUser(user="ada", user_type="Normal"),
-    DeleteUser(user="ada"),
+    DeleteUserOperation(user="ada"),
     PutPolicy(user="ada", resources="Topic:a*, Group:*", actions="Pub,Sub", source_ips="10.0.0.0/8"),
     DeletePolicy(user="ada", resource="Topic:a*"),
     DeletePolicy(user="ada"),
@@ -81,8 +87,8 @@ def test_a_line_is_one_that_its_command_accepts(operation: Operation) -> None:
         ResetOffsets(group="g", topic="t", to="end", broker="b"),
         ResetOffsets(group="g", topic="t", to="end", queue=0),
         ResetOffsets(group="g", topic="t", time="2030-01-01T00:00", broker="b"),
-        SendMessage(topic="t", body="b", properties="x=1"),
-        SendMessage(topic="t", body="b", delay_seconds=5),
+        SendMessageOperation(topic="t", body="b", properties="x=1"),
+        SendMessageOperation(topic="t", body="b", delay_seconds=5),
     ],
     ids=str,
 )
@@ -102,7 +108,7 @@ def test_numbers_that_are_zero_are_in_the_line() -> None:
     [
         PutTopic(topic="t", at="a:1,b:2"),
         PutGroup(group="g", at="a:1,b:2"),
-        DeleteUser(user="u", at="a:1,b:2"),
+        DeleteUserOperation(user="u", at="a:1,b:2"),
     ],
 )
 def test_a_change_at_some_brokers_has_a_line_for_each_of_them(operation: Operation) -> None:

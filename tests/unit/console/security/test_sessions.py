@@ -1,10 +1,10 @@
 import pytest
 
 from pyromq.clock import ManualClock
-from pyromq.console.security.roles import Person, Role
+from pyromq.console.security.roles import Person, UserRole
 from pyromq.console.security.sessions import Sessions, TooMany
 
-ADA = Person("ada", Role.VIEWER)
+ADA = Person("ada", UserRole.VIEWER)
 
 
 def test_a_session_is_found_by_its_id_until_it_is_idle_for_too_long() -> None:

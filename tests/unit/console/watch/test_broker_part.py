@@ -1,8 +1,8 @@
 """What one broker told: figures that come as changes, and the tables that Apache's brokers tell."""
 
 from pyromq.admin.cluster import BrokerMember
-from pyromq.console.watch.broker_part import BrokerPart, QueueLag
-from pyromq.console.watch.values import Source
+from pyromq.console.watch.broker_part import BrokerPart, BrokerQueueLag
+from pyromq.console.watch.values import BrokerKind
 from pyromq.protocol.bodies.figures import Figures
 from pyromq.protocol.bodies.topics import TopicConfig
 
@@ -31,7 +31,7 @@ def everything(at: int = 1000, stored: int = 100, read: int = 50) -> Figures:
 
 def test_the_first_answer_tells_everything_but_rates() -> None:
     part = part_with(everything())
-    assert part.source is Source.PYROMQ
+    assert part.source is BrokerKind.PYROMQ
     assert part.topics["t"].shape.kind == "FIFO"
     assert part.topics["u"].shape.kind == "UNSPECIFIED"
     assert (part.topics["t"].held, part.topics["t"].in_per_s) == (100, None)
@@ -99,7 +99,9 @@ def apache_part() -> BrokerPart:
     part.take_topics({"t": config("t", message_type="DELAY"), "quiet": config("quiet")})
     part.take_offsets({("t", "g"): 100}, 100.0)
     part.take_lags(
-        [QueueLag("t", "g", 0, 90, 60, 5000), QueueLag("t", "g", 1, 40, 40, 9000)], ["g", "h"], 100.0
+        [BrokerQueueLag("t", "g", 0, 90, 60, 5000), BrokerQueueLag("t", "g", 1, 40, 40, 9000)],
+        ["g", "h"],
+        100.0,
     )
     return part
 
@@ -107,7 +109,7 @@ def apache_part() -> BrokerPart:
 def test_apaches_tables_give_lag_and_the_time_of_the_last_message_read() -> None:
     part = apache_part()
     pair = part.pairs["t", "g"]
-    assert (part.source, part.topics["t"].shape.kind) == (Source.APACHE, "DELAY")
+    assert (part.source, part.topics["t"].shape.kind) == (BrokerKind.APACHE, "DELAY")
     assert (pair.lag, pair.oldest_ms, pair.lost) == (30, 5000, None)
     assert part.groups == {"g": (None, None), "h": (None, None)}
 
@@ -116,7 +118,9 @@ def test_apaches_tables_give_rates_from_the_second_time_on() -> None:
     part = apache_part()
     assert (part.topics["t"].in_per_s, part.pairs["t", "g"].out_per_s) == (None, None)
     part.take_offsets({("t", "g"): 130}, 115.0)
-    part.take_lags([QueueLag("t", "g", 0, 690, 90, 5000), QueueLag("t", "g", 1, 40, 40, 9000)], ["g"], 160.0)
+    part.take_lags(
+        [BrokerQueueLag("t", "g", 0, 690, 90, 5000), BrokerQueueLag("t", "g", 1, 40, 40, 9000)], ["g"], 160.0
+    )
     assert part.topics["t"].in_per_s == 10.0
     assert part.pairs["t", "g"].out_per_s == 2.0
 

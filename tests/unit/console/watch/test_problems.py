@@ -20,14 +20,16 @@ from pyromq.console.watch.values import (
     ControllerView,
     GroupState,
     GroupView,
+    LastAnswer,
     NameServerView,
     Severity,
     StoreHealth,
-    Told,
 )
 
 NOW_MS = 1_700_000_000_000
-BROKER = BrokerView("c", "a", 0, "h:1", is_master=True, told=Told(NOW_MS), lists_told=Told(NOW_MS))
+BROKER = BrokerView(
+    "c", "a", 0, "h:1", is_master=True, told=LastAnswer(NOW_MS), lists_told=LastAnswer(NOW_MS)
+)
 GROUP = GroupView(
     name="g",
     is_system=False,
@@ -55,12 +57,12 @@ def kinds_of_group(**changes: object) -> list[str]:
 def test_a_sound_cluster_has_no_problems() -> None:
     assert not kinds_of_broker()
     assert not kinds_of_group()
-    assert not list(of_name_servers([NameServerView("h:1", Told(NOW_MS))]))
+    assert not list(of_name_servers([NameServerView("h:1", LastAnswer(NOW_MS))]))
 
 
 def test_each_problem_of_a_broker_is_found() -> None:
-    assert kinds_of_broker(told=Told(1, "no answer")) == ["broker-silent"]
-    assert kinds_of_broker(lists_told=Told(1, "no right")) == ["broker-refuses-lists"]
+    assert kinds_of_broker(told=LastAnswer(1, "no answer")) == ["broker-silent"]
+    assert kinds_of_broker(lists_told=LastAnswer(1, "no right")) == ["broker-refuses-lists"]
     assert kinds_of_broker(readiness_problem="no controller knows it") == ["broker-not-ready"]
     assert kinds_of_broker(is_master=False, broker_id=1) == ["broker-without-master"]
     assert kinds_of_broker(store=replace(HEALTH, fault="the disk is full")) == ["store-fault"]
@@ -82,7 +84,10 @@ def test_each_problem_of_a_group_is_found() -> None:
 
 
 def test_name_servers_that_are_silent_or_differ_are_found() -> None:
-    views = [NameServerView("h:1", Told(1, "no answer")), NameServerView("h:2", Told(1), differs=("a",))]
+    views = [
+        NameServerView("h:1", LastAnswer(1, "no answer")),
+        NameServerView("h:2", LastAnswer(1), differs=("a",)),
+    ]
     assert [each.kind for each in of_name_servers(views)] == ["nameserver-silent", "nameserver-differs"]
 
 
@@ -90,13 +95,13 @@ def test_controllers_that_are_silent_or_do_not_know_a_group_are_found() -> None:
     def kinds(*views: ControllerView) -> list[str]:
         return [each.kind for each in of_controllers(views, ["a"])]
 
-    leader = ControllerView("h:1", Told(1), True, (ControlledGroup("a", 1, 1, (1, 2), (), ""),))
-    follower = ControllerView("h:2", Told(1), False)
+    leader = ControllerView("h:1", LastAnswer(1), True, (ControlledGroup("a", 1, 1, (1, 2), (), ""),))
+    follower = ControllerView("h:2", LastAnswer(1), False)
     assert kinds() == []
     assert kinds(leader, follower) == []
     assert kinds(ControllerView("h:1")) == [], "it has not been asked yet"
     assert kinds(follower) == ["controller-none-leads"]
-    assert kinds(leader, replace(follower, told=Told(1, "no answer"))) == ["controller-silent"]
+    assert kinds(leader, replace(follower, told=LastAnswer(1, "no answer"))) == ["controller-silent"]
     assert kinds(replace(leader, groups=())) == ["controller-unknown-group"]
     lost = ControlledGroup("a", None, 1, (), (), "two came with a log")
     assert kinds(replace(leader, groups=(lost,))) == ["controller-unknown-group"]
@@ -121,7 +126,7 @@ def test_every_kind_is_listed() -> None:
 
 def test_a_problem_keeps_its_first_time_until_it_is_gone() -> None:
     standing = Standing()
-    silent = list(of_brokers([replace(BROKER, told=Told(1, "no answer"))]))
+    silent = list(of_brokers([replace(BROKER, told=LastAnswer(1, "no answer"))]))
     assert [each.since_ms for each in standing.dated(silent, 100)] == [100]
     assert [each.since_ms for each in standing.dated(silent, 200)] == [100]
     assert list(standing.dated([], 300)) == []
@@ -132,6 +137,6 @@ def test_alarms_come_before_warnings_and_notes() -> None:
     found = [
         *of_group(structs.replace(GROUP, state=GroupState.EMPTY, lag=5), NOW_MS),
         *of_group(structs.replace(GROUP, state=GroupState.STUCK, lag=5), NOW_MS),
-        *of_brokers([replace(BROKER, told=Told(1, "no answer"))]),
+        *of_brokers([replace(BROKER, told=LastAnswer(1, "no answer"))]),
     ]
     assert [each.severity for each in worst_first(found)] == [Severity.ALARM, Severity.WARNING, Severity.NOTE]

@@ -5,7 +5,7 @@ import pytest
 from pyromq.admin.cluster import BrokerMember
 from pyromq.console.watch import runtime
 from pyromq.console.watch.broker_part import BrokerPart
-from pyromq.console.watch.values import Source
+from pyromq.console.watch.values import BrokerKind
 
 
 def part(**told: str) -> BrokerPart:
@@ -38,13 +38,13 @@ def test_a_capacity_is_total_and_free() -> None:
 def test_what_is_not_told_is_none_and_not_zero() -> None:
     view = runtime.view(part(), None)
     assert (view.in_per_s, view.disk_ratio, view.log_bytes, view.oldest_ms, view.topics) == (None,) * 5
-    assert view.source is Source.UNKNOWN
+    assert view.source is BrokerKind.UNKNOWN
 
 
 def test_a_broker_is_known_by_its_version() -> None:
     assert runtime.view(part(pyromqVersion="1.0", brokerVersionDesc="V5_3_3"), None).version == "PyroMQ 1.0"
     assert runtime.view(part(brokerVersionDesc="V4_9_7"), None).version == "V4_9_7"
-    assert runtime.view(part(brokerVersionDesc="V4_9_7"), None).source is Source.APACHE
+    assert runtime.view(part(brokerVersionDesc="V4_9_7"), None).source is BrokerKind.APACHE
 
 
 def test_the_spelling_of_releases_before_5_is_known() -> None:

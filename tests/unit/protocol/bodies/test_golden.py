@@ -30,7 +30,9 @@ def every_body() -> dict[str, type[msgspec.Struct]]:
     return found
 
 
+# Apache's `Connection` is our `ClientConnection`: the name belongs to the connections of `remoting`.
 BODIES = every_body()
+BODIES["Connection"] = BODIES["ClientConnection"]
 GOLDEN_NAMES = sorted(path.stem for path in WRITTEN_BY_JAVA.glob("*.json"))
 
 

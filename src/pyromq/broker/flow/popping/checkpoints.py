@@ -12,7 +12,7 @@ from pyromq.protocol.bodies.popping import AckMsg, BatchAckMsg, PopCheckPoint
 _Key = tuple[str | None, str | None, int, int, int, str | None]
 
 
-class Checkpoint:
+class PopCheckpoint:
     """A pop with its acknowledgements so far; `position` is its place in the revive log."""
 
     __slots__ = ("acked", "info", "offsets", "position")
@@ -27,7 +27,7 @@ class Checkpoint:
         self.acked = info.bit_map
 
     def __repr__(self) -> str:
-        return f"<Checkpoint {self.position} due={self.due_ms} unacked={list(self.unacked())}>"
+        return f"<PopCheckpoint {self.position} due={self.due_ms} unacked={list(self.unacked())}>"
 
     @property
     def due_ms(self) -> int:
@@ -50,7 +50,7 @@ class Checkpoints:
     def __init__(self, progress: int) -> None:
         self.next = progress + 1
         """The position to read from."""
-        self._pending: dict[_Key, Checkpoint] = {}
+        self._pending: dict[_Key, PopCheckpoint] = {}
         self._positions: deque[int] = deque()
         self._finished: set[int] = set()
         self._due: list[tuple[int, int, _Key]] = []
@@ -73,7 +73,7 @@ class Checkpoints:
     def add(self, position: int, info: PopCheckPoint) -> None:
         key = _key_of(info)
         if key not in self._pending:  # else the record was stored twice, around a crash
-            checkpoint = self._pending[key] = Checkpoint(position, info)
+            checkpoint = self._pending[key] = PopCheckpoint(position, info)
             self._positions.append(position)
             heappush(self._due, (checkpoint.due_ms, position, key))
 
@@ -89,20 +89,20 @@ class Checkpoints:
         else:
             checkpoint.acknowledge(*ack.ack_offset_list)
 
-    def take_due(self, until_ms: int) -> Checkpoint | None:
+    def take_due(self, until_ms: int) -> PopCheckpoint | None:
         """The next checkpoint that is due; `finish` it, or `put_back`."""
         if self._due and self._due[0][0] <= until_ms:
             return self._pending.pop(heappop(self._due)[2])
         return None
 
-    def put_back(self, checkpoint: Checkpoint) -> None:
+    def put_back(self, checkpoint: PopCheckpoint) -> None:
         """It could not be finished; it is due again at once."""
         info = checkpoint.info
         key = _key_of(info)
         self._pending[key] = checkpoint
         heappush(self._due, (checkpoint.due_ms, checkpoint.position, key))
 
-    def finish(self, checkpoint: Checkpoint) -> None:
+    def finish(self, checkpoint: PopCheckpoint) -> None:
         self._finished.add(checkpoint.position)
         while self._positions and self._positions[0] in self._finished:
             self._finished.remove(self._positions.popleft())

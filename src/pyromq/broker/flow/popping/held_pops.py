@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from pyromq.broker.flow.held_requests import Attempt, Held, HeldRequests
+from pyromq.broker.flow.held_requests import Attempt, HeldRequest, HeldRequests
 from pyromq.protocol import names
 from pyromq.remoting.slices import Slices
 from pyromq.store.results import QueueAdvance
@@ -26,7 +26,7 @@ class _Line:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _HeldPop(Held):
+class _HeldPop(HeldRequest):
     queue_id: int
     line: _Line
 

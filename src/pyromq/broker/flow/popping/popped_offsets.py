@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from pyromq.broker.flow.popping.checkpoints import Checkpoint
+from pyromq.broker.flow.popping.checkpoints import PopCheckpoint
 from pyromq.broker.flow.popping.earlier_revivals import message_at
 from pyromq.broker.flow.popping.revive_log import CHECKPOINT_TAG
 from pyromq.broker.tables.offsets import OffsetTable
@@ -61,7 +61,7 @@ class PoppedOffsets:
             _log.info("offsets moved to where groups had popped count=%d", moved)
         return moved
 
-    def _checkpoints(self) -> Iterator[Checkpoint]:
+    def _checkpoints(self) -> Iterator[PopCheckpoint]:
         """Those that wait in the timers' topic, and those that did not have to wait or do so no longer."""
         store, offsets, timers = self._store, self._offsets, names.TIMER_TOPIC
         begins = {(timers, 0): max(offsets.query(names.REVIVE_GROUP, timers, 0), 0)}
@@ -75,13 +75,13 @@ class PoppedOffsets:
                 if checkpoint is not None:
                     yield checkpoint
 
-    def _checkpoint_at(self, topic: str, queue_id: int, offset: int) -> Checkpoint | None:
+    def _checkpoint_at(self, topic: str, queue_id: int, offset: int) -> PopCheckpoint | None:
         message = message_at(self._store, topic, queue_id, offset)
         if message is None or message.get(props.TAGS) != CHECKPOINT_TAG:
             return None
         if topic != self._revive_topic and message.get(props.REAL_TOPIC) != self._revive_topic:
             return None
         try:
-            return Checkpoint(offset, json_body.decode(bytes(message.body), PopCheckPoint))
+            return PopCheckpoint(offset, json_body.decode(bytes(message.body), PopCheckPoint))
         except RemoteProtocolError:
             return None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pyromq.broker.flow.message_properties import with_property
 from pyromq.broker.flow.popping.revive_log import ReviveLog
-from pyromq.broker.flow.reading import Reading, Wanted
+from pyromq.broker.flow.reading import Reading, WantedMessages
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.config.live import LiveSettings
@@ -69,7 +69,7 @@ class Pop:
         topic: str,
         group: str,
         limit: int,
-        wanted: Wanted,
+        wanted: WantedMessages,
         invisible_ms: int = 0,
         init_mode: int = START_AT_MIN,
         *,

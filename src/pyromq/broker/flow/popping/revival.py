@@ -9,7 +9,7 @@ import logging
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.message_properties import with_property
-from pyromq.broker.flow.popping.checkpoints import Checkpoint
+from pyromq.broker.flow.popping.checkpoints import PopCheckpoint
 from pyromq.broker.flow.popping.earlier_revivals import EarlierRevivals, message_at
 from pyromq.broker.flow.retry_policy import RetryPolicy
 from pyromq.broker.flow.writable_queues import NotWrittenYet, WritableQueues
@@ -52,7 +52,7 @@ class Revival:
         self._complaint = ""
         self.earlier: EarlierRevivals | None = None
 
-    def revive(self, checkpoint: Checkpoint) -> bool:
+    def revive(self, checkpoint: PopCheckpoint) -> bool:
         """Whether the pop is finished: all its messages are acknowledged, stored again, or gone."""
         info = checkpoint.info
         topic, group_name = info.topic or "", info.consumer_group or ""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyromq.client.application_log import application_log
-from pyromq.client.consumer.group.locks import QueueLocks
+from pyromq.client.consumer.group.locks import MemberLocks
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.reading.offsets import Offsets
+from pyromq.client.consumer.reading.offsets import OffsetStore
 from pyromq.client.consumer.reading.pop_starts import PopStarts
-from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -34,8 +34,9 @@ class QueueWork:
 
     `deliver` gets the messages of a pull. `finish` starts no more messages of a queue, and returns when its
     handlers need not be waited for. `thresholds` are those of each of so many queues. `committable` returns
-    the offset that may be committed, None if there is none. `commits`, `interval_s`: see `Reading`. `consume`
-    handles a message for an operator; None where the application polls. `reads_retries`: the group's retry
+    the offset that may be committed, None if there is none. `commits`, `interval_s`: see
+    `ReadingContext`. `consume` handles a message for an operator; None where the application polls.
+    `reads_retries`: the group's retry
     topic is subscribed to, too, as soon as any topic is. `pops`: brokers divide the queues, and know where
     the group is once it was placed; `pops_by_queue`: each queue by itself. `open` makes a queue's reader.
     """
@@ -46,12 +47,12 @@ class QueueWork:
     committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable
     commits: bool = False
     interval_s: float = 0.0
-    locks: QueueLocks | None = None
+    locks: MemberLocks | None = None
     consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None
     reads_retries: bool = False
     pops: PopStarts | None = None
     pops_by_queue: bool = False
-    open: Callable[[MessageQueue, int, Owner, Reading], QueueReader] = QueueReader
+    open: Callable[[MessageQueue, int, ReaderOwner, ReadingContext], QueueReader] = QueueReader
 
 
 class AssignedQueues:
@@ -59,10 +60,10 @@ class AssignedQueues:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: ReadingContext,
         work: QueueWork,
         begin: Callable[[MessageQueue], Awaitable[int]],
-        offsets: Offsets,
+        offsets: OffsetStore,
         listeners: Iterable[RebalanceListener],
     ) -> None:
         self._reading = reading

@@ -16,7 +16,7 @@ from pyromq.protocol.requests.membership import CheckClientConfig
 _log = logging.getLogger(__name__)
 
 
-class Topics:
+class JoinedTopics:
     """The subscriptions of a consumer, by the topic names that brokers know."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Topics:
         self._listening: dict[str, Callable[[], None]] = {}
 
     def __repr__(self) -> str:
-        return f"<Topics {sorted(self.subscriptions)}>"
+        return f"<JoinedTopics {sorted(self.subscriptions)}>"
 
     def put(self, subscription: Subscription, session: Session, route_changed: Callable[[], None]) -> None:
         """`route_changed` is called whenever the route of the topic changes."""

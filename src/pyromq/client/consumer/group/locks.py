@@ -5,7 +5,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pyromq.client.consumer.reading.brokers import Brokers, Network
+from pyromq.client.consumer.reading.brokers import Network, QueueBrokers
 from pyromq.client.troubles import Troubles
 from pyromq.errors import PyroError
 from pyromq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
@@ -19,16 +19,16 @@ RENEWAL_S = 20.0
 _TIMEOUT_S = 1.0
 
 
-class QueueLocks:
+class MemberLocks:
     def __init__(self, network: Network, group: str, client_id: str) -> None:
         self._network = network
-        self._brokers = Brokers(network)
+        self._brokers = QueueBrokers(network)
         self._group = group
         self._client_id = client_id
         self._troubles = Troubles(_log)
 
     def __repr__(self) -> str:
-        return f"<QueueLocks {self._group} {self._client_id}>"
+        return f"<MemberLocks {self._group} {self._client_id}>"
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock or renew; returns the queues that are locked for us now. One request for each broker."""

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Protocol
 
 from pyromq.client.consumer.group.assigned_queues import AssignedQueues, QueueWork, RebalanceListener
-from pyromq.client.consumer.group.joining import Topics, look_up
+from pyromq.client.consumer.group.joining import JoinedTopics, look_up
 from pyromq.client.consumer.group.member import Member, MemberKind
 from pyromq.client.consumer.group.rebalancing import Rebalancing
-from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import (
     LocalOffsets,
-    Offsets,
+    OffsetStore,
     RemoteOffsets,
     StartFrom,
     StartPositions,
     offset_directory,
 )
 from pyromq.client.consumer.reading.pop_starts import PopStarts
-from pyromq.client.consumer.reading.queue_reader import Reading
+from pyromq.client.consumer.reading.queue_reader import ReadingContext
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
 from pyromq.client.session import Session
@@ -51,7 +51,7 @@ class GroupSettings(Protocol):
     def offset_directory(self) -> Path | None: ...
 
 
-class Membership:
+class GroupMembership:
     """Topics have the names that brokers know."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Membership:
         group: str,
         settings: GroupSettings,
         kind: MemberKind,
-        topics: Topics,
+        topics: JoinedTopics,
         fetching: Fetching,
         work: QueueWork,
         stats: ConsumerStats,
@@ -72,8 +72,8 @@ class Membership:
         self._retries = retry_topic(group) if work.reads_retries else None
         self._is_joined = False
         self._is_known = False
-        brokers = Brokers(session)
-        self.offsets: Offsets
+        brokers = QueueBrokers(session)
+        self.offsets: OffsetStore
         if settings.broadcast:
             directory = offset_directory(settings.offset_directory)
             self.offsets = LocalOffsets(directory, session.client_id, group)
@@ -83,7 +83,7 @@ class Membership:
         self.positions = (
             starts.positions if starts else StartPositions(brokers, settings.start_from, session.clock)
         )
-        reading = Reading(
+        reading = ReadingContext(
             subscriptions=topics.subscriptions,
             fetching=fetching,
             deliver=work.deliver,
@@ -125,7 +125,7 @@ class Membership:
 
     def __repr__(self) -> str:
         state = "known" if self._is_known else "not known yet"
-        return f"<Membership {self.group} {state} {self.assigned!r}>"
+        return f"<GroupMembership {self.group} {state} {self.assigned!r}>"
 
     def _divided_topics(self) -> Collection[str]:
         return self._topics.subscriptions if self._is_known else ()

@@ -18,11 +18,11 @@ from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import KeyOf, OrderedDelivery
 from pyromq.client.consumer.handling.outcomes import Backoff, Delay
 from pyromq.client.consumer.handling.popped_outcomes import PoppedOutcomes
-from pyromq.client.consumer.handling.retries import Retries
+from pyromq.client.consumer.handling.retries import HandlerRetries
 from pyromq.client.consumer.handling.retry_limit import RetryLimit
 from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Settling, log_cut_off
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
-from pyromq.client.consumer.reading.popping import Popping
+from pyromq.client.consumer.reading.popping import PopReading
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
@@ -69,7 +69,7 @@ class Handling:
         group: str,
         handlers: Handlers,
         stats: ConsumerStats,
-        popping: Popping | None = None,
+        popping: PopReading | None = None,
     ) -> None:
         """`popping`: messages are popped, and acknowledged one by one."""
         self._handlers = handlers
@@ -82,7 +82,7 @@ class Handling:
         atexit.register(self._wait_at_exit)
         self._tracing = ConsumeTracing(session, group, settings.trace_topic) if settings.trace else None
         is_shared = not settings.broadcast
-        retries = Retries(
+        retries = HandlerRetries(
             session,
             group,
             session.clock,

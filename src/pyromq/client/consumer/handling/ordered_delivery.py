@@ -62,7 +62,7 @@ class Line(msgspec.Struct, eq=False):
         return len(self.waiting) > 0 and not self.held.is_closing
 
 
-class Running(msgspec.Struct, eq=False):
+class RunningHandler(msgspec.Struct, eq=False):
     """The handler that runs for a line."""
 
     task: "asyncio.Task[None]"
@@ -106,7 +106,7 @@ class OrderedDelivery(Delivery):
         self._key_of = key_of
         self._lines: dict[Hashable, Line] = {}
         self._is_cut_off = False
-        self._running: dict[Line, Running] = {}
+        self._running: dict[Line, RunningHandler] = {}
 
     def __repr__(self) -> str:
         return f"<OrderedDelivery lines={len(self._lines)} running={self.running}>"
@@ -120,7 +120,7 @@ class OrderedDelivery(Delivery):
             if not running.is_late:
                 yield from self._current(line, running)
 
-    def _current(self, line: Line, running: Running) -> list[ReceivedMessage]:
+    def _current(self, line: Line, running: RunningHandler) -> list[ReceivedMessage]:
         """What the handler of a line has now."""
         done = len(running.handled)
         return list(islice(line.waiting, done, done + self._batch_size))
@@ -193,7 +193,7 @@ class OrderedDelivery(Delivery):
             messages = self._batch(line)
             handler = self._handlers.find(messages[0])
             await self._free.acquire()
-            running = Running(cast("asyncio.Task[None]", asyncio.current_task()))
+            running = RunningHandler(cast("asyncio.Task[None]", asyncio.current_task()))
             try:
                 if held.is_closing:
                     return
@@ -245,7 +245,7 @@ class OrderedDelivery(Delivery):
         line: Line,
         handler: Handler | MessageStream | None,
         messages: list[ReceivedMessage],
-        running: "Running",
+        running: "RunningHandler",
     ) -> BaseException | None:
         """Adds the messages that were handled to `running`; returns the error of the next one."""
         held = line.held
@@ -277,7 +277,7 @@ class OrderedDelivery(Delivery):
         return await ended
 
     async def _awaited(
-        self, handler: Handler, messages: list[ReceivedMessage], running: "Running"
+        self, handler: Handler, messages: list[ReceivedMessage], running: "RunningHandler"
     ) -> BaseException | None:
         problem: BaseException | None = None
         running.since = self._clock.monotonic()
@@ -298,7 +298,7 @@ class OrderedDelivery(Delivery):
         held: HeldQueue,
         handler: Handler,
         messages: list[ReceivedMessage],
-        running: "Running",
+        running: "RunningHandler",
     ) -> BaseException | None:
         """Runs on a thread: handles messages until one fails or the queue is closing."""
         topic, monotonic = messages[0].topic, self._clock.monotonic
@@ -320,7 +320,7 @@ class OrderedDelivery(Delivery):
         return None
 
     def _all_at_once(
-        self, handler: Handler, messages: list[ReceivedMessage], running: "Running"
+        self, handler: Handler, messages: list[ReceivedMessage], running: "RunningHandler"
     ) -> BaseException | None:
         running.thread, running.since = threading.current_thread(), self._clock.monotonic()
         try:

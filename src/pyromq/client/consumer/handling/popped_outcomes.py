@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from pyromq.client.consumer.handling.outcomes import LEVELS_S, Delay
-from pyromq.client.consumer.handling.retries import Retries
+from pyromq.client.consumer.handling.retries import HandlerRetries
 from pyromq.client.consumer.handling.retry_limit import RetryLimit
-from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
+from pyromq.client.consumer.reading.popping import PoppedMessage, PopReading
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, Refused
 from pyromq.protocol import properties as props
@@ -25,7 +25,7 @@ _SOON_S = 0.01
 
 
 class PoppedOutcomes:
-    def __init__(self, popping: Popping, retries: Retries, dead_letters: RetryLimit) -> None:
+    def __init__(self, popping: PopReading, retries: HandlerRetries, dead_letters: RetryLimit) -> None:
         self._popping = popping
         self._retries = retries
         self._dead_letters = dead_letters

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from pyromq.chance import shuffle
 from pyromq.client.consumer.handling.outcomes import TO_DEAD_LETTERS, Delay, level_for
-from pyromq.client.consumer.reading.brokers import Brokers, Network
+from pyromq.client.consumer.reading.brokers import Network, QueueBrokers
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.cluster.sending.request import (
@@ -49,7 +49,7 @@ _NOT_RESENT = (
 )
 
 
-class Retries:
+class HandlerRetries:
     """`max_times`: how often a message is retried; None: as the group's settings say."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Retries:
         member: str = "unknown",
     ) -> None:
         self._network = network
-        self._brokers = Brokers(network)
+        self._brokers = QueueBrokers(network)
         self._group = group
         self._clock = clock
         self._max_times = max_times
@@ -72,7 +72,7 @@ class Retries:
         self._terms = SendTerms(INNER_PRODUCER_GROUP, unit_mode=unit_mode)
 
     def __repr__(self) -> str:
-        return f"<Retries {self._group} max_times={self._max_times}>"
+        return f"<HandlerRetries {self._group} max_times={self._max_times}>"
 
     async def give_back(self, message: ReceivedMessage, delay: Delay) -> None:
         """Return when a broker has the message; raises if none takes it."""

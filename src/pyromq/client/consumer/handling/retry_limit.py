@@ -9,7 +9,7 @@ import logging
 
 from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.outcomes import Delay, is_given_up
-from pyromq.client.consumer.reading.brokers import Brokers, Network
+from pyromq.client.consumer.reading.brokers import Network, QueueBrokers
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError
@@ -26,7 +26,7 @@ class RetryLimit:
     """`max_times`: how often a message is retried; None: as the group's settings say."""
 
     def __init__(self, network: Network, group: str, clock: Clock, *, max_times: int | None) -> None:
-        self._brokers = Brokers(network)
+        self._brokers = QueueBrokers(network)
         self._group = group
         self._clock = clock
         self._max_times = max_times

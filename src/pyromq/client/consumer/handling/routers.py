@@ -11,7 +11,7 @@ from pyromq.client.consumer.reading.subscriptions import Expression, Subscriptio
 F = TypeVar("F", bound=HandlerFunction)
 
 
-class Route(NamedTuple):
+class HandlerRoute(NamedTuple):
     topic: str
     expression: Expression
     function: HandlerFunction
@@ -23,12 +23,12 @@ class Router:
     def __init__(self, *, codec: Codec | None = None) -> None:
         """`codec`: of typed handlers that have none; by default that of the consumer."""
         self._codec = codec
-        self._routes: list[Route] = []
+        self._routes: list[HandlerRoute] = []
 
     def __repr__(self) -> str:
         return f"<Router of {', '.join(sorted({route.topic for route in self._routes})) or 'nothing'}>"
 
-    def __iter__(self) -> Iterator[Route]:
+    def __iter__(self) -> Iterator[HandlerRoute]:
         return iter(self._routes)
 
     def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
@@ -40,6 +40,6 @@ class Router:
             check_takes_one(function)
             if self._codec is not None:
                 function = bound(function, self._codec)
-            self._routes.append(Route(topic, expression, function))
+            self._routes.append(HandlerRoute(topic, expression, function))
 
         return as_decorator(put)

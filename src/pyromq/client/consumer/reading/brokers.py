@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, TypeVar
 
-from pyromq.cluster.route_table import Routes
+from pyromq.cluster.route_table import KnownRoutes
 from pyromq.errors import ConnectFailed
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.catalogue import Answer, Request
@@ -16,19 +16,19 @@ class Network(Protocol):
     """The part of a session that consumers need to reach brokers."""
 
     @property
-    def routes(self) -> Routes: ...
+    def routes(self) -> KnownRoutes: ...
     @property
     def fills_forms(self) -> bool: ...
     async def call(self, address: str, request: Request[A] | FilledForm[A], timeout_s: float) -> A: ...
     async def send_oneway(self, address: str, request: Request[Any]) -> None: ...
 
 
-class Brokers:
+class QueueBrokers:
     def __init__(self, network: Network) -> None:
         self._network = network
 
     def __repr__(self) -> str:
-        return f"<Brokers {self._network.routes!r}>"
+        return f"<QueueBrokers {self._network.routes!r}>"
 
     async def address(
         self, queue: MessageQueue, broker_id: int = MASTER_ID, *, only_this: bool = False

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pyromq.client.consumer.reading.brokers import Brokers, Network
+from pyromq.client.consumer.reading.brokers import Network, QueueBrokers
 from pyromq.client.consumer.reading.quick_pulls import Pulled, QuickPulls, Wanted
 from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
 from pyromq.client.namespaces import unwrap
@@ -68,7 +68,7 @@ class Fetching:
         quick: QuickPulls | None = None,
     ) -> None:
         self._network = network
-        self._brokers = Brokers(network)
+        self._brokers = QueueBrokers(network)
         self._group = group
         self._retry_topic = retry_topic(group)
         self._namespace = namespace

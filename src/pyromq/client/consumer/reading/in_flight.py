@@ -23,14 +23,14 @@ LOCK_EXPIRES_S = 60.0
 _MIB = 1024 * 1024
 
 
-class Held(Protocol):
+class HeldMessage(Protocol):
     @property
     def queue_offset(self) -> int: ...
     @property
     def body_bytes(self) -> int: ...
 
 
-M = TypeVar("M", bound=Held)
+M = TypeVar("M", bound=HeldMessage)
 
 
 class InterpretedHeld:
@@ -54,7 +54,7 @@ class InterpretedHeld:
     def _tell(self) -> None:
         raise NotImplementedError
 
-    def hold(self, messages: Iterable[Held]) -> None:
+    def hold(self, messages: Iterable[HeldMessage]) -> None:
         for message in messages:
             self._last_offset = message.queue_offset
             self._messages[self._last_offset] = message

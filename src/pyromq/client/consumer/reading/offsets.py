@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.clock import Clock
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConfigError, PyroError, Refused, RemoteProtocolError, StateError
@@ -42,7 +42,7 @@ StartFrom = Literal["first", "last"] | datetime
 """Where a group starts in a queue that it has never read."""
 
 
-class Offsets(Protocol):
+class OffsetStore(Protocol):
     async def read(self, queue: MessageQueue) -> int | None:
         """The stored offset, None if there is none; raises if it cannot be read."""
         ...
@@ -60,7 +60,7 @@ class Offsets(Protocol):
 class RemoteOffsets:
     """Offsets that the broker of each queue keeps for the group."""
 
-    def __init__(self, brokers: Brokers, group: str) -> None:
+    def __init__(self, brokers: QueueBrokers, group: str) -> None:
         self._brokers = brokers
         self._group = group
 
@@ -191,7 +191,7 @@ class StartPositions:
     A queue of retries is always read from its first message: all of them are this group's.
     """
 
-    def __init__(self, brokers: Brokers, start_from: StartFrom, clock: Clock) -> None:
+    def __init__(self, brokers: QueueBrokers, start_from: StartFrom, clock: Clock) -> None:
         if isinstance(start_from, str) and start_from not in ("first", "last"):
             raise ConfigError("start_from", start_from, '"first", "last" or a datetime')
         self._brokers = brokers
@@ -213,7 +213,7 @@ class StartPositions:
         """A topic that was subscribed to had these queues."""
         self._queues.setdefault(topic, frozenset(queues))
 
-    async def find(self, queue: MessageQueue, offsets: Offsets) -> int:
+    async def find(self, queue: MessageQueue, offsets: OffsetStore) -> int:
         stored = await offsets.read(queue)
         return await self.beginning(queue) if stored is None else stored
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 
 from pyromq.chance import token
 from pyromq.client.consumer.reading.in_flight import InFlight
-from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
-from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
+from pyromq.client.consumer.reading.popping import PoppedMessage, PopReading
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -43,9 +43,9 @@ class PopReader(QueueReader):
     def __init__(
         self,
         queue: MessageQueue,
-        owner: Owner,
-        reading: Reading,
-        popping: Popping,
+        owner: ReaderOwner,
+        reading: ReadingContext,
+        popping: PopReading,
         limit: int,
         invisible_s: float,
         abandon: Callable[[list[PoppedMessage]], None],

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.offsets import RemoteOffsets, StartFrom, StartPositions
 from pyromq.client.session import Session
 from pyromq.cluster.routes import Route
@@ -11,7 +11,7 @@ from pyromq.protocol.bodies.queues import MessageQueue
 
 class PopStarts:
     def __init__(self, session: Session, group: str, start_from: StartFrom) -> None:
-        brokers = Brokers(session)
+        brokers = QueueBrokers(session)
         self._session = session
         self._offsets = RemoteOffsets(brokers, group)
         self.positions = StartPositions(brokers, start_from, session.clock)

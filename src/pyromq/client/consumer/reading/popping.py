@@ -45,7 +45,7 @@ class PoppedMessage(ReceivedMessage):
         return self.receipt.pop_time_ms + self.receipt.invisible_time_ms
 
 
-class Popping:
+class PopReading:
     """`group` has the name that brokers know. `starts` are where it begins."""
 
     def __init__(self, session: Session, group: str, timeout_s: float, start_from: StartFrom) -> None:

@@ -38,7 +38,7 @@ _NOT_KNOWN_THERE = frozenset(
 """Refusals that a heartbeat cures: the broker does not know this consumer, or its latest subscription."""
 
 
-class Owner(Protocol):
+class ReaderOwner(Protocol):
     """The part of a consumer that assigned the queue to a reader."""
 
     async def moved(self, reader: "QueueReader", offset: int) -> None:
@@ -50,7 +50,7 @@ class Owner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadingContext:
     """What all readers of one consumer have in common.
 
     `deliver` gets the messages of a pull. `introduce` sends a heartbeat. `commits`: pulls carry the offset up
@@ -71,7 +71,7 @@ class Reading:
 
 
 class QueueReader:
-    def __init__(self, queue: MessageQueue, offset: int, owner: Owner, reading: Reading) -> None:
+    def __init__(self, queue: MessageQueue, offset: int, owner: ReaderOwner, reading: ReadingContext) -> None:
         self.queue = queue
         self.subscription = reading.subscriptions[queue.topic]
         relock = partial(owner.lock, queue) if reading.needs_lock else None

@@ -9,7 +9,7 @@ from tests.support.loop import turn_until
 
 from pyromq.client.consumer.group.assigned_queues import AssignedQueues, QueueWork
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReadingContext
 from pyromq.client.consumer.reading.quick_pulls import Pulled
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
@@ -72,7 +72,7 @@ class Scene:
             thresholds=lambda count: Thresholds(),
             locks=self.broker,
         )
-        reading = Reading(
+        reading = ReadingContext(
             subscriptions={"Orders": Subscription.of("Orders", "*", 0)},
             fetching=self.broker,
             deliver=self._deliver,

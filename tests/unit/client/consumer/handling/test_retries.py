@@ -4,7 +4,7 @@ import pytest
 from tests.support.fake_network import FakeNetwork
 from tests.support.held_messages import QUEUE, tagged
 
-from pyromq.client.consumer.handling.retries import Retries
+from pyromq.client.consumer.handling.retries import HandlerRetries
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock
 from pyromq.errors import CallTimeout, Refused
@@ -22,7 +22,7 @@ def failed_message() -> ReceivedMessage:
 
 async def test_a_message_is_given_back_by_its_place_in_the_log(network: FakeNetwork) -> None:
     network.answers[SendMessageBack] = Answer()
-    await Retries(network, "billing", ManualClock(), max_times=4).give_back(failed_message(), 3)
+    await HandlerRetries(network, "billing", ManualClock(), max_times=4).give_back(failed_message(), 3)
     ((_, request),) = network.calls
     assert isinstance(request, SendMessageBack)
     assert (request.offset, request.delay_level, request.max_reconsume_times) == (77, 3, 4)
@@ -34,7 +34,7 @@ async def test_a_copy_that_the_next_master_may_not_have_is_sent_once_more(networ
     network.answers[SendMessageBack] = CallTimeout("no answer")
     network.answers[SendMessageV2] = unsafe
     with pytest.raises(Refused, match="the next master may not have it"):
-        await Retries(network, "billing", ManualClock(), max_times=4).give_back(failed_message(), 0)
+        await HandlerRetries(network, "billing", ManualClock(), max_times=4).give_back(failed_message(), 0)
 
 
 @pytest.mark.parametrize(("delay_level", "limit"), [(0, 4), (-1, -1)])
@@ -43,7 +43,9 @@ async def test_what_cannot_be_given_back_is_sent_again(
 ) -> None:
     network.answers[SendMessageBack] = CallTimeout("no answer")
     network.answers[SendMessageV2] = SendMessageAnswer(msg_id="1", queue_id=0, queue_offset=0)
-    await Retries(network, "billing", ManualClock(), max_times=4).give_back(failed_message(), delay_level)
+    await HandlerRetries(network, "billing", ManualClock(), max_times=4).give_back(
+        failed_message(), delay_level
+    )
     _, request = network.calls[1]
     assert isinstance(request, SendMessageV2)
     assert (request.topic, request.body, request.flag) == ("%RETRY%billing", b"x", 5)
@@ -60,4 +62,4 @@ async def test_what_cannot_be_given_back_is_sent_again(
 async def test_a_message_that_nobody_takes_is_an_error(network: FakeNetwork) -> None:
     network.answers[SendMessageBack] = network.answers[SendMessageV2] = CallTimeout("no answer")
     with pytest.raises(CallTimeout):
-        await Retries(network, "billing", ManualClock(), max_times=None).give_back(failed_message(), 0)
+        await HandlerRetries(network, "billing", ManualClock(), max_times=None).give_back(failed_message(), 0)

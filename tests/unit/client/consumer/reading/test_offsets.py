@@ -9,7 +9,7 @@ import pytest
 from tests.support.fake_network import FakeNetwork
 from tests.support.held_messages import QUEUE, RETRY_QUEUE
 
-from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.offsets import LocalOffsets, RemoteOffsets, StartFrom, StartPositions
 from pyromq.client.values import MessageQueue
 from pyromq.clock import ManualClock
@@ -32,7 +32,7 @@ from pyromq.protocol.requests.routes import TopicListAnswer
 
 
 async def test_a_stored_offset_is_told_from_none_and_from_not_knowing(network: FakeNetwork) -> None:
-    offsets = RemoteOffsets(Brokers(network), "billing")
+    offsets = RemoteOffsets(QueueBrokers(network), "billing")
     network.answers[QueryConsumerOffset] = OffsetAnswer(offset=7)
     assert await offsets.read(QUEUE) == 7
     network.answers[QueryConsumerOffset] = Refused(ResponseCode.QUERY_NOT_FOUND)
@@ -43,7 +43,7 @@ async def test_a_stored_offset_is_told_from_none_and_from_not_knowing(network: F
 
 
 async def test_offsets_are_sent_without_waiting_unless_they_must_be_safe(network: FakeNetwork) -> None:
-    offsets = RemoteOffsets(Brokers(network), "billing")
+    offsets = RemoteOffsets(QueueBrokers(network), "billing")
     await offsets.store({QUEUE: 7})
     ((address, request),) = network.oneways
     assert (address, request.commit_offset) == ("a:1", 7)  # type: ignore[attr-defined]
@@ -70,8 +70,8 @@ async def test_a_new_group_starts_where_it_wants(
     network.answers[SearchOffset] = OffsetAnswer(offset=50)
     network.answers[QueryConsumerOffset] = Refused(ResponseCode.QUERY_NOT_FOUND)
     positions, offsets = (
-        StartPositions(Brokers(network), start_from, ManualClock()),
-        RemoteOffsets(Brokers(network), "billing"),
+        StartPositions(QueueBrokers(network), start_from, ManualClock()),
+        RemoteOffsets(QueueBrokers(network), "billing"),
     )
     assert await positions.find(queue, offsets) == expected
     network.answers[QueryConsumerOffset] = OffsetAnswer(offset=3)
@@ -84,7 +84,7 @@ async def test_a_guess_of_the_broker_is_no_offset(network: FakeNetwork) -> None:
             raise Refused(ResponseCode.QUERY_NOT_FOUND)
         return OffsetAnswer(offset=0)
 
-    offsets = RemoteOffsets(Brokers(network), "billing")
+    offsets = RemoteOffsets(QueueBrokers(network), "billing")
     network.answers[QueryConsumerOffset] = not_found
     assert await offsets.read(QUEUE) is None
     network.answers[QueryConsumerOffset] = OffsetAnswer(offset=0)
@@ -104,7 +104,7 @@ async def test_what_was_stored_since_the_subscription_is_not_skipped(network: Fa
     clock = ManualClock()
     network.answers[GetMaxOffset] = OffsetAnswer(offset=100)
     network.answers[SearchOffset] = OffsetAnswer(offset=50)
-    positions = StartPositions(Brokers(network), "last", clock)
+    positions = StartPositions(QueueBrokers(network), "last", clock)
     positions.subscribing("Orders", is_awaited=True)
     positions.subscribed("Orders", [QUEUE])
     assert await positions.beginning(QUEUE) == 100
