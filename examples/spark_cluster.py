@@ -109,7 +109,7 @@ def session_on(master: str) -> SparkSession:
 
 def send_orders(namesrv: str) -> Revenue:
     chance = random.Random(2026)
-    revenue = dict.fromkeys(REGIONS, 0)
+    revenue: Revenue = dict.fromkeys(REGIONS, 0)
     with Producer("tills", namesrv=namesrv) as producer:
         for _ in range(ORDERS):
             region, cents = chance.choice(REGIONS), chance.randint(100, 50_000)
