@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.support.apache import ApacheServers, wait_until
 from tests.support.apache_releases import ALL_RELEASES, APACHE_4
+from tests.support.both_paths import plain_send
+from tests.support.broker_cluster import BrokerClient
 
 from pyromq import Compression, Message, Producer, ReceivedMessage, TransactionState, aio
 from pyromq.admin import messages, topics
@@ -14,6 +16,8 @@ from pyromq.admin.cluster import Cluster
 from pyromq.errors import Refused
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.message_id import RecallHandle, encode_recall_handle
+from pyromq.protocol.requests.sending import SendMessage, SendMessageV2
+from pyromq.remoting.addresses import parse_address
 
 # A JVM takes its time to start, and longer on a busy machine.
 pytestmark = [
@@ -61,6 +65,19 @@ def test_a_thread_sends_without_a_loop(servers: ApacheServers) -> None:
         result = producer.send(Message("Blocking", b"hello"))
     [row] = servers.client.read(servers.names, "Blocking", at_least=1)
     assert (row["body"], row["properties"]["UNIQ_KEY"]) == (b"hello", result.message_id)
+
+
+@FORMS
+@pytest.mark.parametrize("kind", [SendMessage, SendMessageV2])
+async def test_a_mark_of_a_repeated_send_is_ignored(
+    servers: ApacheServers, form: HeaderForm, kind: type[SendMessage | SendMessageV2]
+) -> None:
+    topic = f"Resent{kind.__name__}{form.name}"
+    await asyncio.to_thread(servers.client.create_topic, servers.names, servers.broker.address, topic)
+    async with BrokerClient(parse_address(servers.broker.address), form=form) as client:
+        for _ in range(2):
+            await client.call(plain_send(kind, topic=topic, queue_id=0, resent=True))
+    assert len(await asyncio.to_thread(bodies, servers, topic, 2)) == 2
 
 
 @FORMS
