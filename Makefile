@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus pictures bench docs site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus pictures bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -187,6 +187,10 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/pyromq config controller --example > conf/controller.conf
 	$(BIN)/pyromq config console --example > conf/console.conf
 	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
+
+changelog: setup ## the entry of CHANGELOG.md that the fragments in changes/ make
+	@$(PIP) -c constraints.txt -e '.[changelog]'
+	@$(BIN)/towncrier build --draft --version unreleased
 
 site: setup ## the documentation as a site in build/site; a broken link stops it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
