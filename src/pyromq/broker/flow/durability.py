@@ -54,6 +54,10 @@ class Durability:
         waited_for = self._replicated.readable_offset
         return limit if waited_for is None else min(limit, waited_for)
 
+    def keeps(self, log_end: int) -> bool:
+        """Whether the log before an offset survives a crash, and the next master has it."""
+        return min(self._store.flushed_offset, self.readable_offset) >= log_end
+
     def on_progress(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 

@@ -63,6 +63,7 @@ class OpenTransactions:
     ) -> None:
         self._live = live
         self._store = store
+        self._durability = appending.durability
         self._offsets = tables.offsets
         self._role = tables.role
         self._slices = slices
@@ -80,7 +81,7 @@ class OpenTransactions:
         self._settled = asyncio.Event()
         """Set when the open transactions are known, or need not be because this is a replica."""
         self._needed_end = 0
-        """The log must be flushed up to here before a later position is saved."""
+        """The log must be safe up to here before a later position counts."""
         self._taken: tuple[int, int, int] | None = None
         self._last_ended: dict[int, bool] = {}
         self._ended_before: dict[int, bool] = {}
@@ -247,12 +248,12 @@ class OpenTransactions:
     # The position where a restarted broker begins
 
     def take_position(self) -> None:
-        """Save the position once everything that it relies on is flushed."""
+        """Save the position once everything that it relies on survives a crash and a change of the master."""
         if self._taken is None and self.is_ready:
             first = self.halves.from_offset(0)
             half_offset = self._end if first is None else first
             self._taken = half_offset, self.ops.position(half_offset), self._needed_end
-        if self._taken is not None and self._store.flushed_offset >= self._taken[2]:
+        if self._taken is not None and self._durability.keeps(self._taken[2]):
             half_offset, op_offset, _ = self._taken
             self._taken = None
             for topic, offset in ((names.HALF_TOPIC, half_offset), (names.OP_HALF_TOPIC, op_offset)):
@@ -288,6 +289,7 @@ class OpenTransactions:
         store, halves = self._store, OpenHalves()
         self._stale.clear()
         self._taken = None
+        self._needed_end = store.log_end  # another master may have less
         self._early.clear()
         end = store.next_offset(names.HALF_TOPIC, QUEUE)
         op_end = store.next_offset(names.OP_HALF_TOPIC, QUEUE)

@@ -259,22 +259,17 @@ class Delays:
         if self._taken is None and self._offsets.is_dirty and now >= self._next_save:
             self._taken = (self._offsets.take(), self._store.log_end, self._offsets.cuts)
             self._next_save = now + self._save_interval_s
-        if self._taken is not None and self._is_safe_to(self._taken[1]):
+        if self._taken is not None and self._appending.durability.keeps(self._taken[1]):
             self._offsets.save(self._taken[0])
             self._taken = None
         elif self._offsets.is_unsaved and now >= self._next_save:
             self._next_save = now + self._save_interval_s
             self._offsets.retry()
 
-    def _is_safe_to(self, log_end: int) -> bool:
-        """Whether the log before an offset survives a crash, and the next master has it."""
-        readable_offset = self._appending.durability.readable_offset
-        return min(self._store.flushed_offset, readable_offset) >= log_end
-
     def save_now(self) -> None:
         """Flush the delivered messages, then save the offsets; not if a new master may cut them off."""
         log_end = self._store.log_end
         self._store.flush_log()
-        if self._is_safe_to(log_end):
+        if self._appending.durability.keeps(log_end):
             self._offsets.save_now(self._offsets.take())
             self._taken = None

@@ -73,6 +73,7 @@ class Reviving:
         slices: Slices,
     ) -> None:
         self._store = store
+        self._durability = appending.durability
         self._topic = revive_log.topic
         self._offsets = tables.offsets
         self._counts = tables.pop_counts
@@ -86,6 +87,8 @@ class Reviving:
         self._line: _Line | None = None
         self._known_until: dict[int, int] = {}
         """What was in the revive log when this broker began to revive."""
+        self._taken: tuple[dict[int, int], int] | None = None
+        """The progress in each queue, and how far the next master must have the log before it counts."""
         self._woken = asyncio.Event()
         self._trouble = ""
         appending.on_advance(self._advanced, self._topic)
@@ -113,7 +116,7 @@ class Reviving:
 
     def _role_changed(self, role: Role) -> None:
         self._queues.clear()
-        self._line = None
+        self._line = self._taken = None
         self._revival.earlier = None
         if role.is_master:
             self._begin()
@@ -249,8 +252,15 @@ class Reviving:
         return all(self._checkpoints(queue_id).next >= end for queue_id, end in line.ends.items())
 
     def _commit(self) -> None:
-        for queue_id, checkpoints in self._queues.items():
-            progress = checkpoints.progress
+        """A message that was revived could be cut off with the end of the log, but is not revived again."""
+        if self._taken is None:
+            progress_of = {queue_id: each.progress for queue_id, each in self._queues.items()}
+            self._taken = progress_of, self._store.log_end
+        progress_of, needed_end = self._taken
+        if self._durability.readable_offset < needed_end:
+            return
+        self._taken = None
+        for queue_id, progress in progress_of.items():
             if progress > self._offsets.query(names.REVIVE_GROUP, self._topic, queue_id):
                 self._offsets.commit(names.REVIVE_GROUP, self._topic, queue_id, progress)
             if self._known_until and progress + 1 >= self._known_until.get(queue_id, 0):

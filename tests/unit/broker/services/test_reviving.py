@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.support.popped_messages import GROUP, TOPIC, PopBench, bodies, pop_bench
@@ -132,6 +133,20 @@ async def test_progress_waits_for_the_oldest_pop_that_is_not_due(tmp_path: Path)
         assert _progress(bench) == 0
         bench.pass_time(2000, 100)
         assert _progress(bench) == 1
+
+
+async def test_progress_waits_until_the_next_master_has_what_was_revived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pop_bench(tmp_path, ManualClock(), broker={"revive_queues": 1}) as bench:
+        bench.send(b"slow")
+        bench.pop(max_msg_nums=1, invisible_time=1500)
+        with monkeypatch.context() as patched:
+            patched.setattr(bench.reviving, "_durability", SimpleNamespace(readable_offset=0))
+            bench.pass_time(3000, 100)
+            assert _progress(bench) == -1
+        bench.pass_time(1000, 100)
+        assert _progress(bench) == 0
 
 
 def _progress(bench: PopBench) -> int:

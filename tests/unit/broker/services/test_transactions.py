@@ -21,6 +21,7 @@ from tests.support.transactions import (
 )
 
 from pyromq.broker.flow import open_transactions
+from pyromq.broker.flow.durability import Durability
 from pyromq.broker.tables.role import Role
 from pyromq.clock import ManualClock
 from pyromq.errors import Refused
@@ -222,6 +223,20 @@ class TestOps:
             assert saved() == -1
             bench.parts.store.flush_log()
             assert saved() == 1
+
+    async def test_the_position_waits_until_the_next_master_has_the_copies(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with transaction_bench(tmp_path) as bench:
+            bench.prepare("A1")
+            await bench.check(after_s=7)
+            bench.parts.store.flush_log()
+            with monkeypatch.context() as patched:
+                patched.setattr(Durability, "readable_offset", property(lambda _: 0))
+                bench.checks.record()
+                assert bench.parts.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == -1
+            bench.checks.record()
+            assert bench.parts.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1
 
 
 class TestChecks:
