@@ -310,7 +310,7 @@ async def test_a_topic_that_lost_the_queue_has_others(
 
 async def test_enough_is_enough(scripted: ScriptedBroker, producer: aio.Producer) -> None:
     scripted.answers.extend([ResponseCode.SYSTEM_BUSY] * 5)
-    with pytest.raises(SendFailed, match="not sent in 3 attempts: scripted: code 2") as caught:
+    with pytest.raises(SendFailed, match=r"not sent in 3 attempts: scripted: [\d.:]+: code 2") as caught:
         await producer.send(Message("Orders", b"x"))
     assert len(caught.value.attempts) == 3
     assert len(scripted.sent) == 3

@@ -107,6 +107,7 @@ ARGUMENTS: dict[str, Any] = {
     "begin": 0,
     "end": 9,
     "is_on": True,
+    "is_drained": True,
     "mode": SetMessageRequestModeRequestBody(topic="Orders", consumer_group="billing"),
     "subject": "User:alice",
     "resource": "Topic:Orders",
@@ -122,6 +123,7 @@ SPECIAL_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     access.update_acl: {"info": AclInfo()},
     access.set_trusted_addresses: {"addresses": "10.0.0.1"},
     groups.put: {"config": SubscriptionGroupConfig(group_name="billing")},
+    groups.put_many: {"wanted": [SubscriptionGroupConfig(group_name="billing")]},
     topics.put: {"wanted": TopicConfig(topic_name="Orders")},
     topics.put_many: {"wanted": [TopicConfig(topic_name="Orders")]},
 }

@@ -76,7 +76,10 @@ def test_every_plan_ends_in_time(
         assert chosen in (None, step.queue)
         assert step.address not in tried, "it must wait first"
         others = {queue.broker_name for queue in route.publish_queues} - {last}
-        assert chosen is not None or not others or step.queue.broker_name in others
+        is_asked_again = (
+            plan.is_resent and step.queue.broker_name == last
+        )  # whether it has stored the message
+        assert chosen is not None or not others or step.queue.broker_name in others or is_asked_again
         tried.add(step.address)
         last = step.queue.broker_name
         outcome, took_s = data.draw(_EVENTS)

@@ -35,7 +35,7 @@ BELOW = {
     "/c/{cluster}/pipelines/{id}": f"pipelines/{RUN}",
     "/c/{cluster}/clients": f"clients?group={GROUP}",
 }
-VOID = {"meta", "link", "input", "br", "hr", "img"}
+VOID = {"meta", "link", "input", "br", "wbr", "hr", "img"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
