@@ -155,6 +155,7 @@ NOT_OURS = {"--machine", "--print", "--cplus"}
 ONLY_OURS = {
     "consumeTimeSpan",
     "diagnoseGroup",
+    "drainBroker",
     "halfMessages",
     "namesrvDiff",
     "replicationStatus",

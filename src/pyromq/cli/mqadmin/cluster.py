@@ -17,7 +17,8 @@ from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import watch
 
 _HOUR_MS = 3_600_000
-_PERMISSIONS = {"6": "RW", "4": "R", "2": "W"}
+_ALL = "6"
+_PERMISSIONS = {_ALL: "RW", "4": "R", "2": "W"}
 _MEMBER = (
     Column("#Cluster Name", "clusterName"),
     Column("#Broker Name", "brokerName"),
@@ -46,7 +47,7 @@ async def cluster_list(
 
 
 def _overview(found: list[BrokerStatus], now_ms: int) -> Table:
-    columns = (
+    columns: tuple[Column, ...] = (
         *_MEMBER,
         Column("#BID", "brokerId"),
         Column("#Addr", "address"),
@@ -67,9 +68,8 @@ def _overview(found: list[BrokerStatus], now_ms: int) -> Table:
         Column("#Hour", "hour", lambda hours: "" if hours is None else f"{hours:.2f}"),
         Column("#SPACE", "space", lambda ratio: "" if ratio is None else f"{ratio:.4f}"),
         Column("#ACTIVATED", "activated", plainly, is_number=True),
-        Column("#PERM", "permission"),
     )
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             each.member.cluster,
             each.member.broker_name,
@@ -77,10 +77,13 @@ def _overview(found: list[BrokerStatus], now_ms: int) -> Table:
             each.member.address,
             *((None,) * 7 if each.figures is None else _load(each, now_ms)),
             each.text("brokerActive") == "true",
-            _PERMISSIONS.get(each.text("brokerPermission"), each.text("brokerPermission")),
         )
         for each in found
     ]
+    permissions = [each.text("brokerPermission") for each in found]
+    if any(each not in ("", _ALL) for each in permissions):  # Apache's tool has no such column
+        columns = *columns, Column("#PERM", "permission")
+        rows = [(*row, _PERMISSIONS.get(each, each)) for row, each in zip(rows, permissions, strict=True)]
     return Table("brokers", columns, rows)
 
 
@@ -137,7 +140,7 @@ def _totals(found: list[BrokerStatus]) -> Table:
     def total(status: BrokerStatus, which: str, until: str, since: str) -> int:
         return int(status.number(f"msg{which}Total{until}") - status.number(f"msg{which}Total{since}"))
 
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             each.member.cluster,
             each.member.broker_name,
