@@ -28,7 +28,7 @@ async def test_a_route_knows_whether_its_method_may_wait() -> None:
         "Wait": (True, True),
         "WaitPerhaps": (False, True),
     }
-    assert repr(kinds[Wait]) == "<Route Wait code=31002 async>"
+    assert repr(kinds[Wait]) == "<RequestRoute Wait code=31002 async>"
 
 
 async def test_several_services_make_one_table() -> None:

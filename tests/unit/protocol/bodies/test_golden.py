@@ -32,7 +32,7 @@ def every_body() -> dict[str, type[msgspec.Struct]]:
 
 # Apache's `Connection` is our `ClientConnection`: the name belongs to the connections of `remoting`.
 BODIES = every_body()
-BODIES["Connection"] = BODIES["ClientConnection"]
+BODIES["Connection"] = BODIES.pop("ClientConnection")
 GOLDEN_NAMES = sorted(path.stem for path in WRITTEN_BY_JAVA.glob("*.json"))
 
 
