@@ -17,7 +17,7 @@ from pyromq.errors import PyroError, Refused
 from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.catalogue import Answer, Request
-from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.routes import GetAllTopics, GetClusterInfo, GetRoute
 from pyromq.remoting.dialer import Dialer
@@ -119,7 +119,7 @@ class Cluster:
     async def change(self, address: str, request: Request[A]) -> A:
         """Ask a broker for a change that replicas do not refuse; `NotKept` if it is one, says its remark."""
         answer = await self.ask(address, request)
-        if answer.remark:
+        if answer.remark == REPLICA_REMARK:  # Apache's brokers put another one even into a success
             raise NotKept(f"{address}: {answer.remark}")
         return answer
 

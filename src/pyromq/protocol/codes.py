@@ -1,6 +1,7 @@
 """The numbers of the protocol that are not requests: answers, languages, versions."""
 
 from enum import IntEnum
+from typing import Final
 
 
 class ResponseCode(IntEnum):
@@ -130,3 +131,8 @@ def version_name(ordinal: int) -> str:
             patch, released = divmod(rest, 2)
             return f"V{major}_{minor}_{patch}" + ("" if released else "_SNAPSHOT")
     return f"V3_BEFORE_4_0({ordinal})"
+
+
+REPLICA_REMARK: Final = "this broker is a replica: its master's tables replace this change, so make it there"
+"""java: tools send some changes to masters and replicas, so a replica does not refuse them. It answers
+SUCCESS with this remark, which promises nothing."""

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Final
 
 from pyromq.broker.replication.master import Master
-from pyromq.broker.tables.role import REPLICA_REMARK
 from pyromq.errors import Refused
-from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.remoting.channel import Channel
 
 Counts = tuple[int, ...]

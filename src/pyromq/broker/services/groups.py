@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 from pyromq.broker.paging import page_of
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.broker.tables.role import REPLICA_REMARK
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import (
@@ -18,7 +17,7 @@ from pyromq.protocol.bodies.groups import (
 from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicList
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
-from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.protocol.requests.groups import (
     CreateOrUpdateGroup,
     CreateOrUpdateGroups,

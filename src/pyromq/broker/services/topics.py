@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.broker.tables.role import REPLICA_REMARK
 from pyromq.broker.topic_attributes import apply_change, parse_change
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, StoreError
@@ -16,7 +15,7 @@ from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicConfig, TopicFilterType, TopicList
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
-from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.protocol.names import pop_retry_topics
 from pyromq.protocol.requests.routes import TopicListAnswer
 from pyromq.protocol.requests.topics import (

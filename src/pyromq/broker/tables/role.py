@@ -6,7 +6,6 @@ and as replica listen for that.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from pyromq.errors import Refused
 from pyromq.protocol.codes import ResponseCode
@@ -27,10 +26,6 @@ class Role:
 
 NOT_ELECTED = Role(-1)
 """Under a controller, until it has named a master: as a replica."""
-
-REPLICA_REMARK: Final = "this broker is a replica: its master's tables replace this change, so make it there"
-"""java: tools send some changes to masters and replicas, so a replica does not refuse them. It answers
-SUCCESS with this remark, which promises nothing."""
 
 
 class RoleTable:

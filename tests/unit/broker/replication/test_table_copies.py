@@ -13,10 +13,11 @@ from pyromq.broker.flow.durability import Durability
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.table_copies import TableCopies
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.role import NOT_ELECTED, REPLICA_REMARK, Role, RoleTable
+from pyromq.broker.tables.role import NOT_ELECTED, Role, RoleTable
 from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
+from pyromq.protocol.codes import REPLICA_REMARK
 from pyromq.protocol.names import MASTER_ID
 from pyromq.store.message_store import MessageStore
 
