@@ -328,7 +328,7 @@ class BrokerParts:
                 held.release(topic)
 
     def _state_figures(self) -> dict[str, str]:
-        """For consoles: who decides about this broker, and why nobody should rely on it now."""
+        """For consoles: who elects its master, and why it is not ready."""
         settings = self._live.now
         controllers = settings.controller_addr if settings.controller_mode else ""
         return {"controllerAddr": controllers, "readinessProblem": self.replication.problem}

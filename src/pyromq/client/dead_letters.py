@@ -127,9 +127,7 @@ class DeadLetters:
             first = await positions.at(queue, round(since.timestamp() * 1000))
         settled: set[int] = set()
         async for message in _backwards(session, self.group, queue, first, await positions.last(queue)):
-            if message.get(said.SETTLED) is not None:
-                settled.update(map(int, message.body.split(b",")))
-            elif message.queue_offset not in settled:
+            if said.is_open(message, settled):
                 yield letter_of(message, session.unwrap)
 
     async def resend(self, *letters: DeadLetter, to_topic: bool = False) -> None:

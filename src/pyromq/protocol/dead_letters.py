@@ -49,6 +49,22 @@ class Letter(Protocol):
     def get(self, name: str) -> str | None: ...
 
 
+class StoredLetter(Letter, Protocol):
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+def is_open(letter: StoredLetter, settled: set[int]) -> bool:
+    """Whether this is a letter that is not settled. For the messages of a queue, read backwards: a note adds
+    its offsets to `settled`, and comes before the letters that it names."""
+    if letter.get(SETTLED) is not None:
+        settled.update(map(int, letter.body.split(b",")))
+        return False
+    return letter.queue_offset not in settled
+
+
 def origin_topic(letter: Letter) -> str:
     """The topic that the message was sent to first; empty if the letter does not say."""
     return letter.get(props.DLQ_ORIGIN_TOPIC) or letter.get(props.RETRY_TOPIC) or ""

@@ -22,7 +22,7 @@ from pyromq.errors import ConfigError, PyroError, StateError
 from pyromq.protocol import names
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
 from pyromq.protocol.bodies.heartbeat import ConsumeType
-from pyromq.protocol.dead_letters import SETTLED
+from pyromq.protocol.dead_letters import is_open
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
 from pyromq.standalone import Standalone, StandaloneSettings
 
@@ -108,14 +108,9 @@ def _open_letters(broker: Broker, topic: str) -> Iterator[ReceivedMessage]:
     for queue_id in store.queue_ids(topic):
         queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
         settled: set[int] = set()
-        # Backwards, so that the note about a letter comes before the letter.
         for offset in reversed(range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))):
             stored = message_at(store, topic, queue_id, offset)
-            if stored is None:
-                continue
-            if stored.get(SETTLED) is not None:
-                settled.update(map(int, stored.body.split(b",")))
-            elif offset not in settled:
+            if stored is not None and is_open(stored, settled):
                 yield ReceivedMessage(stored, queue)
 
 

@@ -254,10 +254,10 @@ class Delays:
     def save_if_due(self) -> None:
         """Save the offsets when the interval has passed and the log is as safe as they need it."""
         now = self._clock.monotonic()
-        if self._taken is not None and self._taken[2] != self._offsets.cuts:
+        if self._taken is not None and self._taken[2] != self._store.cuts:
             self._taken = None
         if self._taken is None and self._offsets.is_dirty and now >= self._next_save:
-            self._taken = (self._offsets.take(), self._store.log_end, self._offsets.cuts)
+            self._taken = (self._offsets.take(), self._store.log_end, self._store.cuts)
             self._next_save = now + self._save_interval_s
         if self._taken is not None and self._appending.durability.keeps(self._taken[1]):
             self._offsets.save(self._taken[0])

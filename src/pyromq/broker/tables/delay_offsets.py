@@ -23,8 +23,6 @@ class DelayOffsetTable(FiledTable):
         self._deliveries = 0
         self.is_dirty = False
         """Whether the table changed since the last `take`."""
-        self.cuts = 0
-        """How often the log lost its end; what was taken before is not saved any more."""
         self.data_version = loaded.data_version or DataVersion()
         self._taken = loaded
 
@@ -71,7 +69,6 @@ class DelayOffsetTable(FiledTable):
 
     def set_back(self) -> None:
         """The log was cut, perhaps with messages that were delivered: continue from what was saved last."""
-        self.cuts += 1
         if self._offsets != self._taken.offset_table:
             self._offsets = dict(self._taken.offset_table)
             self._deliveries += 1

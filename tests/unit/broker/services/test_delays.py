@@ -358,6 +358,7 @@ class TestRestart:
             bench.delays.save_if_due()
             assert (bench.offsets.get(1), bench.offsets._file.path.exists()) == (1, False)
             bench.delays.save_now()
+            bench.parts.store.cuts += 1
             fit_to_cut(bench.parts.store, bench.parts.tables)
             durability.replicated(bench.parts.store.log_end)
             bench.delays.save_if_due()
