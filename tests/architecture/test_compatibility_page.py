@@ -1,4 +1,4 @@
-"""What docs/compatibility.md says of requests is what the code says."""
+"""What docs/reference/compatibility.md says of requests is what the code says."""
 
 from tests.support.compatibility_page import MARK, PAGE, whole_page
 

@@ -26,12 +26,14 @@ PAGES = [
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DOCUMENTED_NAMESRV = "127.0.0.1:9876"
 RUNS_ON = re.compile(r"\.run\(\)|async for|add_signal_handler")
+ELSEWHERE = re.compile(r"^from (?:rocketmq|pyspark|pyromq\.spark)\b", re.MULTILINE)
 TIMEOUT_S = 60
 PROGRAMS = [
     pytest.param(program, id=f"{page.stem}-{number}")
     for page in PAGES
     for number, program in enumerate(BLOCK.findall(page.read_text()), 1)
     if "from rocketmq import" not in program
+    and not re.search(r"py(romq\.)?spark import|from pyspark", program)
 ]
 
 

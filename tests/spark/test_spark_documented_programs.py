@@ -43,14 +43,14 @@ def here(spark: SparkSession, topics: "Topics", tmp_path: Path) -> Callable[[str
     return moved
 
 
-@pytest.mark.parametrize("page", ["spark.md", "pipelines.md"])
+@pytest.mark.parametrize("page", ["howto/spark.md", "howto/pipelines.md"])
 def test_python(page: str, here: Callable[[str], str]) -> None:
     for program in blocks(page, "python"):
         exec(compile(here(program), page, "exec"), {})
 
 
 def test_sql(spark: SparkSession, here: Callable[[str], str]) -> None:
-    (script,) = blocks("spark.md", "sql")
+    (script,) = blocks("howto/spark.md", "sql")
     try:
         for statement in split(here(script)):
             spark.sql(statement).collect()
@@ -63,7 +63,7 @@ def test_sql(spark: SparkSession, here: Callable[[str], str]) -> None:
 def test_a_job_in_sql(
     spark: SparkSession, topics: "Topics", here: Callable[[str], str], tmp_path: Path
 ) -> None:
-    (script,) = blocks("pipelines.md", "sql")
+    (script,) = blocks("howto/pipelines.md", "sql")
     checkpoint = str(tmp_path / "progress")
     run_sql(spark, here(script), topics.options(), checkpoint=checkpoint, trigger={"availableNow": True})
     lake = spark.read.parquet(str(tmp_path / "lake"))

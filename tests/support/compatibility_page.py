@@ -1,4 +1,4 @@
-"""The part of docs/compatibility.md that follows from the code: which requests are served.
+"""The part of docs/reference/compatibility.md that follows from the code: which requests are served.
 
 python -m tests.support.compatibility_page    (writes that part anew)
 """
@@ -13,7 +13,7 @@ from pyromq.nameserver.nameserver import UNSERVED as UNSERVED_BY_NAME_SERVER
 from pyromq.protocol.catalogue import BROKER, CATALOGUE, CONTROLLER, NAMESERVER, Declaration, Peer
 from pyromq.protocol.requests.undeclared import UNDECLARED
 
-PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 MARK = "<!-- From here on: `python -m tests.support.compatibility_page` -->\n"
 
 
@@ -29,7 +29,7 @@ def generated() -> str:
     return "\n".join(
         [
             "\n## Requests\n",
-            "Fields and bodies of each are in [the reference](reference/requests.md).\n",
+            "Fields and bodies of each are in [the reference](requests.md).\n",
             *_server("NameServer", NAMESERVER, UNSERVED_BY_NAME_SERVER),
             *_server("Broker", BROKER, UNSERVED_BY_BROKER),
             *_server("Controller", CONTROLLER, UNSERVED_BY_CONTROLLER),

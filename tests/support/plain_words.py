@@ -20,7 +20,8 @@ MAX_WORDS = 30
 
 _SOURCE = ROOT / "src" / "pyromq"
 _ENGLISH = _SOURCE / "console" / "i18n" / "en.toml"
-_GENERATED = ROOT / "docs" / "reference"
+_REFERENCE = ROOT / "docs" / "reference"
+_WRITTEN_BY_HAND = {_REFERENCE / "compatibility.md", _REFERENCE / "extensions.md"}
 
 FLAVOUR = {
     "told: say reported, or name who reports": r"\btold\b|\bun?told\b",
@@ -112,7 +113,7 @@ def _in_console() -> Iterator[Text]:
 
 def _in_pages() -> Iterator[Text]:
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        if page.parent != _GENERATED:
+        if not page.is_relative_to(_REFERENCE) or page in _WRITTEN_BY_HAND:
             path = str(page.relative_to(ROOT))
             yield from (Text(path, each) for each in paragraphs(page.read_text()))
 

@@ -17,7 +17,7 @@ _INTRODUCTION = """\
 
 Made from `src/pyromq/spark/options.py` by `make docs`; edit the declarations, not this page.
 
-How to use them: [Spark](../spark.md). Names are case-insensitive. An empty value counts as not given.
+How to use them: [Spark](../howto/spark.md). Names are case-insensitive. An empty value counts as not given.
 Unknown and contradictory options are errors that name them, before any job runs.
 """
 

@@ -326,7 +326,7 @@ def test_watching_routes_is_an_extension() -> None:
 
 
 def test_the_frames_in_the_document_about_extensions_are_real() -> None:
-    document = (ROOT / "docs" / "extensions.md").read_text("utf-8")
+    document = (ROOT / "docs" / "reference" / "extensions.md").read_text("utf-8")
     asked = encode_request(GetRoute(topic="Orders", watch=True), 7)
     told = NotifyRoutesChanged(body=["Orders"])
     in_json = encode_request(told, 12, oneway=True)

@@ -18,7 +18,7 @@ def test_the_table_of_tested_versions_has_those_of_the_tests() -> None:
     with_pyspark = f"written and read with PySpark {pinned['pyspark']}"
     ours = f"| {with_pyspark} | delta-rs {pinned['deltalake']} | pyiceberg {pinned['pyiceberg']} |\n"
     others = f"| read by Spark's own connectors | {read['delta']} | {read['iceberg']} |\n"
-    assert ours + others in (ROOT / "docs" / "pipelines.md").read_text()
+    assert ours + others in (ROOT / "docs" / "howto" / "pipelines.md").read_text()
 
 
 def test_make_lakehouse_says_that_it_did_not_run(

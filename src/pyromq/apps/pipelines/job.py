@@ -33,7 +33,7 @@ _OPTIONS = (
         "pairs",
         multiple=True,
         metavar="NAME=VALUE",
-        help="An option of the connector, as in docs/spark.md; repeatable.",
+        help="An option of the connector, as in docs/howto/spark.md; repeatable.",
     ),
     click.option("--master", default="local[*]", help="Spark master."),
     click.option("--memory", default="1g", help="The memory of the driver."),

@@ -52,7 +52,7 @@ def sql(
     """Run the streaming queries of FILE.
 
     Views USING rocketmq are streams; INSERT INTO a view starts a query that writes to it.
-    See docs/pipelines.md.
+    See docs/howto/pipelines.md.
 
     \b
       CREATE TEMPORARY VIEW orders USING rocketmq OPTIONS (subscribe 'Orders', startingOffsets 'earliest');

@@ -75,7 +75,7 @@ async def _servers_of(cluster: Cluster, servers: str | None, cluster_name: str |
     found = await access.servers(cluster, cluster_name) if cluster_name is not None else []
     found += [await address_of(cluster, each.strip()) for each in (servers or "").split(";") if each.strip()]
     if not found:
-        raise NotFound(f"no server of {cluster_name} has access control; see docs/security.md")
+        raise NotFound(f"no server of {cluster_name} has access control; see docs/concepts/security.md")
     return list(dict.fromkeys(found))
 
 
