@@ -22,7 +22,7 @@ from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, Send
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.security import full_signature, signature
 from pyromq.store.index import index_file
-from pyromq.store.queues import consume_queue
+from pyromq.store.queues import queue_files
 
 PACKAGE: Final = ROOT / "native" / "src" / "pyromq_native"
 PATH: Final = PACKAGE / "protocol" / "declared.pxd"
@@ -64,7 +64,7 @@ _NUMBERS: Final = {
     "entries of batches, units of queues, index files": {
         "ENTRY_HEAD_BYTES": batch._HEAD.size,
         "MIN_ENTRY_BYTES": batch.MIN_ENTRY_SIZE,
-        "UNIT_BYTES": consume_queue.UNIT_BYTES,
+        "UNIT_BYTES": queue_files.UNIT_BYTES,
         "INDEX_HEADER_BYTES": index_file.HEADER.size,
     },
 }

@@ -9,18 +9,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyromq.errors import LocalProtocolError, Refused
 from pyromq.protocol.catalogue import Answer, Declaration, RawAnswer, decode_request, encode_answer
 from pyromq.protocol.codes import V5_3_1, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame
+from pyromq.remoting.channel import SocketChannel
 from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.outbox import Outbox
 from pyromq.remoting.routing import Caller, RequestRoute
-
-if TYPE_CHECKING:
-    from pyromq.remoting.connection import Connection
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +55,7 @@ class Answering:
         """When the frames were read that wait for others."""
 
     def handle(
-        self, frames: list[Frame], connection: "Connection", take_answer: Callable[[Frame], None]
+        self, frames: list[Frame], connection: SocketChannel, take_answer: Callable[[Frame], None]
     ) -> None:
         group = self._group
         routes = group.routes
@@ -123,7 +121,7 @@ class Answering:
     # Answers that come later
 
     def _is_deferred(
-        self, connection: "Connection", route: RequestRoute, caller: Caller, answer: Any, started: float
+        self, connection: SocketChannel, route: RequestRoute, caller: Caller, answer: Any, started: float
     ) -> bool:
         """Whether the answer comes later; if so, arrange that it is sent then."""
         if route.is_async:
@@ -143,7 +141,7 @@ class Answering:
 
     def _finish(
         self,
-        connection: "Connection",
+        connection: SocketChannel,
         route: RequestRoute,
         caller: Caller,
         size_bytes: int,
@@ -171,21 +169,21 @@ class Answering:
         if self._group.admission is not None and route is not None:
             self._group.admission.finished(caller, route.declaration, result)
 
-    def begin(self, size_bytes: int, connection: "Connection") -> None:
+    def begin(self, size_bytes: int, connection: SocketChannel) -> None:
         """Count a request that is answered later."""
         self.in_flight += 1
         self.in_flight_bytes += size_bytes
         self._group.begin(size_bytes)
         self._update_overload(connection)
 
-    def end(self, size_bytes: int, connection: "Connection") -> None:
+    def end(self, size_bytes: int, connection: SocketChannel) -> None:
         """Count a request as answered; call `group.end` after putting the answer into the outbox."""
         self.in_flight -= 1
         self.in_flight_bytes -= size_bytes
         if self.overload is not None:
             self._update_overload(connection)
 
-    def _update_overload(self, connection: "Connection") -> None:
+    def _update_overload(self, connection: SocketChannel) -> None:
         limits = self._group.limits
         if self.in_flight_bytes >= limits.max_in_flight_bytes_per_connection:
             self.overload = f"{limits.max_in_flight_bytes_per_connection} bytes in flight on this connection"
@@ -219,7 +217,7 @@ class Answering:
             self._outbox.put_frame(frame.answer(code, remark))
         return code
 
-    def _answer_problem(self, frame: Frame, problem: Exception, connection: "Connection") -> int:
+    def _answer_problem(self, frame: Frame, problem: Exception, connection: SocketChannel) -> int:
         if isinstance(problem, Refused):
             return self._answer_code(frame, problem.code, _sendable(problem.remark or "") or None)
         _log.error("a handler failed code=%d peer=%s", frame.code, connection.peer_address, exc_info=problem)

@@ -7,6 +7,7 @@ for an answer, and `Answering` handles the peer's requests.
 import asyncio
 import logging
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -42,6 +43,18 @@ _OTHERS_ARE_WAITING = 4
 _MAX_FRAMES_AT_ONCE = 2048
 
 
+class ConnectionState(Enum):
+    NEW = "new"
+    OPEN = "open"
+    RETIRED = "retired"
+    """Open until the pending calls have ended."""
+    CLOSED = "closed"
+    """Nothing more is sent; the transport may still be writing."""
+
+
+_OPEN, _RETIRED, _CLOSED = ConnectionState.OPEN, ConnectionState.RETIRED, ConnectionState.CLOSED
+
+
 class StartedCall(msgspec.Struct, Generic[A], frozen=True, gc=False):
     """A request that was sent; `answered` is done when it is over."""
 
@@ -73,10 +86,7 @@ class Connection(asyncio.Protocol):
         "_close_reason",
         "_direct_answers",
         "_group",
-        "_has_yielded",
-        "_is_active",
-        "_is_retired",
-        "_last_active",
+        "_idle_since",
         "_last_unsent_bytes",
         "_loop",
         "_outbox",
@@ -88,7 +98,6 @@ class Connection(asyncio.Protocol):
         "certificate_names",
         "fast_path",
         "grants",
-        "is_open",
         "is_private",
         "local_address",
         "number",
@@ -96,6 +105,7 @@ class Connection(asyncio.Protocol):
         "peer_address",
         "put",
         "quick",
+        "state",
         "take_opaque",
         "vouched_version",
     )
@@ -115,9 +125,7 @@ class Connection(asyncio.Protocol):
         """Whether nobody on the network can read it or write to it."""
         self.certificate_names: tuple[str, ...] = ()
         """The names in the peer's certificate, which has been checked."""
-        self.is_open = False
-        self._is_retired = False
-        """Whether it closes when the pending calls have ended."""
+        self.state = ConnectionState.NEW
         self._group = group
         self._loop = asyncio.get_running_loop()
         self._soon = soon_of(self._loop)
@@ -138,19 +146,21 @@ class Connection(asyncio.Protocol):
             group.limits.max_frame_bytes, direct or self._direct_answers, _MAX_FRAMES_AT_ONCE
         )
         self._pause_reasons = 0
-        self._has_yielded = False
         self._close_callbacks: list[Callable[[Connection], None]] = []
         self._close_reason = ""
-        self._is_active = True
-        self._last_active = 0.0
+        self._idle_since: float | None = None
+        """None if something was read or written since `idle_for` last looked."""
         self._last_unsent_bytes = 0
 
     def __repr__(self) -> str:
-        state = "closed" if not self.is_open else "retired" if self._is_retired else "open"
         return (
-            f"<Connection {self.local_address} to {self.peer_address} {state} "
+            f"<Connection {self.local_address} to {self.peer_address} {self.state.value} "
             f"calls={len(self._pending)} in_flight={self.in_flight} unsent_bytes={self.unsent_bytes}>"
         )
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is _OPEN or self.state is _RETIRED
 
     @property
     def socket_host(self) -> str:
@@ -211,7 +221,7 @@ class Connection(asyncio.Protocol):
         """Nobody waits for this answer any more, or it has come."""
         self._pending.by_opaque.pop(opaque, None)
         self._direct_answers.expected.pop(opaque, None)
-        if self._is_retired and not self._pending:
+        if self.state is _RETIRED and not self._pending:
             self.close()
 
     # Calls whose requests are complete frames, and whose answers the fast path may read
@@ -233,7 +243,7 @@ class Connection(asyncio.Protocol):
     def end_quick_call(self, opaque: int) -> None:
         self.quick.pop(opaque, None)
         self._pending.by_opaque.pop(opaque, None)
-        if self._is_retired and not self._pending:
+        if self.state is _RETIRED and not self._pending:
             self.close()
 
     def send_oneway(self, request: Request[Any]) -> None:
@@ -242,7 +252,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        return self.is_open and not self._is_retired and not self._outbox.is_blocked
+        return self.state is _OPEN and not self._outbox.is_blocked
 
     async def wait_writable(self) -> None:
         """Wait while too much is waiting to be sent."""
@@ -287,7 +297,7 @@ class Connection(asyncio.Protocol):
     # Reading
 
     def data_received(self, data: bytes) -> None:
-        self._is_active = True
+        self._idle_since = None
         group = self._group
         admission = group.admission
         if self.fast_path is not None and (admission is None or self.vouched_version == admission.version):
@@ -312,7 +322,7 @@ class Connection(asyncio.Protocol):
 
     def _continue_or_close(self) -> None:
         """Arrange for the unhandled frames to be handled later; after bytes that are not a frame, close."""
-        if self._has_yielded:
+        if self._pause_reasons & _OTHERS_ARE_WAITING:
             return
         reader = self._reader
         if self._answering.backlog or reader.has_more:
@@ -323,18 +333,13 @@ class Connection(asyncio.Protocol):
 
     def yield_turn(self) -> None:
         """Pause reading, and continue with the backlog after all other connections have had a turn."""
-        self._has_yielded = True
         self._pause_reading(_OTHERS_ARE_WAITING)
-        self._loop.call_soon(self._continue)
-
-    def _continue(self) -> None:
-        self._has_yielded = False
-        self._pause_reasons &= ~_OTHERS_ARE_WAITING
-        self._handle_backlog()
+        self._pause_reasons |= _OTHERS_ARE_WAITING  # also if reading never pauses
+        self._loop.call_soon(self._resume_reading, _OTHERS_ARE_WAITING)
 
     def _handle_backlog(self) -> None:
         """Handle frames that had to wait; resume reading when no reason to pause is left."""
-        if self.is_open and not self._has_yielded and not self._pause_reasons & _PEER_DOES_NOT_READ:
+        if self.is_open and not self._pause_reasons & (_OTHERS_ARE_WAITING | _PEER_DOES_NOT_READ):
             if self._answering.backlog:
                 frames, self._answering.backlog = self._answering.backlog, []
                 self._answering.handle(frames, self, self._take_answer)
@@ -428,7 +433,7 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         if not self._outbox.flush():
             return
-        self._is_active = True
+        self._idle_since = None
         if self._outbox.is_blocked:
             unsent_bytes = self._outbox.transport.get_write_buffer_size()
             if unsent_bytes > self._group.limits.max_unsent_bytes_per_connection:
@@ -464,14 +469,13 @@ class Connection(asyncio.Protocol):
         peer, local = host_of(self.peer_address), host_of(self.local_address)
         is_near = is_unix or is_loopback(peer) or peer == local  # a machine's own address, whichever it is
         self.is_private = tls is not None or (is_near and not is_proxied)
-        self.is_open = True
-        self._last_active = self._group.clock.monotonic()
+        self.state = _OPEN
         self._group.opened += 1
         self.number = self._group.opened
         self._group.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_open = False
+        self.state = _CLOSED
         self._group.connections.pop(self, None)
         self._forget_partial()
         self._answering.backlog.clear()
@@ -501,7 +505,8 @@ class Connection(asyncio.Protocol):
 
     def retire(self) -> None:
         """Close as soon as no calls are pending."""
-        self._is_retired = True
+        if self.state is _OPEN:
+            self.state = _RETIRED
         if not self._pending:
             self.close()
 
@@ -512,7 +517,7 @@ class Connection(asyncio.Protocol):
         self._outbox.transport.abort()
 
     def _end(self) -> None:
-        self.is_open = False
+        self.state = _CLOSED
         self._outbox.close()
 
     def _forget_partial(self) -> None:
@@ -530,8 +535,7 @@ class Connection(asyncio.Protocol):
     def idle_for(self, now: float) -> float:
         """How long nothing was read or written; only as precise as the calls of this method are frequent."""
         unsent_bytes = self._outbox.transport.get_write_buffer_size()
-        if self._is_active or unsent_bytes != self._last_unsent_bytes:
-            self._is_active = False
-            self._last_active = now
+        if self._idle_since is None or unsent_bytes != self._last_unsent_bytes:
+            self._idle_since = now
             self._last_unsent_bytes = unsent_bytes
-        return now - self._last_active
+        return now - self._idle_since

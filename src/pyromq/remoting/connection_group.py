@@ -8,18 +8,16 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.remoting.admission import Admission
+from pyromq.remoting.channel import SocketChannel
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import RequestRoute, Routes
-
-if TYPE_CHECKING:
-    from pyromq.remoting.connection import Connection
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ class Observer(Protocol):
 class FastPath(Protocol):
     """Handles the most frequent requests straight from the bytes of a read, before frames are decoded."""
 
-    def __call__(self, data: bytes, connection: "Connection") -> tuple[int, int]:
+    def __call__(self, data: bytes, connection: Any, /) -> tuple[int, int]:
         """Handle whole frames up to the first one that is not for this path; returns how many frames and how
         many bytes. Answers go to `connection.put` or, later, `connection.settle`."""
         ...
@@ -94,7 +92,7 @@ class ConnectionGroup:
         self.pauses_reading = pauses_reading
         self.is_draining = False
         self.overload: str | None = None
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[SocketChannel, None] = {}
         """In the order of their arrival, which a set would not keep."""
         self.tasks: set[asyncio.Future[Any]] = set()
         self.in_flight = 0
@@ -186,7 +184,7 @@ class ConnectionGroup:
     async def _close_connections(self) -> None:
         lost = asyncio.Event()
 
-        def note_the_last(_: "Connection") -> None:
+        def note_the_last(_: SocketChannel) -> None:
             if not self.connections:
                 lost.set()
 

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
+from typing import cast
 
 from pyromq.clock import Clock
 from pyromq.errors import ConnectFailed, StateError
@@ -83,7 +84,7 @@ class Server:
 
     @property
     def connections(self) -> Collection[Connection]:
-        return self._group.connections
+        return cast(Collection[Connection], self._group.connections)
 
     def statistics(self) -> ServerStatistics:
         totals = asdict(self._group.statistics())

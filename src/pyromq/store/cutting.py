@@ -158,7 +158,7 @@ class Cutting:
         for queue in self._queues:
             if queue.last_place >= end:
                 units = queue.units_before(end)
-                self._queues.queue_files.cut(queue, units)
+                queue.cut(units)
                 self._cut_files.append(self._queues.queue_files.path_of(queue, units))
             queue.next_offset = queue.end_offset
 

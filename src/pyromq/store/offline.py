@@ -26,8 +26,9 @@ from pyromq.store.log.damage import is_filler
 from pyromq.store.log.record_checks import next_sound_record
 from pyromq.store.log.segment import Segment
 from pyromq.store.queues.all_queues import count_units
-from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT
 from pyromq.store.queues.generations import newest_generation
+from pyromq.store.queues.queue_files import UNIT_BYTES
 
 _NO_LIMIT = 1 << 63
 _MAX_RANGES = 10

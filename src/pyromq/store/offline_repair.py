@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.log.damage import Damage
 from pyromq.store.offline import OfflineStore
-from pyromq.store.queues.consume_queue import UNIT, UNIT_BYTES
+from pyromq.store.queues.consume_queue import UNIT
+from pyromq.store.queues.queue_files import UNIT_BYTES
 from pyromq.store.scrubbing import NotThere, Scrubbing
 
 View = Callable[[int], bytes | None]

@@ -19,8 +19,9 @@ from pyromq.compiled import twin
 from pyromq.protocol.record import MIN_RECORD_SIZE, peek_log_offset, peek_queue_offset, peek_size
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.record_checks import first_damaged
-from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
 from pyromq.store.queues.mending import Mending
+from pyromq.store.queues.queue_files import UNIT_BYTES
 from pyromq.store.queues.unit_checks import (
     FAR_STRIDE,
     MAX_CODE,

@@ -9,8 +9,8 @@ from pyromq.errors import StoreError
 from pyromq.filesystem import FileReader, Files
 from pyromq.protocol.record import MIN_RECORD_SIZE
 from pyromq.store.filenames import StorePaths, is_text, parse_offset_name, parse_queue_name
-from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
-from pyromq.store.queues.queue_files import QueueFiles
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
+from pyromq.store.queues.queue_files import UNIT_BYTES, QueueFiles
 from pyromq.store.rocksdb import is_rocksdb
 
 _NO_LIMIT: Final = 1 << 63

@@ -14,44 +14,27 @@ message before them, so that log offsets never decrease, and the same size, whic
 import struct
 from mmap import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.protocol.record import MIN_RECORD_SIZE, record_size
-from pyromq.store.filenames import offset_name
 from pyromq.store.queues.property_probe import PropertyProbe
-from pyromq.store.queues.queue_end import QueueEnd
-
-if TYPE_CHECKING:
-    from pyromq.store.queues.queue_files import QueueFiles
+from pyromq.store.queues.queue_files import UNIT_BYTES, FiledQueue, QueueFiles
 
 UNIT: Final = struct.Struct(">qiq")
-UNIT_BYTES: Final = 20
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 
 _pack_unit = UNIT.pack_into
-_NOT_MAPPED: Final = bytearray()
 
 
-class ConsumeQueue(QueueEnd):
-    __slots__ = (
-        "_files",
-        "_min_offset",
-        "_min_offset_log_start",
-        "directory",
-        "first_file",
-        "probe",
-        "topic",
-    )
+class ConsumeQueue(FiledQueue):
+    __slots__ = ("_files", "_min_offset", "_min_offset_log_start", "probe", "topic")
 
-    def __init__(self, files: "QueueFiles", directory: Path, topic: str, queue_id: int) -> None:
+    def __init__(self, files: QueueFiles, directory: Path, topic: str, queue_id: int) -> None:
+        super().__init__(directory)
         self._files = files
-        self.write_buffer = _NOT_MAPPED
-        self.write_position = 0
-        self.write_limit = 0
         self._min_offset = 0
         self._min_offset_log_start = -1
-        self.directory = directory
         self.topic = topic
         self.topic_bytes = topic.encode()
         # Two hosts are left out: their 16 bytes or more are counted with the message.
@@ -60,13 +43,6 @@ class ConsumeQueue(QueueEnd):
         self.index_prefix = self.topic_bytes + b"#"
         self.queue_id = queue_id
         self.is_schedule = topic == SCHEDULE_TOPIC
-        self.first_file = 0
-        """Start of the first file, in bytes."""
-        self.end_offset = 0
-        """Messages up to here can be read."""
-        self.next_offset = 0
-        """The offset of the next message to be appended; ahead of `end_offset` by what waits for dispatch."""
-        self.is_dirty = False
         self.probe = PropertyProbe()
 
     def __repr__(self) -> str:
@@ -133,12 +109,10 @@ class ConsumeQueue(QueueEnd):
             self.end_offset += 1
         self._files.mark_dirty(self)
 
-    def close_for_writing(self) -> None:
-        self.write_buffer = _NOT_MAPPED
-        self.write_position = self.write_limit = 0
-
-    def writes_to(self, buffer: mmap) -> bool:
-        return self.write_buffer is buffer
+    def cut(self, end_unit: int) -> None:
+        """Drop the units from `end_unit` on. Raises OSError."""
+        self._files.cut(self, end_unit)
+        self.forget_min_offset()
 
     # Reading
 
@@ -250,6 +224,3 @@ class ConsumeQueue(QueueEnd):
                     last_end = place + size
                 offset += 1
         return offset
-
-    def path_of(self, start: int) -> Path:
-        return self.directory / offset_name(start)

@@ -18,7 +18,8 @@ from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.record_checks import next_sound_record
 from pyromq.store.queues.all_queues import Queues
-from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
+from pyromq.store.queues.queue_files import UNIT_BYTES
 from pyromq.store.queues.tags_codes import TagsCodes
 from pyromq.store.queues.unit_checks import is_sound, why_unsound
 from pyromq.store.results import QueueAdvance
