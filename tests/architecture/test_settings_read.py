@@ -108,7 +108,7 @@ def test_every_option_is_read(part: type[Options]) -> None:
         for each in part.all_settings()
         if each.has_effect and each.name not in read and each.key not in READ_BY_KEY
     ]
-    assert forgotten == [], "read it, or move it to the part's inert_keys.py with the reason"
+    assert forgotten == [], "read it, or move it to the part's file in config/inert with the reason"
 
 
 @pytest.mark.parametrize("part", SERVERS, ids=lambda part: part.__name__)

@@ -85,11 +85,13 @@ def _in_source() -> Iterator[Text]:
                 for each in node.keywords:
                     if each.arg in ("help", "epilog"):
                         yield Text(path, _words(each.value))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                if has_commands and node.decorator_list:
-                    yield Text(path, (ast.get_docstring(node) or "").partition("\b")[0])
-            elif isinstance(node, ast.Dict) and file.name == "inert_keys.py":
-                yield from (Text(path, _words(key)) for key in node.keys if key is not None)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+                has_commands and node.decorator_list
+            ):
+                yield Text(path, (ast.get_docstring(node) or "").partition("\b")[0])
+    for file in sorted((_SOURCE / "config" / "inert").iterdir()):
+        path = str(file.relative_to(ROOT))
+        yield from (Text(path, line[2:]) for line in file.read_text().splitlines() if line.startswith("# "))
 
 
 def _words(node: ast.expr) -> str:

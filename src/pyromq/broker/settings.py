@@ -1,7 +1,7 @@
 """All settings of a broker: Apache's keys under Apache's names, and a few of our own.
 
 A key of `broker.conf` has the same meaning as in Apache's broker. One file holds the settings of the broker
-and of its store, see `load_broker`. Apache's keys without effect here are in `inert_keys`.
+and of its store, see `load_broker`. Apache's keys without effect here are in `config/inert`.
 """
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
-from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.clock import Clock
 from pyromq.cluster.local_address import local_address
-from pyromq.config.inert import InertKey
+from pyromq.config.inert import InertKey, inert_keys
 from pyromq.config.kinds import (
     NOT_NEGATIVE,
     PORT,
@@ -33,7 +32,6 @@ from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.replication import HEADER_BYTES
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.settings import MetricsExporter, ServerSettings, addresses_in
 from pyromq.remoting.tls import TlsClient, TlsOptions, TlsServer
@@ -60,7 +58,7 @@ _THIS_MACHINE = "127.0.0.0/8,::1"
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BrokerSettings(ServerSettings):
     PART: ClassVar[str] = "broker"
-    INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
+    INERT: ClassVar[Mapping[str, InertKey]] = inert_keys("server", "broker")
 
     # Identity
     broker_name: str = setting("", "Name shared by a master and its replicas. Default: the host name.")

@@ -1,12 +1,17 @@
 """Keys of RocketMQ without an effect here: each is harmless to ignore, or refused unless it has its default.
 
 A key is harmless if nobody relies on it: it tunes Java's internals, or it belongs to a feature that another
-key turns on. All others are refused: a server must not start that does less than its settings say.
+key turns on. All others are refused: a server must not start that does less than its settings say. The files
+in `inert/` list the keys with RocketMQ's defaults (of the broker: on four processors), and the comment above
+a group of them is the reason.
 """
 
 from collections.abc import Mapping
+from importlib.resources import files
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_REFUSED: Final = "refused: "
 
 
 class InertKey(NamedTuple):
@@ -16,16 +21,20 @@ class InertKey(NamedTuple):
     is_refused: bool
 
 
-Lines = Mapping[str, str]
-"""By reason: the keys as `key=default`, one a line."""
+def inert_keys(*names: str) -> Mapping[str, InertKey]:
+    """The keys in the files of these names."""
+    return MappingProxyType({key: each for name in names for key, each in _read(name).items()})
 
 
-def inert_keys(harmless: Lines, refused: Lines) -> Mapping[str, InertKey]:
+def _read(name: str) -> Mapping[str, InertKey]:
     found: dict[str, InertKey] = {}
-    for groups, is_refused in ((harmless, False), (refused, True)):
-        for reason, lines in groups.items():
-            for line in lines.split():
-                key, _, default = line.partition("=")
-                assert key not in found, key
-                found[key] = InertKey(default, reason, is_refused)
-    return MappingProxyType(found)
+    reason = ""
+    text = files("pyromq.config").joinpath("inert", f"{name}.properties").read_text("utf-8")
+    for line in text.splitlines():
+        if line.startswith("# "):
+            reason = line.removeprefix("# ")
+        elif line:
+            key, _, default = line.partition("=")
+            assert key not in found, key
+            found[key] = InertKey(default, reason.removeprefix(_REFUSED), reason.startswith(_REFUSED))
+    return found

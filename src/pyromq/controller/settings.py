@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pyromq.config.inert import InertKey
+from pyromq.config.inert import InertKey, inert_keys
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds
 from pyromq.config.options import setting
 from pyromq.controller.etcd_gateway import Endpoint, endpoints_in
-from pyromq.controller.inert_keys import INERT_KEYS
 from pyromq.controller.store import Leader
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.settings import MetricsExporter, ServerSettings
 
 StoreKind = Literal["file", "etcd"]
@@ -28,7 +26,7 @@ _MIB = 1024 * 1024
 class ControllerSettings(ServerSettings):
     PART: ClassVar[str] = "controller"
     NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
-    INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
+    INERT: ClassVar[Mapping[str, InertKey]] = inert_keys("server", "controller")
 
     # Where it listens
     listen_port: int = setting(19876, "TCP port to listen on if controllerDLegerPeers is empty. 0 lets the system choose.", check=PORT)

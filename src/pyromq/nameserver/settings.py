@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pyromq.config.inert import InertKey
+from pyromq.config.inert import InertKey, inert_keys
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
-from pyromq.nameserver.inert_keys import INERT_KEYS
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
-from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 _MIB = 1024 * 1024
@@ -26,7 +24,7 @@ _MIB = 1024 * 1024
 class NameServerSettings(ServerSettings):
     PART: ClassVar[str] = "namesrv"
     NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-    INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
+    INERT: ClassVar[Mapping[str, InertKey]] = inert_keys("server", "namesrv")
 
     # Where it listens
     listen_port: int = setting(9876, "TCP port to listen on. 0 lets the system choose.", check=PORT)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pyromq.config.inert import InertKey
+from pyromq.config.inert import InertKey, inert_keys
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
-from pyromq.proxy.inert_keys import INERT_KEYS, RENAMED_KEYS
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 ProxyMode = Literal["CLUSTER", "LOCAL"]
@@ -24,8 +23,18 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ProxySettings(ServerSettings):
     PART: ClassVar[str] = "proxy"
-    INERT: ClassVar[Mapping[str, InertKey]] = INERT_KEYS
-    RENAMED: ClassVar[Mapping[str, str]] = RENAMED_KEYS
+    INERT: ClassVar[Mapping[str, InertKey]] = inert_keys("proxy")
+    # By the names in 5.0 and 5.1: a certificate that is not read would be replaced by one made at the start.
+    RENAMED: ClassVar[Mapping[str, str]] = {
+        "grpcClientConsumerLongPollingTimeoutMillis": "grpcClientConsumerMaxLongPollingTimeoutMillis",
+        "grpcTlsCertPath": "tlsCertPath",
+        "grpcTlsKeyPath": "tlsKeyPath",
+        "grpcTlsTestModeEnable": "tlsTestModeEnable",
+        "renewSliceTimeMillis": "defaultInvisibleTimeMills",
+        "subscriptionGroupConfigCacheExpiredInSeconds": "subscriptionGroupConfigCacheRefreshSeconds",
+        "topicConfigCacheExpiredInSeconds": "topicConfigCacheRefreshSeconds",
+        "topicRouteServiceCacheExpiredInSeconds": "topicRouteServiceCacheRefreshSeconds",
+    }
 
     # Where it listens, and for whom
     listen_port: int = setting(8081, "TCP port for gRPC, with or without TLS. 0 lets the system choose.", key="grpcServerPort", check=PORT)

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.clock import Clock
-from pyromq.config.inert import InertKey
+from pyromq.config.inert import InertKey, inert_keys
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.access.settings import AccessSettings
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.tls import ClientAuth, TlsMode, TlsOptions, TlsServer
@@ -41,7 +40,7 @@ def addresses_in(text: str, *, key: str) -> tuple[str, ...]:
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ServerSettings(AccessSettings):
     INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
-    INERT: ClassVar[Mapping[str, InertKey]] = NETTY_KEYS
+    INERT: ClassVar[Mapping[str, InertKey]] = inert_keys("server")
     NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset()
     """java: refused over the network whatever `configBlackList` says"""
 

@@ -7,8 +7,8 @@ import pytest
 from tests.support.places import ROOT
 
 from pyromq.broker import settings as broker_settings
-from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker, vip_port
+from pyromq.config.inert import inert_keys
 from pyromq.config.loading import Layer, environment_layers, file_layer
 from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import NeedsRestart, NoEffect, UnknownKey
@@ -123,7 +123,7 @@ def test_a_key_has_an_effect_or_is_inert_and_never_both() -> None:
     declared = {
         each.key for part in (BrokerSettings, StoreSettings) for each in part.all_settings() if each.name
     }
-    assert declared & INERT_KEYS.keys() == set(), "remove it from inert_keys.py: it is declared now"
+    assert declared & inert_keys("broker").keys() == set(), "remove it from config/inert: it is declared now"
 
 
 def test_no_key_is_declared_by_both_parts() -> None:
