@@ -124,6 +124,8 @@ class LineSending:
         return outcome
 
     async def _send_one(self, each: OutgoingLine) -> SendResult:
+        if self._queue is None and each.sharding_key is None:
+            return await self._producer.send(each.message)  # by the compiled path
         return await self._producer.send(each.message, queue=self._queue, sharding_key=each.sharding_key)
 
 
