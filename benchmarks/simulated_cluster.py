@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from tests.support.told_cluster import RUNTIME, ToldBroker, ToldCluster
 
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.figures import Figures, RouteDigests, StoreFigures
 from pyromq.protocol.catalogue import BROKER, NAMESERVER, RawAnswer
-from pyromq.protocol.requests.inspection import GetFigures
-from pyromq.protocol.requests.routes import GetRouteDigests
+from pyromq.protocol.requests.inspection import Figures, GetFigures, StoreFigures
+from pyromq.protocol.requests.routes import GetRouteDigests, RouteDigests
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
 

@@ -12,7 +12,7 @@ from tests.support.console_thread import ConsoleThread, console_thread
 from pyromq.admin import access
 from pyromq.admin.cluster import Cluster
 from pyromq.console.all_pages import PAGES
-from pyromq.protocol.bodies.access import UserInfo
+from pyromq.protocol.requests.access import UserInfo
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

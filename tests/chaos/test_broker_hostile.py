@@ -26,14 +26,12 @@ from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.unserved import UNSERVED
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import HeartbeatData
 from pyromq.protocol.catalogue import BROKER, CATALOGUE, Declaration, Request, encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.inspection import GetBrokerConsumeStats, GetBrokerStatistics, GetConsumeStats
-from pyromq.protocol.requests.membership import SendHeartbeat
+from pyromq.protocol.requests.membership import HeartbeatData, SendHeartbeat
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 

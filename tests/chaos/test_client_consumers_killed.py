@@ -14,7 +14,7 @@ from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.in_flight import LOCK_EXPIRES_S
 from pyromq.client.values import Message, ReceivedMessage
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 TIMEOUT_S = 100.0
 Ordered = bool | Literal["key"]

@@ -14,11 +14,15 @@ from tests.support.broker_cluster import BrokerClient, consumer
 from pyromq.admin import brokers, offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.tree import mqadmin
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
-from pyromq.protocol.bodies.heartbeat import SubscriptionData
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import BodyAnswer
-from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
+from pyromq.protocol.requests.inspection import (
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    GetConsumerRunningInfo,
+    ProcessQueueInfo,
+)
+from pyromq.protocol.requests.membership import SubscriptionData
 from pyromq.remoting.routing import Caller, handles
 from pyromq.standalone import Standalone, StandaloneSettings
 

@@ -19,7 +19,6 @@ from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
 from pyromq.errors import ConfigError, Refused
-from pyromq.protocol.bodies.access import UserInfo
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
@@ -33,6 +32,7 @@ from pyromq.protocol.requests.access import (
     ListAcls,
     ListUsers,
     UpdateUser,
+    UserInfo,
 )
 from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetBrokerRuntimeInfo
 from pyromq.protocol.requests.pulling import QueryMessage, ViewMessage

@@ -12,8 +12,7 @@ from tests.support.replicas import broker_group, until
 from pyromq.admin import access, groups
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotKept
-from pyromq.protocol.bodies.access import UserInfo
-from pyromq.protocol.requests.access import DeleteUser
+from pyromq.protocol.requests.access import DeleteUser, UserInfo
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.remoting.addresses import format_address
 from pyromq.security.users import UserRules

@@ -13,17 +13,14 @@ from tests.support.replicas import Group, broker_group, caught_up, until
 from pyromq import Message, PyroError, ReceivedMessage, Refused, aio
 from pyromq.broker.broker import Broker
 from pyromq.broker.services.delays import Delays
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.locks import LockBatchRequestBody
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.brokers import NotifyMinBrokerIdChange
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from pyromq.protocol.requests.ordering import LockQueues
+from pyromq.protocol.requests.ordering import LockBatchRequestBody, LockQueues
 from pyromq.protocol.requests.replication import ExchangeHaInfo, GetHaStatus, ResetMasterFlushOffset
-from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.routes import GetRoute, TopicRouteData
 from pyromq.remoting.dialer import Dialer
 
 READ_ONLY = 4

@@ -11,9 +11,9 @@ from pyromq.admin.failures import NotFound, PartlyFailed
 from pyromq.errors import ConnectFailed
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.requests.kv import GetKvEntry
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.security.signature import Credentials, is_signed

@@ -25,14 +25,13 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.tracks import TrackType
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ProcessQueueInfo
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import MessageModel
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.message_id import decode_offset_message_id
-from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.inspection import ConsumerRunningInfo, GetConsumerRunningInfo, ProcessQueueInfo
+from pyromq.protocol.requests.membership import MessageModel
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.routing import Caller, handles
 from pyromq.standalone import Standalone, StandaloneSettings
 

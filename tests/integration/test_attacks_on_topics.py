@@ -30,7 +30,6 @@ from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
 from pyromq.protocol.batch import BatchEntry, encode_batch
-from pyromq.protocol.bodies.popping import BatchAck, BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import Request, encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG
@@ -51,7 +50,7 @@ from pyromq.protocol.record import StoredMessage, decode_records
 from pyromq.protocol.requests.access import ListUsers
 from pyromq.protocol.requests.membership import UnregisterClient
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
-from pyromq.protocol.requests.popping import AckMessages, PopMessage
+from pyromq.protocol.requests.popping import AckMessages, BatchAck, BatchAckMessageRequestBody, PopMessage
 from pyromq.protocol.requests.pulling import QueryMessage
 from pyromq.protocol.requests.pushes import PushReply
 from pyromq.protocol.requests.sending import SendMessageBack, SendReply

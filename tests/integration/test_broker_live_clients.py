@@ -10,10 +10,7 @@ from tests.support.loop import turn_until
 from pyromq.broker.services import membership
 from pyromq.clock import ManualClock
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody, MessageModel, SubscriptionData
-from pyromq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import Language, ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.requests.groups import (
@@ -22,18 +19,27 @@ from pyromq.protocol.requests.groups import (
     GetGroupsOfTopic,
     GetSubscriptionOfGroup,
     GetTopicsOfGroup,
+    SubscriptionGroupConfig,
 )
 from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetConsumerRunningInfo
 from pyromq.protocol.requests.membership import (
     CheckClientConfig,
+    CheckClientRequestBody,
     GetAllProducers,
     GetConsumerConnections,
     GetConsumerIds,
     GetProducerConnections,
+    MessageModel,
+    SubscriptionData,
     UnregisterClient,
 )
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
-from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
+from pyromq.protocol.requests.ordering import (
+    LockBatchRequestBody,
+    LockQueues,
+    UnlockBatchRequestBody,
+    UnlockQueues,
+)
 from pyromq.protocol.requests.pushes import NotifyConsumerIdsChanged
 from pyromq.protocol.requests.topics import GetAllTopicConfigs, GetTopicConfig
 

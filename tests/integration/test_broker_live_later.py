@@ -13,12 +13,11 @@ from tests.support.broker_cluster import GROUP, TOPIC, Bench, consumer
 
 from pyromq.broker.services import delays
 from pyromq.clock import ManualClock
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import StoredMessage
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.offsets import GetAllDelayOffsets, GetMaxOffset
 from pyromq.protocol.requests.sending import SendMessageBack

@@ -34,13 +34,12 @@ from pyromq.clock import ManualClock
 from pyromq.errors import ConnectFailed, Refused, TransportError
 from pyromq.filesystem import FileLock, Files
 from pyromq.nameserver.nameserver import NameServer
-from pyromq.protocol.bodies.routes import QueueData
 from pyromq.protocol.catalogue import Request, encode_request
 from pyromq.protocol.codes import CURRENT_VERSION, V4_9_4, ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.requests.membership import GetConsumerIds
 from pyromq.protocol.requests.offsets import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
-from pyromq.protocol.requests.routes import GetClusterInfo, GetRoute
+from pyromq.protocol.requests.routes import GetClusterInfo, GetRoute, QueueData
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker, GetTopicConfig
 from pyromq.remoting.addresses import format_address

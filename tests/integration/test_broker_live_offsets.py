@@ -12,13 +12,12 @@ from tests.support.loop import turn_until
 
 from pyromq.clock import ManualClock
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.heartbeat import MessageModel
-from pyromq.protocol.bodies.offsets import ResetOffsetBody
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.requests.groups import DeleteGroup
 from pyromq.protocol.requests.inspection import GetConsumerStatus
+from pyromq.protocol.requests.membership import MessageModel
 from pyromq.protocol.requests.offsets import (
     CloneGroupOffset,
     GetAllConsumerOffsets,
@@ -28,6 +27,7 @@ from pyromq.protocol.requests.offsets import (
     QueryConsumerOffset,
     QueryCorrectionOffsets,
     ResetOffset,
+    ResetOffsetBody,
     SearchOffset,
     UpdateConsumerOffset,
 )

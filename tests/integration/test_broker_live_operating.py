@@ -19,9 +19,7 @@ from tests.support.broker_cluster import (
 from pyromq.broker.services import upkeep
 from pyromq.broker.settings import BrokerSettings
 from pyromq.clock import ManualClock
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import CreateTopicListRequestBody, TopicConfig
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.requests.groups import (
@@ -30,6 +28,8 @@ from pyromq.protocol.requests.groups import (
     DeleteGroup,
     GetAllGroupConfigs,
     GetGroupConfig,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
     UpdateGroupForbidden,
 )
 from pyromq.protocol.requests.inspection import (
@@ -46,10 +46,12 @@ from pyromq.protocol.requests.replication import GetEpochs
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
 from pyromq.protocol.requests.topics import (
     CreateOrUpdateTopics,
+    CreateTopicListRequestBody,
     DeleteTopicFromBroker,
     GetAllTopicConfigs,
     GetSystemTopicsFromBroker,
     GetTopicConfig,
+    TopicConfig,
 )
 from pyromq.protocol.requests.upkeep import (
     CleanExpiredConsumeQueues,

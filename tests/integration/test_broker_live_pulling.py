@@ -25,13 +25,12 @@ from tests.support.wire_client import WireClient
 from pyromq.clock import ManualClock
 from pyromq.errors import ConnectionLost, Refused
 from pyromq.protocol.batch import BatchEntry, encode_batch
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import MessageModel
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.record import decode_records
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup, UpdateGroupForbidden
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig, UpdateGroupForbidden
+from pyromq.protocol.requests.membership import MessageModel
 from pyromq.protocol.requests.offsets import QueryConsumerOffset
 from pyromq.protocol.requests.pulling import LitePullMessage
 from pyromq.protocol.requests.settings import UpdateBrokerConfig

@@ -23,17 +23,15 @@ from tests.support.held_files import HeldFiles
 from tests.support.loop import turn_until
 
 from pyromq.protocol.batch import BatchEntry, encode_batch
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import SysFlag
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import GetMaxOffset
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
-from pyromq.protocol.requests.topics import GetTopicConfig
+from pyromq.protocol.requests.topics import GetTopicConfig, TopicConfig
 
 
 @pytest.fixture(params=HeaderForm, ids=lambda form: form.name)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from tests.support.broker_cluster import Bench, topic_creation
 
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.frame import HeaderForm
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 
 # java: the processors of Apache's broker, each with a queue of its own
 PROCESSORS = {

@@ -11,26 +11,24 @@ from tests.support.popped_messages import Popped, batch_ack, bodies, popped_in
 from pyromq.broker.services import reviving, timers
 from pyromq.clock import ManualClock
 from pyromq.protocol import names
-from pyromq.protocol.bodies.assignments import (
-    MessageRequestMode,
-    QueryAssignmentRequestBody,
-    SetMessageRequestModeRequestBody,
-)
-from pyromq.protocol.bodies.heartbeat import MessageModel
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.pop_receipt import encode_pop_receipt
+from pyromq.protocol.requests.membership import MessageModel
 from pyromq.protocol.requests.popping import (
     AckMessage,
     AckMessages,
     GetMessageRequestModes,
     GetPollingInfo,
+    MessageRequestMode,
     PeekMessage,
     PopMessage,
     PopMessageAnswer,
     QueryAssignment,
+    QueryAssignmentRequestBody,
     SetMessageRequestMode,
+    SetMessageRequestModeRequestBody,
     WaitForMessage,
 )
 

@@ -7,12 +7,10 @@ import pytest
 from tests.support.broker_cluster import GROUP, TOPIC, Bench, consumer, pull
 
 from pyromq.clock import ManualClock
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
-from pyromq.protocol.requests.membership import GetConsumerIds
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
+from pyromq.protocol.requests.membership import ConsumerData, ConsumeType, GetConsumerIds
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 
 MANY = 20

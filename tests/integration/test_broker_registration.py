@@ -18,9 +18,7 @@ from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.filesystem import Files
-from pyromq.protocol.bodies import registration
-from pyromq.protocol.bodies.kv import KVTable
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol import registration
 from pyromq.protocol.catalogue import NAMESERVER, Request
 from pyromq.protocol.codes import CURRENT_VERSION, ResponseCode
 from pyromq.protocol.frame import HeaderForm
@@ -32,7 +30,9 @@ from pyromq.protocol.requests.brokers import (
     SendBrokerHeartbeat,
     UnregisterBroker,
 )
+from pyromq.protocol.requests.kv import KVTable
 from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles

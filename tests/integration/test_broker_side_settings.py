@@ -13,12 +13,11 @@ from tests.support.loop import turn_until
 from pyromq.broker.services import protection
 from pyromq.clock import ManualClock
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.record import decode_records
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup, GetGroupConfig
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, GetGroupConfig, SubscriptionGroupConfig
+from pyromq.protocol.requests.membership import ConsumerData, SubscriptionData
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker, GetAllTopicConfigs

@@ -25,9 +25,8 @@ from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.producer import Producer
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import StateError
-from pyromq.protocol.bodies.locks import LockBatchRequestBody
 from pyromq.protocol.requests.offsets import QueryConsumerOffset
-from pyromq.protocol.requests.ordering import LockQueues
+from pyromq.protocol.requests.ordering import LockBatchRequestBody, LockQueues
 from pyromq.testing.held_ports import held_port
 
 NEVER_ENDING_HANDLER = """

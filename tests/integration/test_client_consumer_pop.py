@@ -17,9 +17,12 @@ from pyromq.client.producer import Producer
 from pyromq.client.values import Message, ReceivedMessage
 from pyromq.errors import ConfigError, StateError
 from pyromq.protocol import names
-from pyromq.protocol.bodies.assignments import MessageRequestMode, SetMessageRequestModeRequestBody
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.requests.popping import SetMessageRequestMode
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.popping import (
+    MessageRequestMode,
+    SetMessageRequestMode,
+    SetMessageRequestModeRequestBody,
+)
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 
 

@@ -19,9 +19,9 @@ from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.producer import Producer
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.consumers import CMResult
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.inspection import (
+    CMResult,
     ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatus,

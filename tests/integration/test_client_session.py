@@ -23,13 +23,17 @@ from pyromq.client.settings import ClientSettings, Credentials, TlsOptions
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import NoRoute, Refused, SendFailed, StateError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
-from pyromq.protocol.bodies.offsets import ResetOffsetBody, ResetOffsetBodyForC
-from pyromq.protocol.bodies.queues import MessageQueueForC
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.record import StoredMessage, encode_record
-from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetConsumerRunningInfo
+from pyromq.protocol.requests.inspection import (
+    CMResult,
+    ConsumeMessageDirectly,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerRunningInfo,
+)
+from pyromq.protocol.requests.membership import ConsumerData, SubscriptionData
+from pyromq.protocol.requests.offsets import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
 from pyromq.protocol.requests.pushes import (
     GetConsumerStatusFromClient,
     NotifyConsumerIdsChanged,

@@ -12,7 +12,7 @@ from pyromq import Message, ReceivedMessage, TransactionState, aio
 from pyromq.admin import topics
 from pyromq.admin.cluster import Cluster
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.testing import aio_cluster
 
 COMMIT, UNKNOWN = TransactionState.COMMIT, TransactionState.UNKNOWN

@@ -13,9 +13,9 @@ from pyromq.admin.cluster import Cluster
 from pyromq.clock import ManualClock
 from pyromq.console.watch import Snapshot, Watch, forecast
 from pyromq.console.watch.values import BrokerKind, GroupState
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.standalone import Standalone, StandaloneSettings
 from pyromq.testing.clusters import on_held_ports
 

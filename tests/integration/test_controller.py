@@ -14,7 +14,6 @@ from pyromq.controller.controller import Controller
 from pyromq.controller.file_store import FileStore
 from pyromq.controller.journal import Journal
 from pyromq.errors import ConfigError, Refused, StateError, StoreError
-from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
     AlterSyncStateSet,
@@ -22,6 +21,7 @@ from pyromq.protocol.requests.controller import (
     GetControllerMetadata,
     GetReplicaInfo,
     GetSyncStateData,
+    SyncStateSet,
 )
 from pyromq.protocol.requests.settings import GetControllerConfig, UpdateControllerConfig
 

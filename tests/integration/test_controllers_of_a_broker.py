@@ -9,7 +9,6 @@ from pyromq.broker.replication.controllers import Controllers
 from pyromq.broker.settings import BrokerSettings
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, TransportError
-from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import CONTROLLER
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
@@ -17,6 +16,7 @@ from pyromq.protocol.requests.controller import (
     GetControllerMetadataAnswer,
     GetReplicaInfo,
     GetReplicaInfoAnswer,
+    SyncStateSet,
 )
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer

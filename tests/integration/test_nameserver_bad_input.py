@@ -11,7 +11,7 @@ from tests.support.name_servers import Peer, name_server, register_broker, regis
 from tests.support.wire_client import WireClient
 
 from pyromq.nameserver.nameserver import NameServer
-from pyromq.protocol.bodies import registration
+from pyromq.protocol import registration
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm

@@ -14,11 +14,8 @@ import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.errors import Refused
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
-from pyromq.protocol import json_body
-from pyromq.protocol.bodies import registration
-from pyromq.protocol.bodies.routes import QueueData, TopicRouteData
-from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol import json_body, registration
+from pyromq.protocol.body import DataVersion
 from pyromq.protocol.catalogue import CATALOGUE, NAMESERVER, encode_request
 from pyromq.protocol.codes import V4_9_4, ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm
@@ -41,9 +38,12 @@ from pyromq.protocol.requests.routes import (
     GetUnitSubscribedSharedTopics,
     GetUnitSubscribedTopics,
     GetUnitTopics,
+    QueueData,
     RegisterTopic,
+    TopicRouteData,
 )
 from pyromq.protocol.requests.settings import GetNameServerConfig, UpdateNameServerConfig
+from pyromq.protocol.requests.topics import TopicConfig
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ from tests.support.wire_client import WireClient
 
 from pyromq.errors import Refused
 from pyromq.nameserver.nameserver import NameServer
-from pyromq.protocol.bodies.routes import QueueData, TopicRouteData
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import Request, encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.requests.brokers import UnregisterBroker
-from pyromq.protocol.requests.routes import GetRoute, RegisterTopic
+from pyromq.protocol.requests.routes import GetRoute, QueueData, RegisterTopic, TopicRouteData
+from pyromq.protocol.requests.topics import TopicConfig
 
 FAREWELL = UnregisterBroker(broker_name="a", broker_addr="a0:10911", cluster_name="c", broker_id=0)
 

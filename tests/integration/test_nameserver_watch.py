@@ -9,12 +9,17 @@ from tests.support.name_servers import Peer, name_server, register_broker
 from tests.support.wire_client import WireClient
 
 from pyromq.nameserver.nameserver import NameServer
-from pyromq.protocol.bodies.routes import QueueData, TopicRouteData
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, Frame, HeaderForm
 from pyromq.protocol.requests.brokers import UnregisterBroker, WipeWritePermission
 from pyromq.protocol.requests.kv import PutKvEntry
-from pyromq.protocol.requests.routes import DeleteTopicFromNameServer, GetRoute, RegisterTopic
+from pyromq.protocol.requests.routes import (
+    DeleteTopicFromNameServer,
+    GetRoute,
+    QueueData,
+    RegisterTopic,
+    TopicRouteData,
+)
 from pyromq.protocol.requests.settings import UpdateNameServerConfig
 
 

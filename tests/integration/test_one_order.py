@@ -30,12 +30,11 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import SysFlag
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import ResetOffset
 from pyromq.protocol.requests.popping import AckMessage, AckMessages, ChangeInvisibleTime
 from pyromq.protocol.requests.sending import RecallMessage, SendMessageBack

@@ -20,9 +20,8 @@ from pyromq.broker.replication.table_sync import TableSync
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import Role
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.replication import WatchTables
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker

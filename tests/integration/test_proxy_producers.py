@@ -10,7 +10,7 @@ import pytest
 from tests.support.front import SharedFront, front_in_thread, read_all, user
 from tests.support.front_user import CLIENT_TYPES, CODES, MESSAGE_TYPES, FrontUser, Resource, Settings
 
-from pyromq.protocol.bodies.groups import GroupRetryPolicy, GroupRetryPolicyType
+from pyromq.protocol.requests.groups import GroupRetryPolicy, GroupRetryPolicyType
 from pyromq.proxy.messages import message
 
 RESOLUTIONS = {"commit": 1, "rollback": 2}

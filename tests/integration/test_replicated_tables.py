@@ -8,14 +8,12 @@ from tests.support.replicas import broker_group, caught_up, until
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import declaration_of
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup, DeleteGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, DeleteGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.replication import WatchTables
-from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker, TopicConfig
 from pyromq.protocol.requests.upkeep import CleanUnusedTopics
 
 

@@ -8,7 +8,7 @@ from tests.support.told_cluster import ToldBroker, ToldCluster
 from pyromq.admin import route_differences
 from pyromq.admin.cluster import Cluster
 from pyromq.nameserver.nameserver import NameServer
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
 

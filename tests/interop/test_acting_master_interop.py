@@ -14,11 +14,9 @@ from tests.support.own_nameserver import OwnNameServer
 from tests.support.replicas import until
 
 from pyromq.errors import PyroError, Refused
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.routes import TopicRouteData
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.routes import GetRoute, TopicRouteData
 from pyromq.remoting.dialer import Dialer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]

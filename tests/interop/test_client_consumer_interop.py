@@ -32,9 +32,8 @@ from pyromq.admin import brokers, connections, messages, offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.protocol import names
-from pyromq.protocol.bodies.consumers import CMResult
 from pyromq.protocol.frame import HeaderForm
-from pyromq.protocol.requests.inspection import GetConsumerStatus
+from pyromq.protocol.requests.inspection import CMResult, GetConsumerStatus
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 

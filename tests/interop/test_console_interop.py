@@ -17,9 +17,9 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.console.watch import Watch
 from pyromq.console.watch.values import BrokerKind
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.addresses import format_address
 
 # A JVM takes its time to start, and longer on a busy machine.

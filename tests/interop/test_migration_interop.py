@@ -20,8 +20,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.name_servers import wipe_write_permission
 from pyromq.broker.broker import Broker
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from pyromq.protocol.requests.replication import GetHaStatus
 

@@ -16,7 +16,7 @@ from tests.support.apache_releases import APACHE_4
 from pyromq.cli.mqadmin.commands import ABSENT, NOUNS
 from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.requests.routes import TopicRouteData
 
 # A JVM takes its time to start, and longer on a busy machine.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]

@@ -14,8 +14,7 @@ from tests.support.official_clients import OfficialClient, program_of
 from tests.support.server_programs import PROXY
 
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.dialer import Dialer

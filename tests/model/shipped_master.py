@@ -18,10 +18,9 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.config.live import LiveSettings
 from pyromq.errors import CallTimeout, ConnectFailed, PyroError, Refused
-from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.names import MASTER_ID
-from pyromq.protocol.requests.controller import AlterSyncStateSet, AlterSyncStateSetAnswer
+from pyromq.protocol.requests.controller import AlterSyncStateSet, AlterSyncStateSetAnswer, SyncStateSet
 
 NAME: Final = "g"
 

@@ -17,7 +17,6 @@ from pyromq.controller.election import needs_election
 from pyromq.controller.groups import GroupRecord, ReplicaRecord
 from pyromq.controller.liveness import Heard, Vitals
 from pyromq.controller.store import NotLeading
-from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
@@ -29,6 +28,7 @@ from pyromq.protocol.requests.controller import (
     GetReplicaInfoAnswer,
     RegisterBrokerAtController,
     RegisterBrokerAtControllerAnswer,
+    SyncStateSet,
 )
 from pyromq.store.log.epochs import Epoch, agreed_end, begin_epoch, cut_epochs
 

@@ -20,8 +20,7 @@ from tests.support.prometheus import program
 from tests.support.replicas import until
 
 from pyromq.broker.broker import Broker
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.standalone import Standalone, StandaloneSettings
 from pyromq.testing.clusters import on_held_ports

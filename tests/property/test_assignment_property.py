@@ -16,7 +16,7 @@ from pyromq.cluster.assignment import (
     MachineRoomNearby,
     my_share,
 )
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 ROOMS = ("north", "south", "west")
 

@@ -9,7 +9,6 @@ from tests.support.chance import examples
 from pyromq.controller.decisions import Situation, decide
 from pyromq.controller.groups import GroupRecord, decode_group, encode_group
 from pyromq.controller.liveness import Heard, Vitals
-from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import (
     Answer,
     Request,
@@ -27,6 +26,7 @@ from pyromq.protocol.requests.controller import (
     GetNextBrokerId,
     GetReplicaInfo,
     RegisterBrokerAtController,
+    SyncStateSet,
 )
 
 IDS = st.integers(1, 4) | st.sampled_from((-1, 0, 2**63 - 1))

@@ -26,10 +26,10 @@ from tests.support.signing import apache_signer, signer
 from pyromq.clock import ManualClock
 from pyromq.cluster.signing import Sign
 from pyromq.compiled import WHY, twin
-from pyromq.protocol.bodies.access import PolicyEntryInfo
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.frame import ONEWAY_FLAG, Frame, HeaderForm
 from pyromq.protocol.framing import FrameReader, encode_frame
+from pyromq.protocol.requests.access import PolicyEntryInfo
 from pyromq.protocol.requests.pulling import PullMessage
 from pyromq.protocol.requests.sending import SendMessage
 from pyromq.security.full_signature import FULL_SIGNATURE, Stamp, full_signature, is_fully_signed

@@ -32,17 +32,17 @@ from pyromq.admin import (
 )
 from pyromq.admin.cluster import Cluster
 from pyromq.errors import CallTimeout, PyroError, Refused
-from pyromq.protocol.bodies.access import AclInfo, UserInfo
-from pyromq.protocol.bodies.assignments import SetMessageRequestModeRequestBody
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import BrokerData, TopicRouteData
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Answer, Request, declaration_of, decode_answer, encode_answer
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.needs import PUB, Need, ResourceType
 from pyromq.protocol.record import StoredMessage, encode_record
+from pyromq.protocol.requests.access import AclInfo, UserInfo
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.popping import SetMessageRequestModeRequestBody
+from pyromq.protocol.requests.routes import BrokerData, TopicRouteData
+from pyromq.protocol.requests.topics import TopicConfig
 
 A = TypeVar("A", bound=Answer)
 

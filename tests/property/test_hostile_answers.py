@@ -42,7 +42,7 @@ from pyromq.cluster.routes import MAX_QUEUES_PER_ROUTE, Route
 from pyromq.errors import PyroError
 from pyromq.protocol import json_body
 from pyromq.protocol.batch import BatchEntry, encode_batch
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import CATALOGUE, Declaration, decode_answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.compression import Compression

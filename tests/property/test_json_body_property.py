@@ -1,8 +1,6 @@
 """Whatever a body holds comes back; whatever arrives is a value or one error."""
 
-import importlib
 import json
-import pkgutil
 import zlib
 from typing import Any
 
@@ -14,19 +12,14 @@ from msgspec import inspect
 from tests.support.chance import examples
 
 from pyromq.errors import RemoteProtocolError
-from pyromq.protocol import bodies, fastjson_reader, json_body
-from pyromq.protocol.bodies import registration
-from pyromq.protocol.bodies.body import Body
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.registration import RegisterBrokerBody
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol import config_tables, fastjson_reader, json_body, pop_records, registration, requests  # noqa: F401
+from pyromq.protocol.body import Body, DataVersion, MessageQueue
+from pyromq.protocol.registration import RegisterBrokerBody
 
 MEBIBYTE = 1024 * 1024
 
 
 def every_body() -> list[type[msgspec.Struct]]:
-    for module_info in pkgutil.iter_modules(bodies.__path__):
-        importlib.import_module(f"{bodies.__name__}.{module_info.name}")
     found: list[type[msgspec.Struct]] = [MessageQueue, DataVersion]
     families: list[type[msgspec.Struct]] = [Body]
     for parent in families:

@@ -21,10 +21,10 @@ from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.registration import Announcement, Inventory
 from pyromq.nameserver.settings import NameServerSettings
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.framing import encode_frame
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 from pyromq.remoting.admission import Grants
 from pyromq.remoting.connection import Connection
 

@@ -21,9 +21,9 @@ from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.tables import RouteRules
 from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
+from pyromq.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 
 Key = tuple[str, str]
 

@@ -8,7 +8,7 @@ from pyromq.cluster.routes import Route
 from pyromq.cluster.sending.choice import BrokerFaults, RoundRobin
 from pyromq.cluster.sending.plan import Failed, SendPlan, SendPolicy, SendRules, Try, Wait
 from pyromq.errors import CallTimeout, ConnectFailed, ConnectionLost, Refused, TransportError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 
 _NAMES = ("a", "b", "c")

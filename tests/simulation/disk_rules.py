@@ -10,7 +10,7 @@ from tests.simulation.disk import SimulatedDisk
 from pyromq.broker.broker import Broker
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.store.checkpoint import Checkpoint
 from pyromq.store.filenames import offset_name
 from pyromq.store.log.epochs import Epoch, decode_epochs

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructType
 
-from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.catalogue import BodyAnswer
-from pyromq.protocol.requests.topics import GetTopicConfig
+from pyromq.protocol.requests.topics import GetTopicConfig, TopicConfigAndQueueMapping
 from pyromq.remoting.blocking_link import Link
 from pyromq.spark import reading
 from pyromq.spark.cluster import SparkCluster

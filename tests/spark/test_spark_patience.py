@@ -9,14 +9,13 @@ import pytest
 
 from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.catalogue import declaration_of, encode_answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import RESPONSE_FLAG, Frame
 from pyromq.protocol.framing import FrameReader, encode_frame
 from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
-from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.routes import BrokerData, GetRoute, QueueData, TopicRouteData
 from pyromq.remoting.blocking_link import Link, Links
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import Fetch

@@ -6,11 +6,17 @@ from typing import Any
 
 from tests.support.broker_cluster import BrokerClient
 
-from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
-from pyromq.protocol.requests.access import CreateAcl, CreateUser
+from pyromq.protocol.requests.access import (
+    AclInfo,
+    CreateAcl,
+    CreateUser,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+)
 from pyromq.security.signature import Credentials
 
 ROOT = Credentials("root", "the password of root")

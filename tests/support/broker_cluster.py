@@ -16,27 +16,32 @@ from pyromq.errors import Refused
 from pyromq.filesystem import Files
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol.batch import BatchEntry, encode_batch
-from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import (
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.catalogue import CLIENT, Answer, BodyAnswer, Request
+from pyromq.protocol.frame import HeaderForm
+from pyromq.protocol.properties import encode_properties
+from pyromq.protocol.record import StoredMessage, decode_records
+from pyromq.protocol.requests.inspection import (
+    ConsumeMessageDirectly,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerRunningInfo,
+)
+from pyromq.protocol.requests.membership import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
     MessageModel,
     ProducerData,
+    SendHeartbeat,
+    SendHeartbeatAnswer,
     SubscriptionData,
 )
-from pyromq.protocol.bodies.offsets import GetConsumerStatusBody
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.catalogue import CLIENT, Answer, BodyAnswer, Request
-from pyromq.protocol.frame import HeaderForm
-from pyromq.protocol.properties import encode_properties
-from pyromq.protocol.record import StoredMessage, decode_records
-from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetConsumerRunningInfo
-from pyromq.protocol.requests.membership import SendHeartbeat, SendHeartbeatAnswer
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.protocol.requests.pushes import (
     CheckTransactionState,
+    GetConsumerStatusBody,
     GetConsumerStatusFromClient,
     NotifyConsumerIdsChanged,
     PushReply,

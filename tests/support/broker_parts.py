@@ -26,12 +26,12 @@ from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.filesystem import Files
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import Answer, RawAnswer, Request
 from pyromq.protocol.codes import CURRENT_VERSION
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.record import Host, StoredMessage
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.routing import Caller
 from pyromq.store.message_store import MessageStore
 

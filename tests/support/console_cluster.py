@@ -16,11 +16,11 @@ from pyromq.console.security.roles import UserRole
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import dlq_topic, retry_topic
 from pyromq.protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.standalone import Standalone
 from pyromq.testing.clusters import aio_cluster
 

@@ -10,7 +10,7 @@ from pyromq.client.producer import Producer
 from pyromq.client.values import Message, ReceivedMessage, SendResult
 from pyromq.clock import SystemClock
 from pyromq.protocol import names
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.dialer import Dialer

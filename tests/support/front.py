@@ -13,8 +13,7 @@ from tests.support.front_user import FrontUser
 
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.cluster.signing import signers
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.proxy.proxy import Proxy
 from pyromq.proxy.settings import ProxySettings

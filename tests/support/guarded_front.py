@@ -20,8 +20,8 @@ from tests.support.front import Front, front, user
 from tests.support.front_user import CLIENT_TYPES, CODES, RPCS, FrontUser
 from tests.support.guarded_servers import BOB, CALLERS, RIGHTS, UNKNOWN
 
-from pyromq.protocol.bodies.access import PolicyEntryInfo
 from pyromq.protocol.catalogue import Declaration, Request
+from pyromq.protocol.requests.access import PolicyEntryInfo
 from pyromq.protocol.requests.groups import GetGroupConfig
 from pyromq.protocol.requests.topics import GetTopicConfig
 from pyromq.proxy.messages import SERVICE

@@ -8,16 +8,15 @@ from typing import Any, TypeVar
 from pyromq.clock import Clock
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
-from pyromq.protocol.bodies import registration
-from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol import registration
+from pyromq.protocol.body import DataVersion
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
 from pyromq.protocol.codes import CURRENT_VERSION
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.requests.brokers import RegisterBroker
 from pyromq.protocol.requests.pushes import NotifyRoutesChanged
 from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
+from pyromq.protocol.requests.topics import TopicConfig, TopicConfigAndMappingSerializeWrapper
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles

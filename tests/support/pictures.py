@@ -17,8 +17,8 @@ from tests.support.places import ROOT
 from pyromq.admin import groups, messages, offsets, pipeline_runs, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.pipeline_runs import Ending, PipelineRun, QueryRun, TopicRun
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import TopicConfig
 
 PICTURES = ROOT / "docs" / "pictures"
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 800}

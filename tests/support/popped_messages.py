@@ -25,7 +25,6 @@ from pyromq.broker.services.reviving import Reviving
 from pyromq.broker.services.timers import Timers
 from pyromq.clock import ManualClock
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.popping import BatchAck, BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import Answer, RawAnswer
 from pyromq.protocol.pop_receipt import (
     PopReceipt,
@@ -38,6 +37,8 @@ from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage, decode_records
 from pyromq.protocol.requests.popping import (
     AckMessage,
+    BatchAck,
+    BatchAckMessageRequestBody,
     ChangeInvisibleTime,
     ChangeInvisibleTimeAnswer,
     PopMessage,

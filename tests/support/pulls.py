@@ -13,10 +13,10 @@ from pyromq.broker.flow.reading import Reading
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.tables.clients import Client
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.record import Host, decode_records
+from pyromq.protocol.requests.membership import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from pyromq.protocol.requests.pulling import PullMessage
 from pyromq.remoting.slices import Slices
 

@@ -10,9 +10,9 @@ from pyromq.nameserver.route_table import Expired, RouteTable
 from pyromq.nameserver.tables import RouteRules
 from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.routes import TopicRouteData
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
+from pyromq.protocol.requests.routes import TopicRouteData
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 
 READ_WRITE = QueueShape(8, 8, 6, 0)
 READ_ONLY = QueueShape(8, 8, 4, 0)

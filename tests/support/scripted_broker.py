@@ -7,14 +7,13 @@ from typing import Any
 from pyromq import aio
 from pyromq.client.values import Message, SendResult
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.catalogue import BROKER, NAMESERVER, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.record import Host
 from pyromq.protocol.requests.membership import SendHeartbeat, SendHeartbeatAnswer, UnregisterClient
-from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
+from pyromq.protocol.requests.routes import BrokerData, GetRoute, GetRouteAnswer, QueueData, TopicRouteData
 from pyromq.protocol.requests.sending import (
     RecallMessage,
     RecallMessageAnswer,

@@ -26,7 +26,6 @@ from pyromq.controller.journal import MAGIC, encode_entry, replay
 from pyromq.controller.liveness import Liveness, Vitals
 from pyromq.controller.store import Leader, NotLeading, Stored
 from pyromq.errors import StoreError
-from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
@@ -38,6 +37,7 @@ from pyromq.protocol.requests.controller import (
     GetReplicaInfoAnswer,
     RegisterBrokerAtController,
     RegisterBrokerAtControllerAnswer,
+    SyncStateSet,
 )
 from pyromq.store.log.epochs import Epoch, Epochs, agreed_end, begin_epoch, cut_epochs, end_of
 

@@ -8,20 +8,27 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Self
 
-from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.bodies.kv import KVTable
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import BrokerData
-from pyromq.protocol.bodies.statistics import ConsumeStats, ConsumeStatsList, OffsetWrapper
-from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig, TopicList
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import BROKER, NAMESERVER, BodyAnswer, Declaration
-from pyromq.protocol.requests.inspection import GetBrokerConsumeStats, GetBrokerRuntimeInfo
-from pyromq.protocol.requests.offsets import GetAllConsumerOffsets
-from pyromq.protocol.requests.routes import GetAllTopics, GetClusterInfo, TopicListAnswer
+from pyromq.protocol.requests.inspection import (
+    ConsumeStats,
+    ConsumeStatsList,
+    GetBrokerConsumeStats,
+    GetBrokerRuntimeInfo,
+    OffsetWrapper,
+)
+from pyromq.protocol.requests.kv import KVTable
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, GetAllConsumerOffsets
+from pyromq.protocol.requests.routes import BrokerData, ClusterInfo, GetAllTopics, GetClusterInfo
 from pyromq.protocol.requests.settings import GetBrokerConfig, GetBrokerConfigAnswer
-from pyromq.protocol.requests.topics import GetAllTopicConfigs, GetAllTopicConfigsAnswer
+from pyromq.protocol.requests.topics import (
+    GetAllTopicConfigs,
+    GetAllTopicConfigsAnswer,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicList,
+    TopicListAnswer,
+)
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server

@@ -10,11 +10,11 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound, PartlyFailed
 from pyromq.admin.name_servers import settings_of
 from pyromq.errors import ConfigError, PyroError, Refused
-from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import Action, Need, ResourceType
 from pyromq.protocol.requests.access import (
+    AclInfo,
     CreateAcl,
     CreateUser,
     DeleteAccessConfig,
@@ -26,9 +26,12 @@ from pyromq.protocol.requests.access import (
     GetUser,
     ListAcls,
     ListUsers,
+    PolicyEntryInfo,
+    PolicyInfo,
     UpdateAcl,
     UpdateTrustedAddresses,
     UpdateUser,
+    UserInfo,
 )
 from pyromq.protocol.requests.settings import GetBrokerConfig
 from pyromq.security.decision import Decision

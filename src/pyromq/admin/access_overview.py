@@ -11,8 +11,8 @@ import msgspec
 from pyromq.admin import access
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.access import AclInfo, UserInfo
 from pyromq.protocol.needs import Need
+from pyromq.protocol.requests.access import AclInfo, UserInfo
 
 
 class UserRow(msgspec.Struct, frozen=True, order=True, rename="camel"):

@@ -1,7 +1,7 @@
 """The settings of topics and groups that operators change. Each is declared here once.
 
 The options of `mqadmin` with their reference page, and the forms, previews and tables of the console are made
-from these declarations. A new setting is a field of its configuration in `protocol/bodies` and a line here.
+from these declarations. A new setting is a field of its configuration in `protocol/requests` and a line here.
 """
 
 from enum import Enum

@@ -8,16 +8,17 @@ from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.name_servers import add_write_permission, require_setting, settings_of
 from pyromq.config.properties import render
 from pyromq.protocol import names
-from pyromq.protocol.bodies.brokers import HARuntimeInfo
-from pyromq.protocol.bodies.statistics import BrokerStatsData, ConsumeStatsList, QueryConsumeQueueResponseBody
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.inspection import (
+    BrokerStatsData,
+    ConsumeStatsList,
     GetBrokerConsumeStats,
     GetBrokerRuntimeInfo,
     GetBrokerStatistics,
     QueryConsumeQueue,
+    QueryConsumeQueueResponseBody,
 )
-from pyromq.protocol.requests.replication import GetHaStatus, ResetMasterFlushOffset
+from pyromq.protocol.requests.replication import GetHaStatus, HARuntimeInfo, ResetMasterFlushOffset
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
 from pyromq.protocol.requests.upkeep import (
     CleanExpiredConsumeQueues,

@@ -13,7 +13,7 @@ from pyromq.admin import messages, offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.matching import BodyFilter
 from pyromq.filtering.tags import ALL
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.record import StoredMessage
 
 _CHUNK = 32

@@ -11,9 +11,9 @@ import msgspec
 
 from pyromq.admin import topics
 from pyromq.admin.cluster import Cluster
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.statistics import TopicOffset
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Int64
+from pyromq.protocol.requests.inspection import TopicOffset
 
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 

@@ -14,12 +14,16 @@ from pyromq.cluster.name_servers import NameServers, as_listed, name_server_addr
 from pyromq.cluster.routes import first_address
 from pyromq.cluster.signing import signers
 from pyromq.errors import PyroError, Refused
-from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.protocol.names import MASTER_ID
-from pyromq.protocol.requests.routes import GetAllTopics, GetClusterInfo, GetRoute
+from pyromq.protocol.requests.routes import (
+    ClusterInfo,
+    GetAllTopics,
+    GetClusterInfo,
+    GetRoute,
+    TopicRouteData,
+)
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.tls import TlsOptions
 from pyromq.security.signature import Credentials

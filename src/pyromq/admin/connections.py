@@ -6,21 +6,19 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.clients import (
-    ClientConnection,
-    ConsumerConnection,
-    ProducerConnection,
-    ProducerInfo,
-)
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import retry_topic
-from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
+from pyromq.protocol.requests.inspection import ConsumerRunningInfo, GetConsumerRunningInfo
 from pyromq.protocol.requests.membership import (
+    ClientConnection,
+    ConsumerConnection,
+    ConsumeType,
     GetAllProducers,
     GetConsumerConnections,
     GetProducerConnections,
+    ProducerConnection,
+    ProducerInfo,
+    SubscriptionData,
 )
 
 _PASSED_ON_TIMEOUT_S = 15.0

@@ -6,8 +6,6 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.name_servers import require_setting, settings_of
 from pyromq.config.properties import render
-from pyromq.protocol.bodies.brokers import EpochEntryCache
-from pyromq.protocol.bodies.controller import ReplicasInfo
 from pyromq.protocol.requests.controller import (
     CleanBrokerData,
     ElectMaster,
@@ -15,8 +13,9 @@ from pyromq.protocol.requests.controller import (
     GetControllerMetadata,
     GetControllerMetadataAnswer,
     GetSyncStateData,
+    ReplicasInfo,
 )
-from pyromq.protocol.requests.replication import GetEpochs
+from pyromq.protocol.requests.replication import EpochEntryCache, GetEpochs
 from pyromq.protocol.requests.settings import GetControllerConfig, UpdateControllerConfig
 
 

@@ -14,9 +14,9 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.connections import ConnectedMember
 from pyromq.admin.failures import NotFound
 from pyromq.admin.offsets import readable_queues
-from pyromq.protocol.bodies.heartbeat import MessageModel
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import is_retry_topic
+from pyromq.protocol.requests.membership import MessageModel
 
 
 class GroupFault(StrEnum):

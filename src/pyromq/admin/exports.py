@@ -6,11 +6,11 @@ from pyromq.admin import brokers, groups, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.connections import consumers
 from pyromq.admin.failures import NotFound
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.statistics import BrokerStatsData
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.codes import CURRENT_VERSION, version_name
 from pyromq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.inspection import BrokerStatsData
+from pyromq.protocol.requests.topics import TopicConfig
 
 EXPORTED_SETTINGS = (
     "brokerClusterName",

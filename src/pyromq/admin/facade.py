@@ -20,8 +20,8 @@ from pyromq.client.settings import ClientOptions, ClientSettings
 from pyromq.clock import clock_of
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import ConfigError, StateError
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.topics import TopicConfig
 
 TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "UNSPECIFIED"]
 

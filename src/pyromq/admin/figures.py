@@ -5,9 +5,8 @@ Apache's servers do not know these requests; for them the functions return None.
 
 from pyromq.admin.cluster import Cluster
 from pyromq.errors import CallTimeout, Refused
-from pyromq.protocol.bodies.figures import Figures
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.inspection import GetFigures
+from pyromq.protocol.requests.inspection import Figures, GetFigures
 from pyromq.protocol.requests.routes import GetRouteDigests
 
 _DIGESTS_TIMEOUT_S = 2.0

@@ -11,9 +11,6 @@ from pyromq.admin.offsets import lag, total_diff, totals
 from pyromq.admin.topics import forget_route, names
 from pyromq.errors import Refused
 from pyromq.protocol import names as meanings
-from pyromq.protocol.bodies.assignments import SetMessageRequestModeRequestBody
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
-from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import (
@@ -22,8 +19,11 @@ from pyromq.protocol.requests.groups import (
     DeleteGroup,
     GetAllGroupConfigs,
     GetGroupConfig,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
 )
-from pyromq.protocol.requests.popping import SetMessageRequestMode
+from pyromq.protocol.requests.membership import ConsumeType, MessageModel
+from pyromq.protocol.requests.popping import SetMessageRequestMode, SetMessageRequestModeRequestBody
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 
 _PAGE = 2000

@@ -15,9 +15,7 @@ from pyromq.cluster.routes import route_addresses
 from pyromq.cluster.sending.request import PreparedMessage, SendTerms, send_request
 from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.filtering.tags import ALL, parse_tags
-from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Int64
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
@@ -38,8 +36,9 @@ from pyromq.protocol.properties import (
     encode_properties,
 )
 from pyromq.protocol.record import StoredMessage, decode_record, decode_records
-from pyromq.protocol.requests.inspection import ConsumeMessageDirectly
+from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, ConsumeMessageDirectlyResult
 from pyromq.protocol.requests.pulling import PullMessage, QueryMessage, ViewMessage
+from pyromq.protocol.requests.routes import TopicRouteData
 from pyromq.protocol.requests.transactions import ResumeTransactionCheck
 
 SENDER_GROUP = "TOOLS_PRODUCER"

@@ -8,7 +8,7 @@ from pyromq.admin import connections, progress, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.groups import names_of_groups
 from pyromq.admin.progress import QueueProgress
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 
 class TopicLag(msgspec.Struct, frozen=True, rename="camel"):

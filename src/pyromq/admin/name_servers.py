@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound, nearest
 from pyromq.config.properties import render
-from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.requests.brokers import AddWritePermission, WipeWritePermission
-from pyromq.protocol.requests.routes import GetAllTopics
+from pyromq.protocol.requests.routes import ClusterInfo, GetAllTopics
 from pyromq.protocol.requests.settings import GetNameServerConfig, UpdateNameServerConfig
 
 

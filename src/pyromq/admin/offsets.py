@@ -10,12 +10,17 @@ from pyromq.admin.failures import NotFound
 from pyromq.cluster import routes
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.heartbeat import MessageModel
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import TopicRouteData
-from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper, QueueTimeSpan
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.inspection import GetConsumeStats, GetConsumeTimeSpans, GetTopicStats
+from pyromq.protocol.requests.inspection import (
+    ConsumeStats,
+    GetConsumeStats,
+    GetConsumeTimeSpans,
+    GetTopicStats,
+    OffsetWrapper,
+    QueueTimeSpan,
+)
+from pyromq.protocol.requests.membership import MessageModel
 from pyromq.protocol.requests.offsets import (
     GetAllConsumerOffsets,
     GetMaxOffset,
@@ -24,6 +29,7 @@ from pyromq.protocol.requests.offsets import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from pyromq.protocol.requests.routes import TopicRouteData
 
 TO_THE_END = -1
 """A timestamp that means the end of every queue."""

@@ -8,9 +8,9 @@ import msgspec
 from pyromq.admin import brokers, connections, offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.rates import Rates
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.statistics import ConsumeStatsList, OffsetWrapper
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Int64
+from pyromq.protocol.requests.inspection import ConsumeStatsList, OffsetWrapper
 
 
 class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):

@@ -11,9 +11,9 @@ import msgspec
 from pyromq.admin import brokers, controllers
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.errors import PyroError, Refused
-from pyromq.protocol.bodies.brokers import EpochEntry, HARuntimeInfo
-from pyromq.protocol.bodies.controller import ReplicasInfo
 from pyromq.protocol.catalogue import Int64
+from pyromq.protocol.requests.controller import ReplicasInfo
+from pyromq.protocol.requests.replication import EpochEntry, HARuntimeInfo
 
 
 class MemberPicture(msgspec.Struct, frozen=True, rename="camel"):

@@ -12,7 +12,7 @@ import msgspec
 from pyromq.admin import brokers, offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Int64
 
 

@@ -14,10 +14,8 @@ from pyromq.admin import figures
 from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.name_servers import topics_at
 from pyromq.errors import PyroError, Refused
-from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.routes import GetClusterInfo, GetRoute
+from pyromq.protocol.requests.routes import ClusterInfo, GetClusterInfo, GetRoute, TopicRouteData
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ import msgspec
 from pyromq.admin import brokers, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.offsets import lag, total_diff
-from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.names import MASTER_ID
+from pyromq.protocol.requests.routes import TopicRouteData
 
 
 class Throughput(msgspec.Struct, frozen=True, rename="camel"):

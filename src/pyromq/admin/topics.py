@@ -8,20 +8,20 @@ from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
 from pyromq.cluster.routes import route_addresses
 from pyromq.protocol import names as meanings
-from pyromq.protocol.bodies.statistics import TopicStatsTable
-from pyromq.protocol.bodies.topics import CreateTopicListRequestBody, TopicConfig
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import GetGroupsOfTopic
-from pyromq.protocol.requests.inspection import GetTopicStats
+from pyromq.protocol.requests.inspection import GetTopicStats, TopicStatsTable
 from pyromq.protocol.requests.routes import DeleteTopicFromNameServer, GetAllTopics
 from pyromq.protocol.requests.topics import (
     CreateOrUpdateTopic,
     CreateOrUpdateTopics,
+    CreateTopicListRequestBody,
     DeleteTopicFromBroker,
     GetAllTopicConfigs,
     GetSystemTopicsFromBroker,
     GetTopicConfig,
+    TopicConfig,
 )
 
 UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG = 1, 2

@@ -10,10 +10,9 @@ from pyromq.admin.connections import consumers
 from pyromq.admin.failures import NotFound
 from pyromq.admin.offsets import lag
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.clients import ConsumerConnection
-from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.properties import TAGS
 from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.requests.membership import ConsumerConnection, ConsumeType, MessageModel
 
 
 class TrackType(StrEnum):

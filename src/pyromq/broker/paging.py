@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
 
 MAX_PAGE_SIZE = 2000
 

@@ -66,7 +66,7 @@ from pyromq.cluster.signing import signers
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import ConfigError, StoreError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.record import Host

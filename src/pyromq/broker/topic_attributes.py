@@ -6,7 +6,7 @@ A change is a list separated by commas: `+key=value` sets, `-key` removes.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.topics import TopicConfig
 
 
 class _Attribute(NamedTuple):

@@ -14,7 +14,7 @@ from pyromq.errors import BadMessage
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.batch import MIN_ENTRY_SIZE, add_entry
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 

@@ -12,17 +12,22 @@ from pyromq.cluster.route_table import KnownRoutes
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR
 from pyromq.protocol.record import NOWHERE, Host, StoredMessage, decode_record
-from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetConsumerRunningInfo
+from pyromq.protocol.requests.inspection import (
+    ConsumeMessageDirectly,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerRunningInfo,
+)
+from pyromq.protocol.requests.offsets import ResetOffsetBody, ResetOffsetBodyForC
 from pyromq.protocol.requests.pushes import (
     CheckTransactionState,
+    GetConsumerStatusBody,
     GetConsumerStatusFromClient,
     NotifyConsumerIdsChanged,
     NotifyRoutesChanged,

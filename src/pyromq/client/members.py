@@ -3,9 +3,9 @@
 from typing import Protocol
 
 from pyromq.client.values import ReceivedMessage
-from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import ConsumerData
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.inspection import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from pyromq.protocol.requests.membership import ConsumerData
 from pyromq.protocol.requests.pushes import CheckTransactionState
 
 

@@ -43,7 +43,7 @@ from pyromq.errors import (
 )
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.pushes import CheckTransactionState

@@ -13,7 +13,7 @@ from pyromq.cluster.sending.choice import LATENCIES_MS, BrokerFaults, RoundRobin
 from pyromq.cluster.sending.plan import Failed, SendPlan, SendPolicy, SendRules, Try, Wait
 from pyromq.cluster.sending.request import PreparedMessage, SendForms, SendTerms
 from pyromq.errors import ConnectFailed, NoRoute, Refused, SendFailed, TransportError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.sending import SendMessageAnswer
 from pyromq.remoting.addresses import format_address, parse_address

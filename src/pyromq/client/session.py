@@ -28,14 +28,13 @@ from pyromq.cluster.name_servers import NameServers, name_server_addresses
 from pyromq.cluster.route_table import KnownRoutes
 from pyromq.cluster.signing import signers
 from pyromq.errors import PyroError, Refused, StateError, TransportError
-from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.request_forms import FilledForm
-from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
+from pyromq.protocol.requests.membership import HeartbeatData, ProducerData, SendHeartbeat, UnregisterClient
 from pyromq.remoting import routing
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import ONEWAY_TIMEOUT_S, Dialer, DialerStatistics

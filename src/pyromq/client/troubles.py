@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from pyromq.errors import PyroError, Refused, TransportError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 
 class _Lost(NamedTuple):

@@ -10,7 +10,7 @@ from pyromq.client.codecs import JSON, Codec, decode_body, encode_body
 from pyromq.client.pulled_message import PulledMessage
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.record import Host

@@ -11,7 +11,7 @@ from hashlib import md5
 from typing import Protocol, TypeVar
 
 from pyromq.errors import ConfigError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 T = TypeVar("T")
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyromq.errors import RemoteProtocolError
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import BrokerData, TopicRouteData
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
-from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import MASTER_ID, READ, WRITE
+from pyromq.protocol.requests.routes import BrokerData, TopicRouteData
+from pyromq.protocol.requests.topics import MAX_QUEUES_PER_TOPIC, TopicQueueMappingInfo
 
 MAX_QUEUES_PER_ROUTE = 4 * MAX_QUEUES_PER_TOPIC
 """On all brokers. A queue takes a few hundred bytes, and consumers have a reader for each."""

@@ -20,7 +20,7 @@ from pyromq.console.bodies import row_of
 from pyromq.console.masking import Masks
 from pyromq.errors import PyroError
 from pyromq.filtering.tags import ALL
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 _log = logging.getLogger(__name__)
 

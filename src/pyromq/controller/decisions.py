@@ -13,15 +13,9 @@ from pyromq.controller.election import choose_master
 from pyromq.controller.groups import FIRST_BROKER_ID, GroupRecord, Offer, ReplicaRecord
 from pyromq.controller.liveness import Heard
 from pyromq.controller.returning import EPOCH_GAP, best_of, known_to, uncertainty
-from pyromq.protocol.bodies.brokers import BrokerMemberGroup
-from pyromq.protocol.bodies.controller import (
-    ElectMasterResponseBody,
-    ReplicaIdentity,
-    ReplicasInfo,
-    SyncStateSet,
-)
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.brokers import BrokerMemberGroup
 from pyromq.protocol.requests.controller import (
     AlterSyncStateSet,
     AlterSyncStateSetAnswer,
@@ -30,12 +24,16 @@ from pyromq.protocol.requests.controller import (
     CleanBrokerData,
     ElectMaster,
     ElectMasterAnswer,
+    ElectMasterResponseBody,
     GetNextBrokerId,
     GetNextBrokerIdAnswer,
     GetReplicaInfo,
     GetReplicaInfoAnswer,
     RegisterBrokerAtController,
     RegisterBrokerAtControllerAnswer,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSet,
 )
 
 BY_CONTROLLER = -1

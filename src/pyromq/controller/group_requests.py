@@ -8,7 +8,6 @@ from pyromq.controller.elections import Elections
 from pyromq.controller.liveness import Liveness
 from pyromq.controller.store import ControllerStore, NotLeading
 from pyromq.errors import Refused, StoreError
-from pyromq.protocol.bodies.controller import BrokerReplicasInfo
 from pyromq.protocol.catalogue import Answer, BodyAnswer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
@@ -16,6 +15,7 @@ from pyromq.protocol.requests.controller import (
     AlterSyncStateSetAnswer,
     ApplyBrokerId,
     ApplyBrokerIdAnswer,
+    BrokerReplicasInfo,
     CleanBrokerData,
     ElectMaster,
     ElectMasterAnswer,

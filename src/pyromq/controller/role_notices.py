@@ -5,8 +5,7 @@ import logging
 
 from pyromq.controller.groups import GroupRecord
 from pyromq.errors import TransportError
-from pyromq.protocol.bodies.controller import SyncStateSet
-from pyromq.protocol.requests.controller import NotifyBrokerRoleChanged
+from pyromq.protocol.requests.controller import NotifyBrokerRoleChanged, SyncStateSet
 from pyromq.remoting.dialer import Dialer
 
 _log = logging.getLogger(__name__)

@@ -22,15 +22,15 @@ from pyromq.nameserver.registration import Announcement, Registered
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.nameserver.unregistration import Unregistration
-from pyromq.protocol.bodies import registration
-from pyromq.protocol.bodies.brokers import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
-from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol import registration
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.brokers import (
     AddWritePermission,
     AddWritePermissionAnswer,
+    BrokerMemberGroup,
     GetBrokerMemberGroup,
+    GetBrokerMemberGroupResponseBody,
     QueryDataVersion,
     QueryDataVersionAnswer,
     RegisterBroker,
@@ -40,6 +40,7 @@ from pyromq.protocol.requests.brokers import (
     WipeWritePermission,
     WipeWritePermissionAnswer,
 )
+from pyromq.protocol.requests.kv import KVTable
 from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.registration import Inventory
-from pyromq.protocol.bodies import registration
+from pyromq.protocol import registration
 from pyromq.protocol.codes import V3_0_11, ResponseCode
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pyromq.config.saving import Saving
 from pyromq.errors import Refused, StoreError
 from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
-from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.kv import (
@@ -13,6 +12,7 @@ from pyromq.protocol.requests.kv import (
     GetKvEntry,
     GetKvEntryAnswer,
     GetKvNamespace,
+    KVTable,
     PutKvEntry,
 )
 from pyromq.remoting.routing import Caller, handles

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.kv import KVConfigSerializeWrapper
+from pyromq.protocol.requests.kv import KVConfigSerializeWrapper
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """The only namespace that the name server itself reads: topic → `brokerA:queues;brokerB:queues`."""

@@ -14,10 +14,10 @@ from pyromq.errors import Refused
 from pyromq.nameserver.changes import Changes, min_broker_id_notice
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.tables import BrokerGroup, BrokerKey, LiveBroker, NameServerTables, TopicMappings
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 
 PART_TOPICS = 500
 MAX_TIMEOUT_MS = 3_600_000

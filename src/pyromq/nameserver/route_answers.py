@@ -14,8 +14,8 @@ from pyromq.nameserver.bucket_dict import BucketDict
 from pyromq.nameserver.queue_layouts import EncodedRoute, Layout, QueueShape
 from pyromq.nameserver.tables import BrokerGroup, BrokerKey, NameServerTables, TopicMappings
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.routes import BrokerData
 from pyromq.protocol.names import MASTER_ID
+from pyromq.protocol.requests.routes import BrokerData
 
 DEFAULT_BUDGET_BYTES = 256 * 1024 * 1024
 

@@ -16,9 +16,9 @@ from pyromq.nameserver.route_answers import RouteAnswers, broker_data
 from pyromq.nameserver.tables import BrokerKey, NameServerTables, RouteRules
 from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.bodies.topics import TopicList
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
+from pyromq.protocol.requests.routes import ClusterInfo
+from pyromq.protocol.requests.topics import TopicList
 
 _UNIT = 1
 _UNIT_SUBSCRIPTION = 2

@@ -13,7 +13,7 @@ from pyromq.config.inert import InertKey, inert_keys
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
-from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
+from pyromq.protocol.requests.topics import MAX_QUEUES_PER_TOPIC
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 _MIB = 1024 * 1024

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from pyromq.nameserver.changes import Changes
 from pyromq.nameserver.expiry import Deadlines
 from pyromq.nameserver.queue_layouts import QueueLayouts
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
 from pyromq.protocol.names import MASTER_ID
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 
 
 class BrokerKey(NamedTuple):

@@ -6,12 +6,10 @@ from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.settings import NameServerSettings
-from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.bodies.figures import RouteDigests
-from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.routes import (
+    ClusterInfo,
     DeleteTopicFromNameServer,
     GetAllTopics,
     GetClusterInfo,
@@ -22,8 +20,9 @@ from pyromq.protocol.requests.routes import (
     GetUnitSubscribedTopics,
     GetUnitTopics,
     RegisterTopic,
-    TopicListAnswer,
+    RouteDigests,
 )
+from pyromq.protocol.requests.topics import TopicList, TopicListAnswer
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices

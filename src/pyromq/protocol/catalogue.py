@@ -18,7 +18,7 @@ from msgspec.structs import fields as struct_fields
 
 from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.body import Int32, Int64, KeywordOnly
+from pyromq.protocol.body import Int32, Int64, KeywordOnly
 from pyromq.protocol.codes import CURRENT_VERSION, Language, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
 from pyromq.protocol.needs import Need, Needs, is_administrative

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pyromq.protocol.bodies.body import Int32
+from pyromq.protocol.body import Int32
 from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.json_header import language_code

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
-from pyromq.protocol.bodies.body import Int32
+from pyromq.protocol.body import Int32
 from pyromq.protocol.codes import Language
 from pyromq.protocol.frame import MAX_FIELDS, Frame, HeaderForm
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pyromq.protocol.bodies.groups import (
+from pyromq.protocol.requests.groups import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
     GroupRetryPolicyType,

@@ -14,16 +14,16 @@ from pyromq.client.members import ProducerMember
 from pyromq.clock import Clock
 from pyromq.errors import BadExpression, ConnectionLost, NoRoute, PyroError
 from pyromq.filtering.tags import parse_tags
-from pyromq.protocol.bodies.heartbeat import (
+from pyromq.protocol.catalogue import CLIENT, Answer, Request
+from pyromq.protocol.requests.membership import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
     MessageModel,
+    SendHeartbeat,
     SubscriptionData,
 )
-from pyromq.protocol.catalogue import CLIENT, Answer, Request
-from pyromq.protocol.requests.membership import SendHeartbeat
 from pyromq.proxy.clients import FrontClient
 from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.grpc.call import Call

@@ -1,11 +1,16 @@
 """Questions of operators, which brokers pass on to a member of a group, asked on that client's stream."""
 
 from pyromq.errors import CallTimeout, ConnectionLost, Refused, RemoteProtocolError
-from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import decode_record
-from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetConsumerRunningInfo
+from pyromq.protocol.requests.inspection import (
+    CMResult,
+    ConsumeMessageDirectly,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerRunningInfo,
+)
 from pyromq.protocol.requests.pushes import NotifyConsumerIdsChanged
 from pyromq.proxy.clients import FrontClient
 from pyromq.proxy.codes import Code

@@ -6,7 +6,7 @@ java: groups are mapped by Apache's rule, so that both proxies of a mixed fleet 
 from itertools import zip_longest
 
 from pyromq.cluster.routes import Route
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.proxy.codes import Code, Rejected
 

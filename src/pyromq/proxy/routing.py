@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from pyromq.cluster.routes import Route
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.proxy.checks import check_group, check_topic

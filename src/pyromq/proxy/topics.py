@@ -6,10 +6,9 @@ from typing import Generic, TypeVar
 
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused, TransportError
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from pyromq.protocol.requests.groups import GetGroupConfig
+from pyromq.protocol.requests.groups import GetGroupConfig, SubscriptionGroupConfig
 from pyromq.protocol.requests.topics import GetTopicConfig
 from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.codes import Code, Rejected

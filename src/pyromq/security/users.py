@@ -13,8 +13,8 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from pyromq.errors import ConfigError
-from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.protocol.needs import Action, Need, ResourceType
+from pyromq.protocol.requests.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.security.address_patterns import is_in_network
 from pyromq.security.decision import Decision, described, is_to_read_as_tool, is_to_reply
 

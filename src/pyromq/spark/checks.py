@@ -16,11 +16,10 @@ from typing import Final
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pyromq.protocol.catalogue import declaration_of, decode_request
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.record import SysFlag, decode_record
-from pyromq.protocol.requests.membership import SendHeartbeat
+from pyromq.protocol.requests.membership import HeartbeatData, ProducerData, SendHeartbeat
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.remoting.blocking_link import Link, Links

@@ -15,7 +15,6 @@ from pyromq.cluster.name_servers import NameServers, as_listed
 from pyromq.cluster.retry_table import is_passing
 from pyromq.cluster.routes import build_route, first_address, readable_queues, writable_queues
 from pyromq.errors import NoRoute, PyroError, Refused, TransportError
-from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
@@ -27,7 +26,12 @@ from pyromq.protocol.requests.offsets import (
     SearchOffset,
 )
 from pyromq.protocol.requests.pulling import PullMessage
-from pyromq.protocol.requests.routes import GetAllTopics, GetRoute, GetSystemTopicsFromNameServer
+from pyromq.protocol.requests.routes import (
+    GetAllTopics,
+    GetRoute,
+    GetSystemTopicsFromNameServer,
+    TopicRouteData,
+)
 from pyromq.remoting.blocking_link import Links
 from pyromq.spark.links import link_options
 from pyromq.spark.options import PULL_GROUP, Access, Selection

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 
 from pyromq.clock import Clock
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.heartbeat import (
+from pyromq.protocol.requests.membership import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
     MessageModel,
+    SendHeartbeat,
     SubscriptionData,
 )
-from pyromq.protocol.requests.membership import SendHeartbeat
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import ReadOptions

@@ -12,11 +12,11 @@ from pathlib import Path
 from pyromq.errors import PyroError, RemoteProtocolError, StoreError
 from pyromq.filesystem import Files, MappedFile
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.protocol.properties import get_property_bytes
 from pyromq.protocol.record import RecordOutline, StoredMessage, SysFlag, decode_record, verify_body_crc
+from pyromq.protocol.requests.topics import TopicConfigSerializeWrapper
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.filenames import StorePaths, is_index_name, offset_name, parse_offset_name

@@ -20,10 +20,9 @@ from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.clock import SystemClock, TravellingClock, use_in_process
 from pyromq.errors import ConfigError, PyroError, StateError
 from pyromq.protocol import names
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.dead_letters import is_open
-from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
+from pyromq.protocol.requests.inspection import ConsumerRunningInfo, GetConsumerRunningInfo
+from pyromq.protocol.requests.membership import ConsumeType
 from pyromq.standalone import Standalone, StandaloneSettings
 
 _LOOK_S = 0.005

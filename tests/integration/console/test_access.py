@@ -17,7 +17,7 @@ from pyromq.console.security.roles import UserRole
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
-from pyromq.protocol.bodies.access import UserInfo
+from pyromq.protocol.requests.access import UserInfo
 from pyromq.testing.clusters import aio_cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -6,7 +6,7 @@ from tests.support.console_cluster import GROUP, ORDERS, shown_cluster
 
 from pyromq.admin import messages
 from pyromq.console.tailing import TailFilter, TailReader
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import dlq_topic
 
 SECRET = "4929-geheim"

@@ -7,8 +7,8 @@ from tests.support.replicas import until
 
 from pyromq.admin import messages, topics
 from pyromq.console.tailing import TailFilter, TailReader
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.topics import TopicConfig
 
 
 async def test_several_topics_are_read_as_one(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support.front_user import CLIENT_TYPES, CODES, FrontUser
 from pyromq.admin import topics
 from pyromq.admin.cluster import Cluster
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.topics import TopicConfig
 
 _SIMPLE, _PUSH = "front-receivers", "front-pushers"
 _INVISIBLE_S = {_SIMPLE: 10, _PUSH: 15}

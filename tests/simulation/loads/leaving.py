@@ -15,7 +15,7 @@ from tests.simulation.loads.load import RunningLoad
 from pyromq import Message, PyroError, aio
 from pyromq.admin import topics
 from pyromq.admin.cluster import Cluster
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.topics import TopicConfig
 
 _STAYS_S = 4.0
 _AVOIDED_S = 180

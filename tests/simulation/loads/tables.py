@@ -17,10 +17,9 @@ from pyromq.admin import access, groups, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.access import UserInfo
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.protocol.requests.access import UserInfo
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker, TopicConfig
 from pyromq.security.signature import Credentials
 
 _TIMEOUT_S = 2.0

@@ -10,8 +10,8 @@ from pyromq.cli.mqadmin.topics import update_topic
 from pyromq.console.languages import LANGUAGES, catalogue
 from pyromq.console.operations.groups import PutGroup
 from pyromq.console.operations.topics import PutTopic
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import TopicConfig
 
 
 @pytest.mark.parametrize(

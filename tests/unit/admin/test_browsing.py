@@ -9,7 +9,7 @@ import pytest
 from pyromq.admin import browsing, messages, offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.clock import ManualClock
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 QUEUES = [MessageQueue("Large", "broker-a", number) for number in range(4)]
 IN_EACH = 100

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pyromq.admin import checkpoints
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"v":1,"q":{"t":{"a:0":%d,"b:1":7},"u":{"a:0":1}}}'
 

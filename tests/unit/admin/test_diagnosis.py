@@ -2,9 +2,9 @@
 
 from pyromq.admin.connections import ConnectedMember
 from pyromq.admin.diagnosis import GroupFault, judged
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ProcessQueueInfo
-from pyromq.protocol.bodies.heartbeat import MessageModel, SubscriptionData
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.inspection import ConsumerRunningInfo, ProcessQueueInfo
+from pyromq.protocol.requests.membership import MessageModel, SubscriptionData
 
 NOW_MS = 1_700_000_000_000
 QUEUES = [MessageQueue("t", "a", number) for number in range(2)]

@@ -2,7 +2,7 @@
 
 from pyromq.admin.progress import ConsumeProgress, ProgressRates, QueueProgress
 from pyromq.admin.rates import GaugeHistories
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 QUEUE, OTHER = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)
 

@@ -2,13 +2,13 @@
 
 from pyromq.admin.cluster import BrokerMember
 from pyromq.admin.replication import BrokerReport, joined
-from pyromq.protocol.bodies.brokers import (
+from pyromq.protocol.requests.controller import ReplicaIdentity, ReplicasInfo
+from pyromq.protocol.requests.replication import (
     EpochEntry,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
-from pyromq.protocol.bodies.controller import ReplicaIdentity, ReplicasInfo
 
 MASTER, REPLICA = BrokerMember("c", "a", 0, "h:1"), BrokerMember("c", "a", 1, "h:2")
 

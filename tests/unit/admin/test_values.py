@@ -11,11 +11,10 @@ from pyromq.admin.offsets import divide_evenly, readable_queues
 from pyromq.admin.rates import Rates
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import ConnectFailed
-from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ProcessQueueInfo
-from pyromq.protocol.bodies.heartbeat import SubscriptionData
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.inspection import ConsumerRunningInfo, ProcessQueueInfo
+from pyromq.protocol.requests.membership import SubscriptionData
+from pyromq.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
 QUEUES = [MessageQueue("t", "a", queue_id) for queue_id in range(8)]
 NOW_MS = 1_700_000_000_000

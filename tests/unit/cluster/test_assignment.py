@@ -14,7 +14,7 @@ from pyromq.cluster.assignment import (
     my_share,
 )
 from pyromq.errors import ConfigError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 
 def some_queues(count: int, broker: str = "brokerName") -> list[MessageQueue]:

@@ -9,9 +9,8 @@ import pytest
 from pyromq.cluster.aio import ask
 from pyromq.cluster.name_servers import NameServers, as_listed, name_server_addresses
 from pyromq.errors import CallTimeout, ConnectFailed, PyroError, Refused, RemoteProtocolError
-from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
+from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer, TopicRouteData
 
 QUESTION = GetRoute(topic="t")
 ANSWER = GetRouteAnswer(body=TopicRouteData())

@@ -21,11 +21,10 @@ from pyromq.errors import (
     StateError,
     TransportError,
 )
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
+from pyromq.protocol.requests.routes import BrokerData, GetRoute, GetRouteAnswer, QueueData, TopicRouteData
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 
 
 def broker(name: str, *ids: int) -> BrokerData:

@@ -9,7 +9,6 @@ from pyromq.controller.decisions import BY_CONTROLLER, GroupDecision, Situation,
 from pyromq.controller.groups import GroupRecord, ReplicaRecord, decode_group, encode_group
 from pyromq.controller.liveness import Heard, Vitals
 from pyromq.errors import StoreError
-from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
     AlterSyncStateSet,
@@ -23,6 +22,7 @@ from pyromq.protocol.requests.controller import (
     GetReplicaInfoAnswer,
     RegisterBrokerAtController,
     RegisterBrokerAtControllerAnswer,
+    SyncStateSet,
 )
 
 GROUP = GroupRecord(

@@ -15,12 +15,11 @@ from pyromq.nameserver.inventory_reading import (
 )
 from pyromq.nameserver.queue_layouts import SWEPT_AT_ONCE
 from pyromq.nameserver.registration import PART_TOPICS, Announcement, Inventory, Registered
-from pyromq.protocol.bodies import registration
-from pyromq.protocol.bodies.registration import RegisterBrokerBody
-from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol import registration
+from pyromq.protocol.body import DataVersion
 from pyromq.protocol.codes import CURRENT_VERSION
+from pyromq.protocol.registration import RegisterBrokerBody
+from pyromq.protocol.requests.topics import TopicConfig, TopicConfigAndMappingSerializeWrapper
 
 TOPICS = [f"t{number}" for number in range(2 * PART_TOPICS + 1)]
 VERSION = DataVersion(counter=3)

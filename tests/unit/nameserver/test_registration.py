@@ -8,7 +8,7 @@ import pytest
 from tests.support.route_tables import READ_ONLY, READ_WRITE, World
 
 from pyromq.nameserver.queue_layouts import QueueShape
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 
 
 @dataclass

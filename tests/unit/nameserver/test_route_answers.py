@@ -7,8 +7,8 @@ from tests.support.route_tables import READ_WRITE, World
 
 from pyromq.nameserver.route_answers import RouteAnswers
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.routes import TopicRouteData
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.requests.routes import TopicRouteData
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 
 
 def _find(world: World, topic: str, **form: Any) -> bytes:

@@ -6,7 +6,6 @@ import pytest
 from tests.support.places import ROOT
 
 from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
-from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.catalogue import (
     BROKER,
     CATALOGUE,
@@ -30,7 +29,7 @@ from pyromq.protocol.needs import NOTHING
 from pyromq.protocol.requests.brokers import QueryDataVersion, QueryDataVersionAnswer, RegisterBroker
 from pyromq.protocol.requests.controller import ElectMaster
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
-from pyromq.protocol.requests.kv import GetKvEntry, GetKvEntryAnswer, GetKvNamespace, PutKvEntry
+from pyromq.protocol.requests.kv import GetKvEntry, GetKvEntryAnswer, GetKvNamespace, KVTable, PutKvEntry
 from pyromq.protocol.requests.offsets import GetMaxOffset, UpdateConsumerOffset
 from pyromq.protocol.requests.popping import PopMessage
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer

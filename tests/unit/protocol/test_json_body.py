@@ -10,16 +10,13 @@ from tests.support.places import GOLDEN
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
 from pyromq.protocol import fastjson_reader, fastjson_references, json_body
-from pyromq.protocol.bodies.clients import ProducerTableInfo
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
-from pyromq.protocol.bodies.kv import KVTable
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, ResetOffsetBody
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingDetail
-from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.inspection import ConsumerRunningInfo, ConsumeStats, OffsetWrapper
+from pyromq.protocol.requests.kv import KVTable
+from pyromq.protocol.requests.membership import HeartbeatData, ProducerTableInfo, SubscriptionData
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, ResetOffsetBody
+from pyromq.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from pyromq.protocol.requests.topics import TopicConfig, TopicQueueMappingDetail
 
 ODDITIES = GOLDEN / "bodies" / "oddities"
 

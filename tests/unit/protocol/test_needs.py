@@ -4,11 +4,16 @@ from tests.support.example_requests import example_request
 from tests.support.many_cases import for_each
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from pyromq.protocol.catalogue import CATALOGUE, CLIENT, Declaration, declaration_of
 from pyromq.protocol.needs import GET, PUB, SUB, UPDATE, Need, ResourceType
 from pyromq.protocol.requests.inspection import GetConsumeStats
-from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
+from pyromq.protocol.requests.membership import (
+    ConsumerData,
+    HeartbeatData,
+    SendHeartbeat,
+    SubscriptionData,
+    UnregisterClient,
+)
 from pyromq.protocol.requests.pulling import PullMessage
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.settings import UpdateBrokerConfig

@@ -1,6 +1,6 @@
 """The waits between the attempts of a group."""
 
-from pyromq.protocol.bodies.groups import (
+from pyromq.protocol.requests.groups import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
     GroupRetryPolicy,

@@ -3,7 +3,7 @@
 import pytest
 
 from pyromq.cluster.routes import Route
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.proxy.codes import Code, Rejected
 from pyromq.proxy.queue_choice import QueueChoice, jump_hash

@@ -7,8 +7,8 @@ import pytest
 
 from pyromq.clock import SystemClock
 from pyromq.errors import ConnectFailed, Refused
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.proxy.topics import FIFO, ProxyTopics
 
 GONE = ConnectFailed("gone")

@@ -9,10 +9,13 @@ from tests.support.broker_parts import broker_parts, caller_on
 
 from pyromq.broker.services.groups import Groups
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.catalogue import RawAnswer
-from pyromq.protocol.requests.groups import GetAllGroupConfigs
+from pyromq.protocol.requests.groups import (
+    GetAllGroupConfigs,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
+from pyromq.protocol.requests.topics import TopicList
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.slices import Slices
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyromq.errors import ConfigError
-from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.protocol.needs import GET, LIST, PUB, SUB, UPDATE, Action, Need, ResourceType
+from pyromq.protocol.requests.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.security.accounts import read_accounts
 from pyromq.security.migration import migrated
 from pyromq.security.users import (

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
 from pyromq.protocol.catalogue import Request
+from pyromq.protocol.requests.routes import BrokerData, QueueData, TopicRouteData
+from pyromq.protocol.requests.topics import TopicQueueMappingInfo
 from pyromq.spark.cluster import SparkCluster, pull_of
 from pyromq.spark.options import Access, Selection
 from pyromq.spark.queues import Queue

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pyromq.client.consumer.reading.in_flight import InterpretedHeld
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.record import StoredMessage
 
 class PulledMessage:

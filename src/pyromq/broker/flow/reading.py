@@ -16,10 +16,10 @@ from pyromq.errors import BadExpression, Refused
 from pyromq.filtering.sql_parser import SqlFilter, compile_sql
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol import names
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import decode_properties
 from pyromq.protocol.record import scan_record
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 from pyromq.store.reading import RecordTest

@@ -6,8 +6,8 @@ group or, since 3.4.9, the consumer limits the number of retries; after that the
 
 from typing import NamedTuple, Self
 
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.properties import FIRST_RETRY_LEVEL
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 
 _V3_4_9 = 121
 

@@ -17,10 +17,10 @@ from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.protocol import names
-from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageV2
+from pyromq.protocol.requests.topics import TopicConfig, TopicFilterType
 
 _UNIT_TOPIC, _UNIT_RETRY_TOPIC = 1, 2
 """Bits of a topic's system flag."""

@@ -7,8 +7,8 @@ from pyromq.broker.metering.labels import REMOTING, UNKNOWN, word
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.metrics import Labels, Metrics
 from pyromq.protocol import names
-from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.codes import Language, version_name
+from pyromq.protocol.requests.membership import ConsumeType
 
 # java: the values of Apache's label consume_mode
 _CONSUME_MODES = {

@@ -22,7 +22,6 @@ from pyromq.chance import getrandbits
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConnectFailed, PyroError, Refused, StoreError, TransportError
-from pyromq.protocol.bodies.controller import SyncStateSet
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.brokers import SendBrokerHeartbeat
@@ -34,6 +33,7 @@ from pyromq.protocol.requests.controller import (
     GetReplicaInfo,
     NotifyBrokerRoleChanged,
     RegisterBrokerAtController,
+    SyncStateSet,
 )
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer

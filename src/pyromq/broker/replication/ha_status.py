@@ -7,16 +7,17 @@ from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.brokers import (
+from pyromq.protocol.catalogue import BodyAnswer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.replication import (
     EpochEntry,
     EpochEntryCache,
+    GetEpochs,
+    GetHaStatus,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
-from pyromq.protocol.catalogue import BodyAnswer
-from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.replication import GetEpochs, GetHaStatus
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.log.epochs import end_of
 from pyromq.store.message_store import MessageStore

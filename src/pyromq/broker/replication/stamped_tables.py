@@ -10,7 +10,7 @@ lost.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,11 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.chance import token
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
-from pyromq.protocol.bodies.replicated_tables import DeletedTopic, ReplicatedTables
-from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.replication import WatchTables
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.requests.replication import DeletedTopic, ReplicatedTables, WatchTables
+from pyromq.protocol.requests.topics import TopicConfig, TopicConfigSerializeWrapper
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles

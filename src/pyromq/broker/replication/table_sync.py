@@ -23,16 +23,13 @@ from pyromq.broker.topic_attributes import topics_of_batches
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.groups import SubscriptionGroupWrapper
-from pyromq.protocol.bodies.replicated_tables import ReplicatedTables
-from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.groups import GetAllGroupConfigs
+from pyromq.protocol.requests.groups import GetAllGroupConfigs, SubscriptionGroupWrapper
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.offsets import GetAllConsumerOffsets, GetAllDelayOffsets, UpdateConsumerOffset
 from pyromq.protocol.requests.popping import GetMessageRequestModes
-from pyromq.protocol.requests.replication import WatchTables
-from pyromq.protocol.requests.topics import GetAllTopicConfigs
+from pyromq.protocol.requests.replication import ReplicatedTables, WatchTables
+from pyromq.protocol.requests.topics import GetAllTopicConfigs, TopicConfigSerializeWrapper
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.slices import Slices

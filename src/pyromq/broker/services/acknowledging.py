@@ -19,7 +19,6 @@ from pyromq.broker.flow.popping.revive_log import ReviveLog
 from pyromq.broker.flow.safe_answers import refusal_of, when_safe
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused, RemoteProtocolError
-from pyromq.protocol.bodies.popping import BatchAck, PopCheckPoint
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.pop_receipt import (
@@ -29,9 +28,11 @@ from pyromq.protocol.pop_receipt import (
     encode_pop_receipt,
     marked_topic,
 )
+from pyromq.protocol.pop_records import PopCheckPoint
 from pyromq.protocol.requests.popping import (
     AckMessage,
     AckMessages,
+    BatchAck,
     ChangeInvisibleTime,
     ChangeInvisibleTimeAnswer,
     FindReceipt,

@@ -12,18 +12,20 @@ from pyromq.cluster.assignment import Assignment, Average, AverageByCircle, my_s
 from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused
 from pyromq.protocol import names
-from pyromq.protocol.bodies.assignments import (
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.catalogue import Answer, BodyAnswer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.membership import MessageModel
+from pyromq.protocol.requests.popping import (
+    GetMessageRequestModes,
     MessageQueueAssignment,
     MessageRequestMode,
     MessageRequestModeSerializeWrapper,
+    QueryAssignment,
     QueryAssignmentResponseBody,
+    SetMessageRequestMode,
     SetMessageRequestModeRequestBody,
 )
-from pyromq.protocol.bodies.heartbeat import MessageModel
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.catalogue import Answer, BodyAnswer
-from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.popping import GetMessageRequestModes, QueryAssignment, SetMessageRequestMode
 from pyromq.remoting.routing import Caller, handles
 
 FindQueues = Callable[[str], Awaitable[Sequence[MessageQueue]]]

@@ -11,10 +11,10 @@ from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import Refused
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import CURRENT_VERSION, ResponseCode, version_name
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
+from pyromq.protocol.requests.kv import KVTable
 from pyromq.protocol.requests.settings import (
     ChangedSettingsAnswer,
     GetBrokerConfig,

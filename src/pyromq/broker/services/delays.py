@@ -19,8 +19,8 @@ from pyromq.broker.tables.role import Role
 from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import names
-from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from pyromq.protocol.record import decode_record
+from pyromq.protocol.requests.offsets import DelayOffsetSerializeWrapper
 from pyromq.store.message_store import MessageStore
 from pyromq.store.queues.consume_queue import ConsumeQueue
 from pyromq.store.results import QueueAdvance

@@ -13,10 +13,9 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.chance import token
 from pyromq.clock import Clock
-from pyromq.protocol.bodies.figures import Figures, StoreFigures
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import RawAnswer
-from pyromq.protocol.requests.inspection import GetFigures
+from pyromq.protocol.requests.inspection import Figures, GetFigures, StoreFigures
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices

@@ -8,14 +8,6 @@ from pyromq.broker.paging import page_of
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused
 from pyromq.protocol import names
-from pyromq.protocol.bodies.groups import (
-    GroupForbidden,
-    GroupList,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-)
-from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
-from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicList
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.protocol.requests.groups import (
@@ -28,9 +20,14 @@ from pyromq.protocol.requests.groups import (
     GetGroupsOfTopic,
     GetSubscriptionOfGroup,
     GetTopicsOfGroup,
+    GroupForbidden,
+    GroupList,
+    QuerySubscriptionResponseBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
     UpdateGroupForbidden,
 )
-from pyromq.protocol.requests.routes import TopicListAnswer
+from pyromq.protocol.requests.topics import MAX_QUEUES_PER_TOPIC, TopicList, TopicListAnswer
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices

@@ -9,36 +9,35 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import CallTimeout, Refused, RemoteProtocolError, TransportError
-from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.statistics import (
-    BrokerStatsData,
-    ConsumeQueueData,
-    ConsumeStats,
-    ConsumeStatsList,
-    OffsetWrapper,
-    QueryConsumeQueueResponseBody,
-    QueryConsumeTimeSpanBody,
-    QueueTimeSpan,
-    TopicOffset,
-    TopicStatsTable,
-)
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode, version_name
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.needs import SUB
 from pyromq.protocol.record import decode_record
 from pyromq.protocol.requests.inspection import (
+    BrokerStatsData,
     ConsumeMessageDirectly,
+    ConsumeMessageDirectlyResult,
+    ConsumeQueueData,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    ConsumeStatsList,
     GetBrokerConsumeStats,
     GetBrokerStatistics,
     GetConsumerRunningInfo,
     GetConsumeStats,
     GetConsumeTimeSpans,
     GetTopicStats,
+    OffsetWrapper,
     QueryConsumeQueue,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStatsTable,
 )
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.channel import Channel
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles

@@ -14,24 +14,30 @@ from pyromq.errors import BadExpression, Refused, StoreError
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.filtering.tags import MAX_TAGS
 from pyromq.protocol import names
-from pyromq.protocol.bodies import clients as client_bodies
-from pyromq.protocol.bodies.clients import ConsumerConnection, ProducerConnection, ProducerTableInfo
-from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
-from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.membership import (
     CheckClientConfig,
+    ClientConnection,
+    ClientLanguage,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumeType,
     GetAllProducers,
     GetConsumerConnections,
     GetConsumerIds,
+    GetConsumerListByGroupResponseBody,
     GetProducerConnections,
+    HeartbeatData,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
     SendHeartbeat,
     SendHeartbeatAnswer,
     UnregisterClient,
 )
 from pyromq.protocol.requests.pushes import NotifyConsumerIdsChanged
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.channel import Channel
 from pyromq.remoting.routing import Caller, handles
 
@@ -54,7 +60,7 @@ MAX_FILTER_CHARS_PER_HEARTBEAT = 64 * 1024
 MAX_CLIENT_ID_CHARS = 1024
 MAX_SUBSCRIPTION_BYTES = 256 * 1024 * 1024
 
-_LANGUAGES = list(client_bodies.ClientLanguage)
+_LANGUAGES = list(ClientLanguage)
 
 
 class Membership:
@@ -350,7 +356,7 @@ class Membership:
                 f"no consumer of the group {request.consumer_group} is online",
             )
         return BodyAnswer(
-            body=client_bodies.ConsumerConnection(
+            body=ConsumerConnection(
                 connection_set=[_described(client) for client in group.members.values()],
                 consume_from_where=group.consume_from_where,
                 consume_type=group.consume_type,
@@ -368,14 +374,12 @@ class Membership:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"no producer of the group {request.producer_group} is connected"
             )
-        return BodyAnswer(
-            body=client_bodies.ProducerConnection(connection_set=[_described(client) for client in members])
-        )
+        return BodyAnswer(body=ProducerConnection(connection_set=[_described(client) for client in members]))
 
     @handles(GetAllProducers)
     def all_producers(self, request: GetAllProducers, caller: Caller) -> BodyAnswer[ProducerTableInfo]:
         return BodyAnswer(
-            body=client_bodies.ProducerTableInfo(
+            body=ProducerTableInfo(
                 data={
                     group: [_as_producer(client, self._clock) for client in members.values()]
                     for group, members in self._producers.groups().items()
@@ -384,13 +388,13 @@ class Membership:
         )
 
 
-def _language(client: Client) -> client_bodies.ClientLanguage:
+def _language(client: Client) -> ClientLanguage:
     is_known = 0 <= client.language < len(_LANGUAGES)
-    return _LANGUAGES[client.language] if is_known else client_bodies.ClientLanguage.OTHER
+    return _LANGUAGES[client.language] if is_known else ClientLanguage.OTHER
 
 
-def _described(client: Client) -> client_bodies.ClientConnection:
-    return client_bodies.ClientConnection(
+def _described(client: Client) -> ClientConnection:
+    return ClientConnection(
         client_addr=client.address,
         client_id=client.client_id,
         language=_language(client),
@@ -398,8 +402,8 @@ def _described(client: Client) -> client_bodies.ClientConnection:
     )
 
 
-def _as_producer(client: Client, clock: Clock) -> client_bodies.ProducerInfo:
-    return client_bodies.ProducerInfo(
+def _as_producer(client: Client, clock: Clock) -> ProducerInfo:
+    return ProducerInfo(
         client_id=client.client_id,
         language=_language(client),
         last_update_timestamp=clock.now_ms() - (elapsed_ms(clock) - client.last_seen_ms),

@@ -11,34 +11,36 @@ from pyromq.broker.tables.clients import Client
 from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, StoreError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.offsets import (
-    DelayOffsetSerializeWrapper,
-    GetConsumerStatusBody,
-    QueryCorrectionOffsetBody,
-    ResetOffsetBody,
-    ResetOffsetBodyForC,
-)
-from pyromq.protocol.bodies.queues import MessageQueue, MessageQueueForC
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import Language, ResponseCode, version_name
 from pyromq.protocol.requests.inspection import GetConsumerStatus
 from pyromq.protocol.requests.offsets import (
     CloneGroupOffset,
+    DelayOffsetSerializeWrapper,
     GetAllConsumerOffsets,
     GetAllDelayOffsets,
     GetEarliestStoreTime,
     GetEarliestStoreTimeAnswer,
     GetMaxOffset,
     GetMinOffset,
+    MessageQueueForC,
     OffsetAnswer,
     QueryConsumerOffset,
+    QueryCorrectionOffsetBody,
     QueryCorrectionOffsets,
     ResetOffset,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
     SearchOffset,
     UpdateConsumerOffset,
 )
-from pyromq.protocol.requests.pushes import GetConsumerStatusFromClient, ResetConsumerOffset
+from pyromq.protocol.requests.pushes import (
+    GetConsumerStatusBody,
+    GetConsumerStatusFromClient,
+    ResetConsumerOffset,
+)
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices

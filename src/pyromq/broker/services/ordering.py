@@ -3,10 +3,9 @@
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.locks import LockBatchResponseBody
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
+from pyromq.protocol.requests.ordering import LockBatchResponseBody, LockQueues, UnlockQueues
 from pyromq.remoting.routing import Caller, handles
 
 MAX_QUEUES_AT_ONCE = 4096

@@ -17,10 +17,10 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.filters import is_tag_type
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.catalogue import RawAnswer, declaration_of
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.membership import ConsumeType
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices

@@ -17,13 +17,10 @@ from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, TransportError
-from pyromq.protocol import names
-from pyromq.protocol.bodies import registration
-from pyromq.protocol.bodies.registration import RegisterBrokerBody
-from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol import names, registration
+from pyromq.protocol.body import DataVersion
 from pyromq.protocol.codes import CURRENT_VERSION
+from pyromq.protocol.registration import RegisterBrokerBody
 from pyromq.protocol.requests.brokers import (
     QueryDataVersion,
     RegisterBroker,
@@ -31,6 +28,7 @@ from pyromq.protocol.requests.brokers import (
     SendBrokerHeartbeat,
     UnregisterBroker,
 )
+from pyromq.protocol.requests.topics import TopicConfig, TopicConfigAndMappingSerializeWrapper
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 

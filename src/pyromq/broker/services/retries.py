@@ -18,12 +18,12 @@ from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.needs import SUB
 from pyromq.protocol.record import StoredMessage, decode_record
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore

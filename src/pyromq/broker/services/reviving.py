@@ -27,7 +27,7 @@ from pyromq.broker.tables.role import Role
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import json_body, names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.popping import AckMsg, BatchAckMsg, PopCheckPoint
+from pyromq.protocol.pop_records import AckMsg, BatchAckMsg, PopCheckPoint
 from pyromq.protocol.record import decode_record
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore

@@ -16,9 +16,8 @@ from pyromq.broker.tables.role import Role
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
 from pyromq.protocol import names
-from pyromq.protocol.bodies.config_tables import TimerMetricsTable
 from pyromq.protocol.catalogue import BodyAnswer
-from pyromq.protocol.requests.upkeep import GetTimerCheckpoint, GetTimerMetrics
+from pyromq.protocol.requests.upkeep import GetTimerCheckpoint, GetTimerMetrics, TimerMetricsTable
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore

@@ -11,14 +11,11 @@ from pyromq.broker.topic_attributes import apply_change, parse_change
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, StoreError
 from pyromq.protocol import names
-from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
-from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicConfig, TopicFilterType, TopicList
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.protocol.names import pop_retry_topics
-from pyromq.protocol.requests.routes import TopicListAnswer
 from pyromq.protocol.requests.topics import (
+    MAX_QUEUES_PER_TOPIC,
     CreateOrUpdateTopic,
     CreateOrUpdateTopics,
     DeleteTopicFromBroker,
@@ -26,6 +23,12 @@ from pyromq.protocol.requests.topics import (
     GetAllTopicConfigsAnswer,
     GetSystemTopicsFromBroker,
     GetTopicConfig,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigAndQueueMapping,
+    TopicFilterType,
+    TopicList,
+    TopicListAnswer,
 )
 from pyromq.protocol.requests.upkeep import CleanUnusedTopics
 from pyromq.remoting.long_answers import written

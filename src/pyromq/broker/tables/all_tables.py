@@ -22,8 +22,8 @@ from pyromq.broker.tables.topics import TopicTable, auto_create_topic, system_to
 from pyromq.broker.tables.transaction_counts import TransactionCounts
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.heartbeat import (
+from pyromq.protocol.needs import PUB, Need, ResourceType, need_of
+from pyromq.protocol.requests.membership import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     MessageModel,
     SubscriptionData,
 )
-from pyromq.protocol.needs import PUB, Need, ResourceType, need_of
 from pyromq.remoting.channel import Channel
 
 _BYTES_PER_SUBSCRIPTION = 512

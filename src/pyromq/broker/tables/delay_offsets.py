@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
-from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
+from pyromq.protocol.requests.offsets import DelayOffsetSerializeWrapper
 from pyromq.store.json_table import JsonTable
 
 

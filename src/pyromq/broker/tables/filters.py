@@ -14,12 +14,8 @@ from pyromq.filtering.sql_eval import Node, Properties
 from pyromq.filtering.sql_parser import SqlFilter, compile_sql
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.config_tables import (
-    ConsumerFilterData,
-    ConsumerFilterTable,
-    FilterDataMapByTopic,
-)
-from pyromq.protocol.bodies.heartbeat import SubscriptionData
+from pyromq.protocol.config_tables import ConsumerFilterData, ConsumerFilterTable, FilterDataMapByTopic
+from pyromq.protocol.requests.membership import SubscriptionData
 from pyromq.store.json_table import JsonTable
 
 SQL92 = "SQL92"

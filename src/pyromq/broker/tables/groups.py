@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.protocol import names
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from pyromq.store.json_table import JsonTable
 
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.remoting.slices import Slices
 from pyromq.store.json_table import JsonTable
 

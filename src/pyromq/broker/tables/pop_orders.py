@@ -8,7 +8,7 @@ from time to time; after a crash the held messages are popped again.
 from collections.abc import Callable, Iterator, Sequence
 
 from pyromq.broker.tables.table_file import FiledTable, TableFile
-from pyromq.protocol.bodies.config_tables import ConsumerOrderInfoTable, OrderInfo
+from pyromq.protocol.config_tables import ConsumerOrderInfoTable, OrderInfo
 from pyromq.store.json_table import JsonTable
 
 _SEPARATOR = "@"

@@ -6,7 +6,7 @@ Pure: times are parameters, on the monotonic clock.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 
 class _Lock(NamedTuple):

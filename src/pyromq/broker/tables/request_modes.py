@@ -1,7 +1,7 @@
 """Which groups pull and which pop, by topic. Operators set it; consumers that ask the broker follow it."""
 
 from pyromq.broker.tables.table_file import FiledTable, TableFile
-from pyromq.protocol.bodies.assignments import (
+from pyromq.protocol.requests.popping import (
     MessageRequestModeSerializeWrapper,
     SetMessageRequestModeRequestBody,
 )

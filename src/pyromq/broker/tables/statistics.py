@@ -10,7 +10,7 @@ from datetime import date, datetime
 from typing import Final, NamedTuple
 
 from pyromq.clock import Clock, elapsed_ms
-from pyromq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
+from pyromq.protocol.requests.inspection import BrokerStatsData, BrokerStatsItem
 
 
 @dataclass(frozen=True, slots=True)

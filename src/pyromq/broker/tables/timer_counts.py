@@ -9,8 +9,7 @@ from collections import Counter
 from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.metrics import Histogram
-from pyromq.protocol.bodies.config_tables import TimerMetricsTable
-from pyromq.protocol.bodies.statistics import Metric
+from pyromq.protocol.requests.upkeep import Metric, TimerMetricsTable
 from pyromq.store.json_table import JsonTable
 
 _HOUR_S = 3600

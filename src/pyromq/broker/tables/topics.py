@@ -11,9 +11,8 @@ import msgspec
 from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.protocol import names
-from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
+from pyromq.protocol.requests.topics import TopicConfig, TopicConfigSerializeWrapper
 from pyromq.store.json_table import JsonTable
 
 _SCHEDULE_QUEUES = 18

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.metrics import Histogram
-from pyromq.protocol.bodies.config_tables import TransactionMetricsTable
-from pyromq.protocol.bodies.statistics import Metric
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
+from pyromq.protocol.config_tables import TransactionMetricsTable
+from pyromq.protocol.requests.upkeep import Metric
 from pyromq.store.json_table import JsonTable
 
 _HOUR_S = 3600

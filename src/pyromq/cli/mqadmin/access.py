@@ -14,8 +14,7 @@ from pyromq.cli.mqadmin.options import Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Report, Table, done
 from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command
-from pyromq.protocol.bodies.access import AclInfo, UserInfo
-from pyromq.protocol.requests.access import PutAccessConfig
+from pyromq.protocol.requests.access import AclInfo, PutAccessConfig, UserInfo
 
 User = Annotated[str, option("-u --username", "The user.")]
 Subject = Annotated[str, option("-s --subject", "The user, as User:name.")]

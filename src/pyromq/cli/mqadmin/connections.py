@@ -9,9 +9,9 @@ from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import to_milliseconds, to_seconds
-from pyromq.protocol.bodies.clients import ClientConnection
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
 from pyromq.protocol.codes import version_name
+from pyromq.protocol.requests.inspection import ConsumerRunningInfo
+from pyromq.protocol.requests.membership import ClientConnection
 
 _Group = Annotated[str, option("-g --consumerGroup", "The group.")]
 _Asked = Annotated[str | None, option("-b --brokerAddr", "Ask this broker, by address or name.")]

@@ -11,7 +11,7 @@ from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table, done
 from pyromq.cli.mqadmin.running import admin_command
 from pyromq.cli.mqadmin.watching import watch
-from pyromq.protocol.bodies.controller import ReplicasInfo
+from pyromq.protocol.requests.controller import ReplicasInfo
 
 _LINE = "#{0:<24} {1}"
 _REPLICAS = (

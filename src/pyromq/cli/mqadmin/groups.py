@@ -14,8 +14,8 @@ from pyromq.cli.mqadmin.options import Broker, ClusterName, OptionsOf, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Fact, Facts, Report, ReportLines, plainly
 from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
-from pyromq.protocol.bodies.assignments import MessageRequestMode, SetMessageRequestModeRequestBody
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.popping import MessageRequestMode, SetMessageRequestModeRequestBody
 
 _Group = Annotated[str, option("-g --groupName", "The group.")]
 

@@ -16,7 +16,7 @@ from pyromq.cli.mqadmin.report import Column, Fact, Facts, Part, Report, ReportL
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import time
 from pyromq.cluster.routes import route_addresses
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.names import CHECK_MAX_TIME_TOPIC
 from pyromq.protocol.record import StoredMessage

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from pyromq.admin.attributes import Attribute, AttributeKind
-from pyromq.protocol.bodies.groups import GroupRetryPolicy
+from pyromq.protocol.requests.groups import GroupRetryPolicy
 
 
 def text(value: str) -> str:

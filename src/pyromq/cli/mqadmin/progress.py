@@ -16,8 +16,8 @@ from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, 
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
-from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.codes import version_name
+from pyromq.protocol.requests.membership import ConsumeType, MessageModel
 
 _UNKNOWN = "N/A"
 

@@ -17,7 +17,7 @@ from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table, plainl
 from pyromq.cli.mqadmin.running import admin_command
 from pyromq.cli.mqadmin.times import time
 from pyromq.cluster.routes import route_addresses
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import TOOLS_GROUP
 from pyromq.protocol.properties import TAGS
 from pyromq.protocol.record import StoredMessage

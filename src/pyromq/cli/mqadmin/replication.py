@@ -10,7 +10,7 @@ from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, 
 from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import watch
-from pyromq.protocol.bodies.brokers import HARuntimeInfo
+from pyromq.protocol.requests.replication import HARuntimeInfo
 
 _LINE = "#{0:<24} {1}"
 

@@ -17,9 +17,9 @@ from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, 
 from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
 from pyromq.cli.mqadmin.times import to_milliseconds
 from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import TopicRouteData
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.routes import TopicRouteData
+from pyromq.protocol.requests.topics import TopicConfig
 
 
 @admin_command("topicList")

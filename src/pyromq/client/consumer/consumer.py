@@ -25,8 +25,8 @@ from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
 from pyromq.errors import PyroError, StateError
-from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.membership import ConsumeType, MessageModel
 
 if TYPE_CHECKING:  # OpenTelemetry is optional
     from pyromq.client.spans import ConsumeSpans

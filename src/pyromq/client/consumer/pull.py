@@ -26,8 +26,8 @@ from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import ConfigError, StateError
-from pyromq.protocol.bodies.heartbeat import ConsumeType
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.membership import ConsumeType
 
 _log = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import ConfigError, NoRoute, PyroError, StateError
-from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from pyromq.protocol.requests.inspection import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from pyromq.protocol.requests.membership import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyromq.chance import randrange
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.java_hash import java_string_hash
 
 LATENCIES_MS: Final = (50, 100, 550, 1800, 3000, 5000, 15000)

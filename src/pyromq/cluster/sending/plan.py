@@ -13,7 +13,7 @@ from pyromq.cluster.retry_table import Retry, retry_of
 from pyromq.cluster.routes import Route
 from pyromq.cluster.sending.choice import BrokerFaults, RoundRobin
 from pyromq.errors import ConnectFailed, Refused, TransportError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 
 FIRST_PAUSE_S: Final = 0.05

@@ -8,7 +8,7 @@ from pyromq.admin.failures import PartlyFailed
 from pyromq.console.operations.operation import Done, Operation, OperationPlan, Row, Surroundings, mqadmin_at
 from pyromq.console.operations.settings import masters_at, partly_done
 from pyromq.console.security.roles import UserRole
-from pyromq.protocol.bodies.access import UserInfo
+from pyromq.protocol.requests.access import UserInfo
 from pyromq.security.users import SUBJECT_PREFIX
 
 PolicyType = Literal["Custom", "Default"]

@@ -11,8 +11,8 @@ from pyromq.admin.failures import NotFound
 from pyromq.console.operations.operation import Done, Operation, OperationPlan, Surroundings, mqadmin
 from pyromq.console.operations.settings import with_fields
 from pyromq.console.security.roles import UserRole
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 
 _Fields: Any = with_fields("group", GROUP)
 

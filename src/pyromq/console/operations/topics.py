@@ -10,9 +10,9 @@ from pyromq.console.operations.operation import Done, Operation, OperationPlan, 
 from pyromq.console.operations.settings import with_fields
 from pyromq.console.security.roles import UserRole
 from pyromq.errors import PyroError, Refused
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.topics import TopicConfig
 
 MessageType = Literal["", "NORMAL", "FIFO", "DELAY", "TRANSACTION"]
 _MESSAGE_TYPE = "message.type"

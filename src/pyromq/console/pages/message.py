@@ -6,7 +6,7 @@ from pyromq.console.bodies import shown_body
 from pyromq.console.page import Data
 from pyromq.console.pages.messages import audit_look
 from pyromq.console.visit import Visit
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.names import TRACE_TOPIC
 from pyromq.protocol.record import StoredMessage

@@ -13,7 +13,7 @@ from pyromq.console.operations.offsets import moment_ms
 from pyromq.console.page import Data
 from pyromq.console.visit import Visit
 from pyromq.filtering.tags import ALL
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 _KEYS_PER_PAGE = 64
 

@@ -5,7 +5,7 @@ from pyromq.cluster.routes import route_addresses
 from pyromq.console.charts import chart, span_of
 from pyromq.console.page import Data
 from pyromq.console.visit import Visit
-from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.requests.routes import TopicRouteData
 
 
 def _known(visit: Visit) -> Data:

@@ -9,7 +9,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.console.watch.aside import Aside
 from pyromq.console.watch.broker_part import BrokerPart, BrokerQueueLag, GroupOfTopic
 from pyromq.console.watch.values import BrokerKind, ControlledGroup
-from pyromq.protocol.bodies.controller import ReplicaIdentity
+from pyromq.protocol.requests.controller import ReplicaIdentity
 
 LAGS_TIMEOUT_S = 30.0
 

@@ -11,8 +11,8 @@ import msgspec
 
 from pyromq.admin.cluster import BrokerMember
 from pyromq.console.watch.values import BrokerKind, LastAnswer
-from pyromq.protocol.bodies.figures import Figures, StoreFigures
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.inspection import Figures, StoreFigures
+from pyromq.protocol.requests.topics import TopicConfig
 
 UNSPECIFIED = "UNSPECIFIED"
 _TYPE_ATTRIBUTE = "message.type"

@@ -7,7 +7,7 @@ from pyromq.console.watch.broker_part import BrokerPart
 from pyromq.console.watch.forecast import FullDisk
 from pyromq.console.watch.values import BrokerKind, BrokerView, StoreHealth
 from pyromq.protocol import names
-from pyromq.protocol.bodies.figures import StoreFigures
+from pyromq.protocol.requests.inspection import StoreFigures
 
 _UNITS = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5, "EiB": 6}
 _SIZE = re.compile(r"([0-9]+(?:[.,][0-9]+)?) ?([KMGTPE]i)?B")

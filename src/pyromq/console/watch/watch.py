@@ -23,8 +23,7 @@ from pyromq.console.watch.questions import Questions
 from pyromq.console.watch.values import ControlledGroup, ControllerView, LastAnswer, NameServerView, Snapshot
 from pyromq.console.watch.views import Views
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.requests.routes import GetClusterInfo
+from pyromq.protocol.requests.routes import ClusterInfo, GetClusterInfo
 from pyromq.remoting.slices import Slices
 
 

@@ -1,8 +1,6 @@
 """Registration of brokers with name servers, and what brokers learn there about each other."""
 
-from pyromq.protocol.bodies.brokers import GetBrokerMemberGroupResponseBody
-from pyromq.protocol.bodies.kv import KVTable
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import Body, DataVersion
 from pyromq.protocol.catalogue import (
     BROKER,
     CONTROLLER,
@@ -16,6 +14,21 @@ from pyromq.protocol.catalogue import (
     wire,
 )
 from pyromq.protocol.needs import GET, UPDATE, cluster
+from pyromq.protocol.requests.kv import KVTable
+
+
+class BrokerMemberGroup(Body):
+    """The brokers that share one name; broker id 0 is the master."""
+
+    broker_addrs: dict[Int64, str] = {}
+    broker_name: str | None = None
+    cluster: str | None = None
+
+
+class GetBrokerMemberGroupResponseBody(Body):
+    """A member group as name servers send it."""
+
+    broker_member_group: BrokerMemberGroup | None = None
 
 
 class RegisterBrokerAnswer(Answer):
@@ -39,7 +52,7 @@ class RegisterBroker(Request[RegisterBrokerAnswer]):
     compressed: bool = False
     body_crc32: Int32 = 0
     zone_name: str | None = wire(name="__ZONE_NAME", default=None)
-    # How it is written depends on `compressed` and on the sender's version: see bodies/registration.
+    # How it is written depends on `compressed` and on the sender's version: see protocol/registration.
     body: bytes = b""
 
 

@@ -1,8 +1,20 @@
 """The name server's key-value store: small texts, each in a namespace."""
 
-from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol.body import Body
 from pyromq.protocol.catalogue import NAMESERVER, Answer, BodyAnswer, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
+
+
+class KVTable(Body):
+    """Keys and values: a namespace of the name server, or the figures of a broker."""
+
+    table: dict[str, str] = {}
+
+
+class KVConfigSerializeWrapper(Body):
+    """Every namespace of a name server, as in its `kvConfig.json`."""
+
+    config_table: dict[str, dict[str, str]] = {}
 
 
 @request(100, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="put_kv_config")

@@ -1,11 +1,6 @@
 """Offsets of groups, and the first and last offsets of queues."""
 
-from pyromq.protocol.bodies.offsets import (
-    ConsumerOffsetSerializeWrapper,
-    DelayOffsetSerializeWrapper,
-    QueryCorrectionOffsetBody,
-    ResetOffsetBody,
-)
+from pyromq.protocol.body import Body, DataVersion, MessageQueue
 from pyromq.protocol.catalogue import (
     BROKER,
     Answer,
@@ -18,6 +13,53 @@ from pyromq.protocol.catalogue import (
     request,
 )
 from pyromq.protocol.needs import GET, LIST, SUB, UPDATE, cluster, every_group, group, topic
+
+
+class MessageQueueForC(Body):
+    """A queue with an offset, in the form for clients whose JSON has no objects as keys."""
+
+    broker_name: str
+    offset: Int64
+    queue_id: Int32
+    topic: str
+
+
+class ResetOffsetBody(Body):
+    """The offsets at which to continue, by queue."""
+
+    offset_table: dict[MessageQueue, Int64] = {}
+
+
+class ResetOffsetBodyForC(Body):
+    """The same for clients whose JSON has no objects as keys."""
+
+    offset_table: list[MessageQueueForC] = []
+
+
+class QueryCorrectionOffsetBody(Body):
+    """The lowest offset of several groups, by queue id."""
+
+    correction_offsets: dict[Int32, Int64] = {}
+
+
+class ConsumerOffsetSerializeWrapper(Body):
+    """The offsets of every group by `topic@group`, then queue id; also `consumerOffset.json`."""
+
+    data_version: DataVersion | None = None
+    offset_table: dict[str, dict[Int32, Int64]] = {}
+
+
+class DelayOffsetSerializeWrapper(Body):
+    """The next offset to deliver of each delay level; also `delayOffset.json`."""
+
+    data_version: DataVersion | None = None
+    offset_table: dict[Int32, Int64] = {}
+
+
+class OffsetSerializeWrapper(Body):
+    """The offsets that a broadcasting client keeps in a file of its own."""
+
+    offset_table: dict[MessageQueue, Int64] = {}
 
 
 class OffsetAnswer(Answer):

@@ -1,8 +1,34 @@
 """Locks on queues, for consumers that read in order."""
 
-from pyromq.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from msgspec import field
+
+from pyromq.protocol.body import Body, MessageQueue
 from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, RoutedRequest, request
 from pyromq.protocol.needs import SUB, group, topic
+
+
+class LockBatchRequestBody(Body):
+    """Queues that a client wants to lock."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: set[MessageQueue] = set()
+    only_this_broker: bool = False
+
+
+class LockBatchResponseBody(Body):
+    """Queues that the client has locked now."""
+
+    lock_ok_mq_set: set[MessageQueue] = field(name="lockOKMQSet", default_factory=set)
+
+
+class UnlockBatchRequestBody(Body):
+    """Queues that a client unlocks."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: set[MessageQueue] = set()
+    only_this_broker: bool = False
 
 
 @request(

@@ -3,16 +3,107 @@
 java: these codes do not fit into the two bytes of Apache's binary header; see binary_header.
 """
 
-from pyromq.protocol.bodies.assignments import (
-    MessageRequestModeSerializeWrapper,
-    QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
-    SetMessageRequestModeRequestBody,
-)
-from pyromq.protocol.bodies.popping import BatchAckMessageRequestBody
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import ClassVar
+
+from msgspec import field
+
+from pyromq.protocol.body import Body, MessageQueue
 from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Int32, Int64, Request, TopicRequest, request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import GET, SUB, UPDATE, cluster, group, topic, topic_of_receipt
+from pyromq.protocol.requests.membership import MessageModel
+
+
+class MessageRequestMode(StrEnum):
+    PULL = "PULL"
+    POP = "POP"
+
+
+class QueryAssignmentRequestBody(Body):
+    """The question of a client for its queues of a topic."""
+
+    client_id: str
+    consumer_group: str
+    message_model: MessageModel | None = None
+    strategy_name: str | None = None
+    topic: str
+
+
+class MessageQueueAssignment(Body):
+    """A queue, and whether it is pulled or popped; without a queue, any queue of the topic."""
+
+    attachments: dict[str, str] | None = None
+    message_queue: MessageQueue | None = None
+    mode: MessageRequestMode = MessageRequestMode.PULL
+
+
+class QueryAssignmentResponseBody(Body):
+    """The queues of the client."""
+
+    message_queue_assignments: list[MessageQueueAssignment] = []
+
+
+class SetMessageRequestModeRequestBody(Body):
+    """Whether a group pulls or pops a topic."""
+
+    consumer_group: str
+    mode: MessageRequestMode = MessageRequestMode.PULL
+    pop_share_queue_num: Int32 = 0
+    topic: str
+
+
+class MessageRequestModeSerializeWrapper(Body):
+    """The modes of a broker by topic and group, as in `messageRequestMode.json`."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
+
+
+class BatchAck(Body):
+    """Acknowledged offsets of one pop: bit n of `bit_set`, lowest first, means offset `start_offset` + n."""
+
+    wire_aliases: ClassVar[Mapping[str, str]] = {
+        "bitSet": "b",
+        "consumerGroup": "c",
+        "invisibleTime": "it",
+        "popTime": "pt",
+        "queueId": "q",
+        "retry": "r",
+        "reviveQueueId": "rq",
+        "startOffset": "so",
+        "topic": "t",
+    }
+
+    bit_set: bytes = field(name="b", default=b"")
+    consumer_group: str | None = field(name="c", default=None)
+    invisible_time: Int64 = field(name="it", default=0)
+    pop_time: Int64 = field(name="pt", default=0)
+    queue_id: Int32 = field(name="q", default=0)
+    retry: str | None = field(name="r", default=None)
+    revive_queue_id: Int32 = field(name="rq", default=0)
+    start_offset: Int64 = field(name="so", default=0)
+    topic: str | None = field(name="t", default=None)
+
+    def offsets(self, first: int, last: int) -> Sequence[int]:
+        """The acknowledged offsets that lie between `first` and `last`."""
+        bits, start = int.from_bytes(self.bit_set, "little"), self.start_offset
+        if start < first:
+            bits, start = bits >> min(first - start, bits.bit_length()), first
+        room = max(last + 1 - start, 0)
+        if bits.bit_length() > room:
+            bits &= (1 << room) - 1
+        if not bits & (bits + 1):
+            return range(start, start + bits.bit_length())  # the usual: all of a pop without a filter
+        digits = f"{bits:b}"[::-1]  # time is linear: strangers may send many bits
+        return [start + bit for bit, digit in enumerate(digits) if digit == "1"]
+
+
+class BatchAckMessageRequestBody(Body):
+    """Acknowledgements of several pops."""
+
+    acks: list[BatchAck] = []
+    broker_name: str | None = None
 
 
 class PopMessageAnswer(Answer):

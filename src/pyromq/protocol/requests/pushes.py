@@ -1,6 +1,6 @@
 """Requests of servers to clients, on the connections that the clients opened."""
 
-from pyromq.protocol.bodies.offsets import GetConsumerStatusBody
+from pyromq.protocol.body import Body, MessageQueue
 from pyromq.protocol.catalogue import (
     CLIENT,
     Answer,
@@ -13,6 +13,13 @@ from pyromq.protocol.catalogue import (
     request,
 )
 from pyromq.protocol.needs import NOTHING
+
+
+class GetConsumerStatusBody(Body):
+    """The offsets of clients: those of one, or of each by its client id."""
+
+    consumer_table: dict[str, dict[MessageQueue, Int64]] = {}
+    message_queue_table: dict[MessageQueue, Int64] = {}
 
 
 @request(39, to=CLIENT, needs=NOTHING, oneway=True)

@@ -1,9 +1,90 @@
 """Requests between a master and its replicas, and about them."""
 
-from pyromq.protocol.bodies.brokers import EpochEntryCache, HARuntimeInfo
-from pyromq.protocol.bodies.replicated_tables import ReplicatedTables
+from msgspec import field
+
+from pyromq.protocol.body import Body, Int32
 from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Int64, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
+from pyromq.protocol.requests.access import AccessTable
+from pyromq.protocol.requests.groups import SubscriptionGroupWrapper
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from pyromq.protocol.requests.topics import TopicConfigSerializeWrapper
+
+
+class HAConnectionRuntimeInfo(Body):
+    """A replica as its master sees it."""
+
+    addr: str | None = None
+    diff: Int64 = 0
+    in_sync: bool = False
+    slave_ack_offset: Int64 = 0
+    transfer_from_where: Int64 = 0
+    transferred_byte_in_second: Int64 = 0
+
+
+class HAClientRuntimeInfo(Body):
+    """A replica as it sees itself."""
+
+    last_read_timestamp: Int64 = 0
+    last_write_timestamp: Int64 = 0
+    master_addr: str | None = None
+    master_flush_offset: Int64 = 0
+    max_offset: Int64 = 0
+    transferred_byte_in_second: Int64 = 0
+
+
+class HARuntimeInfo(Body):
+    """The state of replication, as one broker sees it."""
+
+    ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
+    ha_connection_info: list[HAConnectionRuntimeInfo] = []
+    in_sync_slave_nums: Int32 = 0
+    master: bool = False
+    master_commit_log_max_offset: Int64 = 0
+
+
+class EpochEntry(Body):
+    """An epoch: the part of the log written under one master."""
+
+    end_offset: Int64 = 2**63 - 1
+    epoch: Int32 = 0
+    start_offset: Int64 = 0
+
+
+class EpochEntryCache(Body):
+    """The epochs that a broker knows."""
+
+    broker_id: Int64 = 0
+    broker_name: str | None = None
+    cluster_name: str | None = None
+    epoch_list: list[EpochEntry] = []
+    max_offset: Int64 = 0
+
+
+class DeletedTopic(Body):
+    """A topic whose messages before a log offset are deleted."""
+
+    log_offset: Int64
+    time_ms: Int64
+    topic: str
+
+
+class ReplicatedTables(Body):
+    """`topics` are all topics, or only new and changed ones if `has_all_topics` is false.
+
+    `resets` come with the offsets: where operators want groups to go on. `is_promised`: an operator waits
+    until replicas have the offsets on disk.
+    """
+
+    access: AccessTable | None = None
+    consumer_offsets: ConsumerOffsetSerializeWrapper | None = None
+    delay_offsets: DelayOffsetSerializeWrapper | None = None
+    deleted_topics: list[DeletedTopic] | None = None
+    groups: SubscriptionGroupWrapper | None = None
+    has_all_topics: bool = False
+    is_promised: bool = False
+    resets: ConsumerOffsetSerializeWrapper | None = None
+    topics: TopicConfigSerializeWrapper | None = None
 
 
 @request(902, to=BROKER, needs=(cluster(UPDATE),))

@@ -3,16 +3,59 @@
 Every topic list is answered alike; only the question differs.
 """
 
-from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.bodies.figures import RouteDigests
-from pyromq.protocol.bodies.routes import TopicRouteData
-from pyromq.protocol.bodies.topics import TopicList
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pyromq.protocol.body import Body, Int32, Int64
 from pyromq.protocol.catalogue import NAMESERVER, Answer, BodyAnswer, Request, TopicRequest, request, wire
 from pyromq.protocol.needs import GET, LIST, PUB, SUB, UPDATE, cluster, every_topic, topic
+from pyromq.protocol.requests.topics import TopicListAnswer, TopicQueueMappingInfo
 
 
-class TopicListAnswer(Answer):
-    body: TopicList
+class QueueData(Body):
+    """The queues of a topic on one broker."""
+
+    # java: releases before 4.9.0 misspell the flag
+    wire_aliases: ClassVar[Mapping[str, str]] = {"topicSynFlag": "topicSysFlag"}
+
+    broker_name: str
+    perm: Int32 = 0
+    read_queue_nums: Int32 = 0
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 0
+
+
+class BrokerData(Body):
+    """A master and its replicas under their common name; broker id 0 is the master."""
+
+    broker_addrs: dict[Int64, str] = {}
+    broker_name: str
+    cluster: str | None = None
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+class TopicRouteData(Body):
+    """Everything a client must know to find a topic."""
+
+    broker_datas: list[BrokerData] = []
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] = []
+    topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
+
+
+class ClusterInfo(Body):
+    """All brokers a name server knows, by name, and their names by cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, list[str]] = {}
+
+
+class RouteDigests(Body):
+    """Topic → hash of its route, in hexadecimal: equal routes have equal hashes on every name server."""
+
+    digests: dict[str, str] = {}
 
 
 class GetRouteAnswer(Answer):

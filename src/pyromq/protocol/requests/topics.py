@@ -1,8 +1,11 @@
 """The topics of one broker: creating, changing, listing and deleting them."""
 
-from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping, TopicQueueMappingDetail
-from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import CreateTopicListRequestBody
+from enum import StrEnum
+from typing import Final
+
+from msgspec import field
+
+from pyromq.protocol.body import Body, DataVersion, Int64
 from pyromq.protocol.catalogue import (
     BROKER,
     Answer,
@@ -14,7 +17,126 @@ from pyromq.protocol.catalogue import (
     request,
 )
 from pyromq.protocol.needs import CREATE, DELETE, GET, LIST, every_topic, topic
-from pyromq.protocol.requests.routes import TopicListAnswer
+
+MAX_QUEUES_PER_TOPIC: Final = 65_536
+"""The limit on one broker: clients and brokers allocate memory for each queue of a topic."""
+
+GLOBAL_SCOPE = "__global__"
+
+
+class TopicFilterType(StrEnum):
+    SINGLE_TAG = "SINGLE_TAG"
+    MULTI_TAG = "MULTI_TAG"
+
+
+class TopicConfig(Body):
+    """One topic on one broker."""
+
+    attributes: dict[str, str] = {}
+    order: bool = False
+    perm: Int32 = 6
+    read_queue_nums: Int32 = 16
+    topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
+    topic_name: str
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 16
+
+
+class CreateTopicListRequestBody(Body):
+    """Topics to create or change in one request."""
+
+    topic_config_list: list[TopicConfig] = []
+
+
+class TopicList(Body):
+    """Names of topics; from a name server also the address of one broker."""
+
+    broker_addr: str | None = None
+    topic_list: list[str] = []
+
+
+class TopicListAnswer(Answer):
+    body: TopicList
+
+
+class LogicQueueMappingItem(Body):
+    """A part of a logical queue that one queue of one broker stores."""
+
+    bname: str | None = None
+    end_offset: Int64 = -1
+    gen: Int32 = 0
+    logic_offset: Int64 = 0
+    queue_id: Int32 = 0
+    start_offset: Int64 = 0
+    time_of_end: Int64 = -1
+    time_of_start: Int64 = -1
+
+
+class TopicQueueMappingInfo(Body):
+    """Which queue of this broker serves which global queue of a static topic."""
+
+    bname: str | None = None
+    curr_id_map: dict[Int32, Int32] = {}
+    dirty: bool = False
+    epoch: Int64 = 0
+    scope: str = GLOBAL_SCOPE
+    topic: str | None = None
+    total_queues: Int32 = 0
+
+
+class TopicQueueMappingDetail(Body):
+    """A mapping with the history of every global queue that the broker hosts."""
+
+    bname: str | None = None
+    curr_id_map: dict[Int32, Int32] = {}
+    dirty: bool = False
+    epoch: Int64 = 0
+    hosted_queues: dict[Int32, list[LogicQueueMappingItem]] = {}
+    scope: str = GLOBAL_SCOPE
+    topic: str | None = None
+    total_queues: Int32 = 0
+
+
+class TopicConfigAndQueueMapping(TopicConfig):
+    """A topic's configuration, with its mapping if it is a static topic."""
+
+    mapping_detail: TopicQueueMappingDetail | None = None
+
+
+class TopicRemappingDetailWrapper(Body):
+    """The plan of a static topic's creation or move, before or after it."""
+
+    broker_config_map: dict[str, TopicConfigAndQueueMapping] = {}
+    broker_to_map_in: set[str] = set()
+    broker_to_map_out: set[str] = set()
+    epoch: Int64 = 0
+    topic: str | None = None
+    type: str | None = None
+
+
+class TopicConfigSerializeWrapper(Body):
+    """Every topic of a broker, by name."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicConfig] = {}
+
+
+class TopicConfigAndMappingSerializeWrapper(Body):
+    """Every topic of a broker with the mappings of its static topics (5.x)."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    mapping_data_version: DataVersion = field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicConfig] = {}
+    topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = {}
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = {}
+
+
+class TopicQueueMappingSerializeWrapper(Body):
+    """The static topics of a broker, as in `topicQueueMapping.json`."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    # java: the member is called an info map and holds details
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] = {}
 
 
 @request(17, to=BROKER, needs=(topic(CREATE),), java_name="update_and_create_topic")

@@ -1,8 +1,24 @@
 """Maintenance of a broker's store, for operators."""
 
-from pyromq.protocol.bodies.config_tables import TimerMetricsTable
+from msgspec import field
+
+from pyromq.protocol.body import Body, DataVersion
 from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Int32, Int64, Request, request, wire
 from pyromq.protocol.needs import GET, UPDATE, cluster, topic
+
+
+class Metric(Body):
+    """The number of waiting messages of a topic, and the time of the count."""
+
+    count: Int64 = 0
+    time_stamp: Int64 = 0
+
+
+class TimerMetricsTable(Body):
+    """`timermetrics`: messages that wait for their time, by topic."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    timing_count: dict[str, Metric] = {}
 
 
 @request(306, to=BROKER, needs=(cluster(UPDATE),), java_name="clean_expired_consumequeue")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConfigError
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion
 from pyromq.remoting.access.users_file import Stamp, stamp_of
 from pyromq.security.accounts import AccountRules, read_accounts
 

@@ -13,8 +13,8 @@ from typing import Final
 from pyromq.clock import Clock
 from pyromq.errors import ConfigError
 from pyromq.filesystem import Files
-from pyromq.protocol.bodies.access import AccessTable
 from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.requests.access import AccessTable
 from pyromq.remoting.access.account_files import AccountFiles
 from pyromq.remoting.access.control import AccessControl
 from pyromq.remoting.access.settings import AccessSettings

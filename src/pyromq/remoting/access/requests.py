@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyromq.errors import ConfigError, Refused
-from pyromq.protocol.bodies.access import AclInfo, UserInfo
 from pyromq.protocol.catalogue import Answer, BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.access import (
+    AclInfo,
     CreateAcl,
     CreateUser,
     DeleteAcl,
@@ -22,6 +22,7 @@ from pyromq.protocol.requests.access import (
     ListUsers,
     UpdateAcl,
     UpdateUser,
+    UserInfo,
 )
 from pyromq.remoting.access.control import AccessControl
 from pyromq.remoting.access.keeping import AccessRules

@@ -11,7 +11,7 @@ from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConfigError, PyroError
 from pyromq.filesystem import Files
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.access import AccessTable
+from pyromq.protocol.requests.access import AccessTable
 from pyromq.security.sealing import KEY_BYTES, new_key, seal, unseal
 from pyromq.security.users import Policies, UserRules, acl_info, policies_of, subject_name, user_info, user_of
 

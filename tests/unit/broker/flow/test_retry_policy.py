@@ -3,7 +3,7 @@
 import pytest
 
 from pyromq.broker.flow.retry_policy import RetryPolicy
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 
 GROUP = SubscriptionGroupConfig(group_name="group", retry_max_times=2)
 V3_4_9 = 121

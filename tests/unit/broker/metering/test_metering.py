@@ -25,15 +25,15 @@ from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.errors import ConfigError
 from pyromq.metrics import Metrics
 from pyromq.protocol import names
-from pyromq.protocol.bodies.heartbeat import (
+from pyromq.protocol.catalogue import CATALOGUE
+from pyromq.protocol.codes import V4_9_4, Language, ResponseCode
+from pyromq.protocol.requests.membership import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     MessageModel,
     SubscriptionData,
 )
-from pyromq.protocol.catalogue import CATALOGUE
-from pyromq.protocol.codes import V4_9_4, Language, ResponseCode
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.server import ServerStatistics
 

@@ -1,7 +1,7 @@
 """Tables of a master wait until the replica's log is where the master's was."""
 
 from pyromq.broker.replication.stamped_tables import StampedTables, WaitingTables
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
 
 
 class Log:

@@ -8,12 +8,19 @@ import pytest
 
 from pyromq.broker.replication.table_sync import TableSync
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.bodies.versions import DataVersion
-from pyromq.protocol.requests.groups import GetAllGroupConfigs, GetAllGroupConfigsAnswer
-from pyromq.protocol.requests.topics import GetAllTopicConfigs, GetAllTopicConfigsAnswer
+from pyromq.protocol.body import DataVersion
+from pyromq.protocol.requests.groups import (
+    GetAllGroupConfigs,
+    GetAllGroupConfigsAnswer,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
+from pyromq.protocol.requests.topics import (
+    GetAllTopicConfigs,
+    GetAllTopicConfigsAnswer,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
 
 PAGE = 2
 

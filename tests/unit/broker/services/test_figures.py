@@ -12,10 +12,9 @@ from pyromq.broker.services.figures import FiguresInBulk
 from pyromq.broker.tables.clients import Client
 from pyromq.clock import SystemClock
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.figures import Figures
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel
-from pyromq.protocol.requests.inspection import GetFigures
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.inspection import Figures, GetFigures
+from pyromq.protocol.requests.membership import ConsumerData, MessageModel
 from pyromq.remoting.slices import Slices
 
 TOPIC, GROUP = "orders", "shop"

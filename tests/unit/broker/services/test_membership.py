@@ -11,31 +11,29 @@ from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, r
 from pyromq.broker.services.membership import FEW_MEMBERS, Membership
 from pyromq.clock import elapsed_ms
 from pyromq.protocol import names
-from pyromq.protocol.bodies.clients import ClientLanguage
-from pyromq.protocol.bodies.heartbeat import (
-    CheckClientRequestBody,
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
-    HeartbeatData,
-    MessageModel,
-    ProducerData,
-    SubscriptionData,
-)
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.codes import Language, ResponseCode
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.requests.membership import (
     CheckClientConfig,
+    CheckClientRequestBody,
+    ClientLanguage,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
     GetAllProducers,
     GetConsumerConnections,
     GetConsumerIds,
     GetProducerConnections,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
     SendHeartbeat,
     SendHeartbeatAnswer,
+    SubscriptionData,
     UnregisterClient,
 )
 from pyromq.protocol.requests.pushes import NotifyConsumerIdsChanged
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.routing import Caller
 
 NOTICE = NotifyConsumerIdsChanged(consumer_group="g")

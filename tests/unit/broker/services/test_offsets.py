@@ -27,19 +27,14 @@ from pyromq.clock import ManualClock
 from pyromq.errors import CallTimeout, Refused
 from pyromq.filesystem import Files
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
-from pyromq.protocol.bodies.offsets import (
-    ConsumerOffsetSerializeWrapper,
-    GetConsumerStatusBody,
-    ResetOffsetBody,
-    ResetOffsetBodyForC,
-)
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Answer, BodyAnswer, Request
 from pyromq.protocol.codes import Language, ResponseCode
 from pyromq.protocol.requests.inspection import GetConsumerStatus
+from pyromq.protocol.requests.membership import ConsumerData, MessageModel, SubscriptionData
 from pyromq.protocol.requests.offsets import (
     CloneGroupOffset,
+    ConsumerOffsetSerializeWrapper,
     GetAllConsumerOffsets,
     GetAllDelayOffsets,
     GetEarliestStoreTime,
@@ -48,10 +43,16 @@ from pyromq.protocol.requests.offsets import (
     QueryConsumerOffset,
     QueryCorrectionOffsets,
     ResetOffset,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
     SearchOffset,
     UpdateConsumerOffset,
 )
-from pyromq.protocol.requests.pushes import GetConsumerStatusFromClient, ResetConsumerOffset
+from pyromq.protocol.requests.pushes import (
+    GetConsumerStatusBody,
+    GetConsumerStatusFromClient,
+    ResetConsumerOffset,
+)
 from pyromq.remoting.slices import Slices
 from pyromq.store.json_table import JsonTable
 

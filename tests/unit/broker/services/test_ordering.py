@@ -6,9 +6,13 @@ from tests.support.broker_parts import caller_on, refusal
 from pyromq.broker.services.ordering import Ordering
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.clock import ManualClock
-from pyromq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.ordering import (
+    LockBatchRequestBody,
+    LockQueues,
+    UnlockBatchRequestBody,
+    UnlockQueues,
+)
 
 QUEUES = {MessageQueue("T", "b", number) for number in range(3)}
 

@@ -12,9 +12,9 @@ from tests.support.broker_parts import at_once, broker_parts, caller_on, refusal
 from tests.support.pulls import GROUP, TOPIC, Pulls, bodies, request
 
 from pyromq.broker.flow.read_grants import ReadGrant
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.java_hash import tag_code
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.pulling import LitePullMessage
 from pyromq.store.json_table import JsonTable
 from pyromq.store.queues import mending

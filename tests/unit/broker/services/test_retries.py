@@ -12,10 +12,10 @@ from tests.support.small_stores import BORN_HOST, append, dispatch_all
 from pyromq.broker.services.retries import Retries
 from pyromq.broker.tables.role import Role
 from pyromq.protocol import names
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.store.faults import Fault
 

@@ -11,7 +11,7 @@ from pyromq.broker.flow.draft import Draft
 from pyromq.broker.tables.role import Role
 from pyromq.clock import ManualClock
 from pyromq.protocol import json_body, names
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.store.results import AppendResult, AppendStatus
 
 RETRIES, _ = names.pop_retry_topics(TOPIC, GROUP)

@@ -23,14 +23,14 @@ from pyromq.clock import elapsed_ms
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.batch import BatchEntry, encode_batch
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import TopicFilterType
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.properties import decode_properties, encode_properties
 from pyromq.protocol.record import Host, StoredMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.topics import TopicFilterType
 from pyromq.remoting.routing import Caller
 from pyromq.store.faults import Fault
 

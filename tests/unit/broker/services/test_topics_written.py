@@ -16,9 +16,8 @@ from pyromq.broker.services.topics import Topics
 from pyromq.broker.tables.role import Role
 from pyromq.errors import Refused
 from pyromq.protocol import names
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.requests.sending import SendMessageBack, SendMessageV2
-from pyromq.protocol.requests.topics import CreateOrUpdateTopic, DeleteTopicFromBroker
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic, DeleteTopicFromBroker, TopicConfig
 from pyromq.remoting.slices import Slices
 from pyromq.store.deletions import Deletions
 from pyromq.store.json_table import JsonTable

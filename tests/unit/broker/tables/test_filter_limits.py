@@ -10,7 +10,7 @@ from pyromq.clock import ManualClock
 from pyromq.filesystem import Files
 from pyromq.filtering import sql_parser
 from pyromq.filtering.sql_parser import SqlFilter
-from pyromq.protocol.bodies.heartbeat import SubscriptionData
+from pyromq.protocol.requests.membership import SubscriptionData
 from pyromq.store.json_table import JsonTable
 
 ROOM = 3 * (1024 + 48 * len("a = 1"))

@@ -6,7 +6,7 @@ import pytest
 
 from pyromq.broker.tables.statistics import SENT_BACK, Statistics
 from pyromq.clock import ManualClock
-from pyromq.protocol.bodies.statistics import BrokerStatsItem
+from pyromq.protocol.requests.inspection import BrokerStatsItem
 
 
 class World:

@@ -16,12 +16,11 @@ from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import ManualClock
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from pyromq.protocol.bodies.heartbeat import SubscriptionData
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
-from pyromq.protocol.bodies.statistics import ConsumeStats, ConsumeStatsList
-from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig, TopicList
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from pyromq.protocol.requests.inspection import ConsumeStats, ConsumeStatsList
+from pyromq.protocol.requests.membership import SubscriptionData
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.requests.topics import TopicConfig, TopicConfigSerializeWrapper, TopicList
 from pyromq.store.json_table import JsonTable
 
 

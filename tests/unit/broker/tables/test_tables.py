@@ -15,11 +15,10 @@ from pyromq.broker.tables.topics import TopicTable, system_topics
 from pyromq.clock import ManualClock
 from pyromq.filesystem import Files
 from pyromq.protocol import names
-from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion, MessageQueue
+from pyromq.protocol.requests.membership import ConsumerData, MessageModel, SubscriptionData
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.store.json_table import JsonTable
 
 

@@ -9,7 +9,7 @@ from pyromq.cluster.sending.choice import (
     pause_ms,
     queue_of_key,
 )
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 QUEUES = tuple(MessageQueue("t", name, queue_id) for name in ("a", "b") for queue_id in range(2))
 

@@ -8,7 +8,7 @@ from pyromq.cluster.routes import Route
 from pyromq.cluster.sending.choice import BrokerFaults, RoundRobin
 from pyromq.cluster.sending.plan import Ask, Failed, SendPlan, SendPolicy, SendRules, Step, Try, Wait
 from pyromq.errors import CallTimeout, ConnectFailed, ConnectionLost, Refused, TransportError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 
 BUSY = Refused(ResponseCode.SYSTEM_BUSY, "too many")

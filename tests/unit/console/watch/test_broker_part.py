@@ -3,8 +3,8 @@
 from pyromq.admin.cluster import BrokerMember
 from pyromq.console.watch.broker_part import BrokerPart, BrokerQueueLag
 from pyromq.console.watch.values import BrokerKind
-from pyromq.protocol.bodies.figures import Figures
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.inspection import Figures
+from pyromq.protocol.requests.topics import TopicConfig
 
 MEMBER = BrokerMember("c", "a", 0, "127.0.0.1:10911")
 

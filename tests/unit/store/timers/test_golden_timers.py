@@ -12,7 +12,7 @@ from tests.support.places import GOLDEN
 
 from pyromq.filesystem import Files
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.config_tables import TimerMetricsTable
+from pyromq.protocol.requests.upkeep import TimerMetricsTable
 from pyromq.store.filenames import StorePaths
 from pyromq.store.timers.timer_checkpoint import UNKNOWN, read_timer_checkpoint
 from pyromq.store.timers.timer_files import TimerFiles

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from pyromq.protocol.bodies.popping import AckMsg, BatchAckMsg, PopCheckPoint
+from pyromq.protocol.pop_records import AckMsg, BatchAckMsg, PopCheckPoint
 
 _Key = tuple[str | None, str | None, int, int, int, str | None]
 

@@ -14,8 +14,8 @@ from pyromq.broker.flow.popping.revive_log import ACK_TAG, CHECKPOINT_TAG
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import json_body, names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.popping import AckMsg, PopCheckPoint
 from pyromq.protocol.pop_receipt import PopReceipt, retry_mark_of
+from pyromq.protocol.pop_records import AckMsg, PopCheckPoint
 from pyromq.protocol.record import StoredMessage, decode_record
 from pyromq.store.message_store import MessageStore
 

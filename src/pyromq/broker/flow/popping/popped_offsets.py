@@ -17,7 +17,7 @@ from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import json_body, names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.popping import PopCheckPoint
+from pyromq.protocol.pop_records import PopCheckPoint
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)

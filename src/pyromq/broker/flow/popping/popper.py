@@ -17,8 +17,6 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.config.live import LiveSettings
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.popping import PopCheckPoint
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.pop_receipt import (
     ORDER_REVIVE_QUEUE,
     OrderKey,
@@ -27,8 +25,10 @@ from pyromq.protocol.pop_receipt import (
     encode_pop_receipt,
     retry_mark_of,
 )
+from pyromq.protocol.pop_records import PopCheckPoint
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import decode_record, encode_record
+from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, ReadResult, ReadStatus
 

@@ -19,10 +19,10 @@ from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_TO_DEAD_LETTERS
 from pyromq.config.live import LiveSettings
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.properties import without_property
 from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendStatus
 

@@ -13,8 +13,8 @@ from pyromq.broker.flow.message_properties import pair
 from pyromq.broker.tables.pop_counts import PopCounts, RecordKind
 from pyromq.protocol import json_body, names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.popping import AckMsg, BatchAckMsg, PopCheckPoint
 from pyromq.protocol.pop_receipt import PopReceipt
+from pyromq.protocol.pop_records import AckMsg, BatchAckMsg, PopCheckPoint
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult
 

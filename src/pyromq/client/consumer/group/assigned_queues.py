@@ -18,7 +18,7 @@ from pyromq.client.consumer.reading.pop_starts import PopStarts
 from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 _log = logging.getLogger(__name__)
 

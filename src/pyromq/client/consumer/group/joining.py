@@ -9,9 +9,8 @@ from pyromq.client.session import Session
 from pyromq.client.troubles import Troubles
 from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute, TransportError
-from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody
 from pyromq.protocol.names import MASTER_ID
-from pyromq.protocol.requests.membership import CheckClientConfig
+from pyromq.protocol.requests.membership import CheckClientConfig, CheckClientRequestBody
 
 _log = logging.getLogger(__name__)
 

@@ -8,9 +8,13 @@ from collections.abc import Iterable
 from pyromq.client.consumer.reading.brokers import Network, QueueBrokers
 from pyromq.client.troubles import Troubles
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.ordering import (
+    LockBatchRequestBody,
+    LockQueues,
+    UnlockBatchRequestBody,
+    UnlockQueues,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import CURRENT_VERSION, version_name
+from pyromq.protocol.requests.inspection import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from pyromq.protocol.requests.membership import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from pyromq.client.consumer.reading.subscriptions import Expression, Subscriptio
 from pyromq.client.session import Session
 from pyromq.cluster.assignment import Assignment
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import retry_topic
 
 _log = logging.getLogger(__name__)

@@ -17,13 +17,11 @@ from pyromq.client.troubles import Troubles
 from pyromq.cluster.assignment import Assignment, my_share
 from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute, PyroError, TransportError
-from pyromq.protocol.bodies.assignments import MessageRequestMode, QueryAssignmentRequestBody
-from pyromq.protocol.bodies.heartbeat import MessageModel
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.names import MASTER_ID, is_retry_topic
-from pyromq.protocol.requests.membership import GetConsumerIds
-from pyromq.protocol.requests.popping import QueryAssignment
+from pyromq.protocol.requests.membership import GetConsumerIds, MessageModel
+from pyromq.protocol.requests.popping import MessageRequestMode, QueryAssignment, QueryAssignmentRequestBody
 
 _log = logging.getLogger(__name__)
 

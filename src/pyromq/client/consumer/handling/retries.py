@@ -22,7 +22,7 @@ from pyromq.cluster.sending.request import (
 from pyromq.errors import NoRoute, PyroError, Refused
 from pyromq.protocol import dead_letters, names
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.requests.sending import SendMessageBack, SendMessageV2

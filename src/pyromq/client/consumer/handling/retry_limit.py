@@ -13,8 +13,7 @@ from pyromq.client.consumer.reading.brokers import Network, QueueBrokers
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.requests.groups import GetGroupConfig
+from pyromq.protocol.requests.groups import GetGroupConfig, SubscriptionGroupConfig
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from typing import Any, Protocol, TypeVar
 
 from pyromq.cluster.route_table import KnownRoutes
 from pyromq.errors import ConnectFailed
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.request_forms import FilledForm

@@ -19,7 +19,7 @@ from pyromq.client.pulled_message import pulled_messages
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol import properties as props
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.names import LMQ_PREFIX, MASTER_ID, retry_topic

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyromq.clock import Clock
 from pyromq.compiled import twin
-from pyromq.protocol.bodies.consumers import ProcessQueueInfo
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.requests.inspection import ProcessQueueInfo
 
 LOCK_VALID_S = 30.0
 """A lock that was not renewed for this long is not trusted any more."""

@@ -15,18 +15,18 @@ from pyromq.clock import Clock
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConfigError, PyroError, Refused, RemoteProtocolError, StateError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere
-from pyromq.protocol.bodies.offsets import OffsetSerializeWrapper
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import is_retry_topic
 from pyromq.protocol.requests.groups import GetTopicsOfGroup
 from pyromq.protocol.requests.inspection import GetConsumeStats
+from pyromq.protocol.requests.membership import ConsumeFromWhere
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
     GetMinOffset,
     OffsetAnswer,
+    OffsetSerializeWrapper,
     QueryConsumerOffset,
     SearchOffset,
     UpdateConsumerOffset,

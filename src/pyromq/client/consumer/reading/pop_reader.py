@@ -9,7 +9,7 @@ from pyromq.client.consumer.reading.popping import PoppedMessage, PopReading
 from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 _WAIT_S = 15.0
 

@@ -6,7 +6,7 @@ from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.offsets import RemoteOffsets, StartFrom, StartPositions
 from pyromq.client.session import Session
 from pyromq.cluster.routes import Route
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 
 
 class PopStarts:

@@ -16,7 +16,7 @@ from pyromq.client.troubles import Troubles
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused, TransportError
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
 

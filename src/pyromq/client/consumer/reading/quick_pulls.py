@@ -15,7 +15,7 @@ from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
 from pyromq.compiled import twin
 from pyromq.errors import CallTimeout, Refused
-from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import LMQ_PREFIX, MASTER_ID, retry_topic

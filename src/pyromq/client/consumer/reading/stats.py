@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, fields
 
-from pyromq.protocol.bodies.consumers import ConsumeStatus
+from pyromq.protocol.requests.inspection import ConsumeStatus
 
 SAMPLE_S = 10.0
 _MINUTE_SAMPLES = 6

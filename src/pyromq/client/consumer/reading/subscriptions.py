@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pyromq.errors import BadExpression, ConfigError
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.filtering.tags import ALL, parse_tags
-from pyromq.protocol.bodies.heartbeat import SubscriptionData
 from pyromq.protocol.names import topic_problem
+from pyromq.protocol.requests.membership import SubscriptionData
 
 TAG, SQL92 = "TAG", "SQL92"
 

@@ -5,9 +5,8 @@ from tests.support.held_messages import QUEUE, RETRY_QUEUE
 
 from pyromq.client.consumer.group.locks import MemberLocks
 from pyromq.errors import CallTimeout
-from pyromq.protocol.bodies.locks import LockBatchResponseBody
 from pyromq.protocol.catalogue import BodyAnswer
-from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
+from pyromq.protocol.requests.ordering import LockBatchResponseBody, LockQueues, UnlockQueues
 
 
 async def test_only_granted_locks_count_and_a_broker_that_is_away_grants_none(network: FakeNetwork) -> None:

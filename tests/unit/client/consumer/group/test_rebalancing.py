@@ -11,10 +11,9 @@ from pyromq.client.values import MessageQueue
 from pyromq.cluster.assignment import Average
 from pyromq.cluster.routes import Route
 from pyromq.errors import CallTimeout, PyroError, Refused
-from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.membership import GetConsumerIds
+from pyromq.protocol.requests.membership import GetConsumerIds, GetConsumerListByGroupResponseBody
 
 
 class Held:

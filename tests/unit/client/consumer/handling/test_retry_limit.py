@@ -10,9 +10,8 @@ from pyromq.client.consumer.handling.retry_limit import RetryLimit
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock
 from pyromq.errors import CallTimeout
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.catalogue import BodyAnswer
-from pyromq.protocol.requests.groups import GetGroupConfig
+from pyromq.protocol.requests.groups import GetGroupConfig, SubscriptionGroupConfig
 
 
 def failed_message(earlier_failures: int) -> ReceivedMessage:

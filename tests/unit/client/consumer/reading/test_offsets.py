@@ -15,12 +15,10 @@ from pyromq.client.values import MessageQueue
 from pyromq.clock import ManualClock
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConnectFailed, Refused, StateError
-from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper
-from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import GetTopicsOfGroup
-from pyromq.protocol.requests.inspection import GetConsumeStats
+from pyromq.protocol.requests.inspection import ConsumeStats, GetConsumeStats, OffsetWrapper
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
     OffsetAnswer,
@@ -28,7 +26,7 @@ from pyromq.protocol.requests.offsets import (
     SearchOffset,
     UpdateConsumerOffset,
 )
-from pyromq.protocol.requests.routes import TopicListAnswer
+from pyromq.protocol.requests.topics import TopicList, TopicListAnswer
 
 
 async def test_a_stored_offset_is_told_from_none_and_from_not_knowing(network: FakeNetwork) -> None:

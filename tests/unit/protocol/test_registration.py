@@ -7,14 +7,16 @@ import pytest
 from tests.support.places import GOLDEN
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
-from pyromq.protocol import json_body
-from pyromq.protocol.bodies import registration
-from pyromq.protocol.bodies.registration import RegisterBrokerBody
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
-from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol import json_body, registration
+from pyromq.protocol.body import DataVersion
 from pyromq.protocol.codes import CURRENT_VERSION, V3_0_11, V5_0_0
+from pyromq.protocol.registration import RegisterBrokerBody
+from pyromq.protocol.requests.topics import (
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicFilterType,
+    TopicQueueMappingInfo,
+)
 
 MEBIBYTE = 1024 * 1024
 V4_9_8 = 409

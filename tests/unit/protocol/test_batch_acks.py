@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyromq.protocol.bodies.popping import BatchAck
+from pyromq.protocol.requests.popping import BatchAck
 
 OFFSETS = st.integers(0, 300)
 

@@ -1,4 +1,4 @@
-"""The base of all bodies: keyword fields, camelCase on the wire, no cycles.
+"""The base of all bodies, and values that several have: keyword fields, camelCase on the wire, no cycles.
 
 Fields are declared in the order of their names on the wire, because that is the order in which Java writes
 them; a body declared in another order is still written in Java's, only slower.
@@ -30,3 +30,33 @@ class Body(msgspec.Struct, metaclass=KeywordOnly, rename="camel", gc=False):
 
     wire_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names under which a field may arrive, each with the name under which we write it."""
+
+
+class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=False):
+    """One queue of a topic on one broker; hashable, because tables are keyed by it."""
+
+    topic: str
+    broker_name: str
+    queue_id: Int32
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Two copies of a table are the same if all three numbers are."""
+
+    counter: Int64 = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
+
+    def next(self, now_ms: int, state_version: int = 0) -> "DataVersion":
+        return DataVersion(counter=self.counter + 1, state_version=state_version, timestamp=now_ms)
+
+    def is_newer_than(self, other: "DataVersion") -> bool:
+        """java: the state version, which a controller gives out, counts first"""
+        return (self.state_version, self.counter, self.timestamp) > (
+            other.state_version,
+            other.counter,
+            other.timestamp,
+        )

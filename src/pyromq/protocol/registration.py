@@ -24,18 +24,18 @@ import msgspec
 from msgspec import field
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
-from pyromq.protocol import json_body
-from pyromq.protocol.bodies import registration_outline
-from pyromq.protocol.bodies.body import Body
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingDetail, TopicQueueMappingInfo
-from pyromq.protocol.bodies.topic_tables import (
-    TopicConfigAndMappingSerializeWrapper,
-    TopicConfigSerializeWrapper,
-)
-from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol import json_body, registration_outline
+from pyromq.protocol.body import Body, DataVersion
 from pyromq.protocol.codes import V3_0_11, V5_0_0
 from pyromq.protocol.compression import Compression, decompress
+from pyromq.protocol.requests.topics import (
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+    TopicFilterType,
+    TopicQueueMappingDetail,
+    TopicQueueMappingInfo,
+)
 
 BEST_COMPRESSION: Final = 9
 CRC_MASK: Final = 0x7FFFFFFF

@@ -3,13 +3,13 @@
 import pytest
 
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.clients import ClientLanguage
-from pyromq.protocol.bodies.groups import CustomizedRetryPolicy
-from pyromq.protocol.bodies.popping import BatchAck, BatchAckMessageRequestBody, BatchAckMsg
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import DataVersion, MessageQueue
 from pyromq.protocol.codes import Language
+from pyromq.protocol.pop_records import BatchAckMsg
+from pyromq.protocol.requests.groups import CustomizedRetryPolicy
+from pyromq.protocol.requests.membership import ClientLanguage
+from pyromq.protocol.requests.popping import BatchAck, BatchAckMessageRequestBody
+from pyromq.protocol.requests.topics import TopicConfigAndQueueMapping
 
 
 def test_queues_sort_by_topic_then_broker_then_number() -> None:

@@ -1,15 +1,14 @@
 """The tables in a broker's `config` directory that are never sent as they are.
 
 `topics.json`, `subscriptionGroup.json`, `consumerOffset.json`, `delayOffset.json`, `topicQueueMapping.json`
-and `messageRequestMode.json` are sent, too; see `topic_tables`, `groups`, `offsets` and `assignments`.
+and `messageRequestMode.json` are sent, too; `requests/` declares them.
 """
 
 from msgspec import field
 
-from pyromq.protocol.bodies.body import Body, Int32, Int64
-from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
-from pyromq.protocol.bodies.statistics import Metric
-from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.body import Body, DataVersion, Int32, Int64
+from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.requests.upkeep import Metric
 
 
 class LmqConsumerOffsetTable(ConsumerOffsetSerializeWrapper):
@@ -68,13 +67,6 @@ class ConsumerOrderInfoTable(Body):
     """`consumerOrderInfo.json`: ordered pops by `topic@group`, then queue id."""
 
     table: dict[str, dict[Int32, OrderInfo]] = {}
-
-
-class TimerMetricsTable(Body):
-    """`timermetrics`: messages that wait for their time, by topic."""
-
-    data_version: DataVersion = field(default_factory=DataVersion)
-    timing_count: dict[str, Metric] = {}
 
 
 class TransactionMetricsTable(Body):

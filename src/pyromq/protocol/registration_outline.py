@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.requests.topics import TopicConfig
 
 _PIECE_BYTES = 64 * 1024
 _MAX_PIECE_BYTES = 512 * 1024
