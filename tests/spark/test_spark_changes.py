@@ -1,5 +1,6 @@
 """Change events into tables and out of them, each applied once whatever died."""
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -95,12 +96,41 @@ def test_a_table_follows_a_database_whatever_died(
     assert in_table(form, place) == [(4, "after", None)]
 
 
+@pytest.mark.parametrize("form", TABLES)
+def test_large_values_that_an_update_did_not_touch_stay_as_they_were(
+    form: str, spark: SparkSession, topics: "Topics", tmp_path: Path, error_logs: "ErrorLogs"
+) -> None:
+    """In the table, and in the same batch; a value that a truncate took away is not made up."""
+    place, gone = tmp_path / "orders", "__debezium_unavailable_value"
+    schema = "id bigint, n int, note string, tags array<string>, raw binary"
+    options = topics.options("Orders")
+    topics.create("Orders", queues=1)
+
+    def apply(*events: bytes) -> list[tuple[Any, ...]]:
+        send(topics, *events)
+        apply_changes(spark, options, str(place), form=form, schema=schema)
+        return in_table(form, place)
+
+    def row(number: int, n: int, *large: Any) -> bytes:
+        return event("u", dict(zip(("id", "n", "note", "tags", "raw"), (number, n, *large), strict=True)))
+
+    absent = (gone, [gone], base64.b64encode(gone.encode()).decode())
+    apply(row(1, 1, "long", ["a"], "aGk="), row(2, 1, None, None, None))
+    assert apply(
+        row(1, 2, *absent), row(1, 3, *absent), row(2, 2, "longer", [], ""), row(2, 3, gone, ["x"], absent[2])
+    ) == [(1, 3, "long", ["a"], b"hi"), (2, 3, "longer", ["x"], b"")]
+    topics.send("Orders", 0, b'{"op": "t"}')
+    with pytest.raises(StreamingQueryException, match="row with id=1 leaves out note, tags, raw"):
+        apply(row(1, 5, *absent))
+    error_logs.expect_repeatedly("exception while executing the Python Proxy")
+
+
 def test_the_last_event_of_a_key_is_that_of_its_queue_also_if_a_clock_was_set_back(
     spark: SparkSession,
 ) -> None:
     rows = [(1, "a:0", 50, 7), (1, "a:0", 20, 8), (2, "a:0", 30, 9), (2, "a:1", 40, 0), (2, "a:1", 60, 1)]
     events = spark.createDataFrame(rows, "id int, queue string, at long, offset long")
-    events = events.selectExpr("struct(id) AS row", "queue", "at", "offset")
+    events = events.selectExpr("struct(id) AS row", "queue", "at", "offset", "array() AS kept")
     found = last_by_key(events, ["id"]).select("row.id", "queue", "offset").collect()
     assert sorted(map(tuple, found)) == [(1, "a:0", 8), (2, "a:1", 1)]
 

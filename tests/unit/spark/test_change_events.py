@@ -17,6 +17,7 @@ from tests.unit.spark.test_lake_tables import TABLES, ddl
 from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.pipelines.change_events import Event, Rows, changes, key_names, read_event, row_ddl, schemas
 from pyromq.spark.pipelines.delta_lake import DeltaLake
+from pyromq.spark.pipelines.kept_values import KEPT, PLACE, UNAVAILABLE, Placeholder, with_kept_values
 from pyromq.spark.pipelines.lake import LakeTable
 from pyromq.spark.pipelines.lake_files import DELETED
 
@@ -228,10 +229,11 @@ def test_rows_of_many_messages_keep_their_places() -> None:
             [body(op="c", after={"id": 1}), body(op="m"), body(op="d", before={"id": 2})]
         )
     ]
-    [found] = changes(iter([pa.RecordBatch.from_pylist(messages)]), pa.struct([("id", pa.int64())]))
+    batches = iter([pa.RecordBatch.from_pylist(messages)])
+    [found] = changes(batches, pa.struct([("id", pa.int64())]), UNAVAILABLE)
     assert found.to_pylist() == [
-        {"op": "u", "row": {"id": 1}, "queue": "T@b:0", "at": 0, "offset": 0, "order": None},
-        {"op": "d", "row": {"id": 2}, "queue": "T@b:0", "at": 2, "offset": 2, "order": None},
+        {"op": "u", "row": {"id": 1}, "queue": "T@b:0", "at": 0, "offset": 0, "order": None, "kept": []},
+        {"op": "d", "row": {"id": 2}, "queue": "T@b:0", "at": 2, "offset": 2, "order": None, "kept": []},
     ]
     with pytest.raises(RemoteProtocolError, match="cannot be read"):
         Rows(pa.struct([("id", pa.int64())])).read([Event("u", b'{"id": "x"}', b"")])
@@ -256,7 +258,7 @@ def test_a_row_that_cannot_be_read_ends_the_job_with_its_place(day: Any, problem
     ]
     batches = iter([pa.RecordBatch.from_pylist(messages)])
     with pytest.raises(RemoteProtocolError, match=f"T@b:0 offset 1 is not a change event.*({problem})"):
-        list(changes(batches, pa.struct([("id", pa.int64()), ("day", pa.date32())])))
+        list(changes(batches, pa.struct([("id", pa.int64()), ("day", pa.date32())]), UNAVAILABLE))
 
 
 def change(columns: str, *rows: tuple[Any, ...]) -> pa.Table:
@@ -351,3 +353,113 @@ def test_structures_in_a_map_of_a_delta_table_cannot_grow(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"by=map.*: expected map.*inside of a map cannot grow"):
         DeltaLake(str(tmp_path)).apply(more, ["id"], 1, cleared=False)
     assert rows(tmp_path, DeltaLake) == [(1, [("a", {"x": 1})])]
+
+
+@pytest.mark.parametrize("text", [UNAVAILABLE, "?"])
+def test_a_placeholder_is_known_in_the_form_of_every_type(text: str) -> None:
+    """As Debezium writes it for text, bytes, maps, and arrays by the type of their elements."""
+    raw = text.encode()
+    encoded = base64.b64encode(raw).decode()
+    by_byte = [base64.b64encode(bytes([byte])).decode() for byte in raw]
+    # What Java's UUID.nameUUIDFromBytes makes of them.
+    uuid = {UNAVAILABLE: "b68a35a7-17ad-35b3-af2a-ae46edb4545a", "?": "d1457b72-c3fb-323a-a671-125aef3eab5d"}
+    forms = {
+        "text": text,
+        "bytes": encoded,
+        "hex": raw.hex(),
+        "hstore": {text: text},
+        "hstore_json": json.dumps({text: text}, separators=(",", ":")),
+        "texts": [text],
+        "blobs": [encoded],
+        "uuids": [uuid[text]],
+        "ints": [*raw],
+        "floats": [float(byte) for byte in raw],
+        "decimals": by_byte,
+        "numerics": [{"scale": 0, "value": each} for each in by_byte],
+    }
+    others = {
+        "id": 1,
+        "note": f"not {text}",
+        "tags": [text, "b"],
+        "m": {text: "x"},
+        "n": [*raw, 1],
+        "z": None,
+    }
+    placeholder = Placeholder(text)
+    for row in (forms | others, others | forms):
+        left, kept = placeholder.split(json.dumps(row).encode())
+        assert (json.loads(left), sorted(kept)) == (others, sorted(forms))
+    for name, value in forms.items():
+        for separators in (",", ":"), (", ", ": "):
+            text_of_row = json.dumps({"id": 1, name: value}, separators=separators)
+            assert placeholder.split(text_of_row.encode()) == (b'{"id":1}', [name])
+    assert Placeholder("").split(b'{"a":""}') == (b'{"a":""}', [])
+    with pytest.raises(ConfigError, match="printable ASCII"):
+        Placeholder("n\u00f6")
+
+
+def tail(columns: str, *rows: tuple[Any, ...]) -> pa.Table:
+    """Events of keys, from the oldest to the last."""
+    found = change(columns, *[row[:-1] for row in rows])
+    kept = pa.array([row[-1] for row in rows], pa.list_(pa.string()))
+    return found.append_column(KEPT, kept).append_column(PLACE, pa.array(range(len(rows), 0, -1)))
+
+
+COLUMNS = "id: bigint, a: string, tags: array<string>, by: map<string,int>, raw: binary"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_value_that_an_event_leaves_out_stays_as_it_was(
+    table: Callable[[str], LakeTable], tmp_path: Path
+) -> None:
+    first = change(
+        COLUMNS,
+        (1, "a", ["x", None], [("k", 1)], b"\0", False),
+        (2, "b", None, None, None, False),
+        (3, "c", [], [], b"", False),
+    )
+    lake = table(str(tmp_path))
+    lake.apply(first, ["id"], 0, cleared=False)
+    all_ = ["tags", "by", "raw"]
+    events = tail(
+        COLUMNS,
+        (1, "new", None, None, None, False, all_),
+        (2, "gone", None, None, None, False, all_),
+        (4, "d", ["early"], [("k", 4)], b"4", False, []),
+        (4, "e", None, None, b"5", False, ["tags", "by"]),
+        (4, "f", ["late"], None, None, False, ["by", "raw"]),
+        (2, None, None, None, None, True, []),
+    )
+    # The values are those of the first event of a key that is not complete, so the rest is not asked for.
+    stored = lake.stored(events.filter([True, True, False, True, True, False]), ["id"], all_)
+    lake.apply(with_kept_values(events, ["id"], stored), ["id"], 1, cleared=False)
+    assert rows(tmp_path, table) == [
+        (1, "new", ["x", None], [("k", 1)], b"\0"),
+        (3, "c", [], [], b""),
+        (4, "f", ["late"], [("k", 4)], b"5"),
+    ]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_values_are_kept_for_keys_that_are_null_or_not_a_number_too(
+    table: Callable[[str], LakeTable], tmp_path: Path
+) -> None:
+    columns, keys = "id: double, at: bigint, note: string", ["id", "at"]
+    ids = [1.5, None, math.nan]
+    lake = table(str(tmp_path))
+    lake.apply(change(columns, *[(each, 1, f"n{each}", False) for each in ids]), keys, 0, cleared=False)
+    events = tail(columns, *[(each, 1, None, False, ["note"]) for each in ids])
+    whole = with_kept_values(events, keys, lake.stored(events, keys, ["note"]))
+    assert sorted(whole["note"].to_pylist()) == ["n1.5", "nNone", "nnan"]
+
+
+def test_a_value_that_was_never_seen_ends_the_job() -> None:
+    events = tail("id: bigint, note: string", (7, None, False, ["note"]))
+    for stored in (None, pa.table({"id": [8], "note": ["other"]})):
+        with pytest.raises(
+            RemoteProtocolError, match=r"row with id=7 leaves out note.*REPLICA IDENTITY FULL"
+        ):
+            with_kept_values(events, ["id"], stored)
+    deleted = tail("id: bigint, note: string", (7, "x", True, []), (7, None, False, ["note"]))
+    with pytest.raises(RemoteProtocolError, match="leaves out note"):
+        with_kept_values(deleted, ["id"], pa.table({"id": [7], "note": ["other"]}))

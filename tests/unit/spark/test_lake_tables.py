@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 
 from pyromq.errors import ConfigError
 from pyromq.spark.ddl import parse_type
-from pyromq.spark.pipelines.changes import with_deleted
 from pyromq.spark.pipelines.delta_lake import DeltaLake
 from pyromq.spark.pipelines.grown_schema import grown
 from pyromq.spark.pipelines.iceberg_lake import IcebergLake
@@ -115,9 +114,3 @@ def test_a_panic_of_delta_is_an_exception(tmp_path: Path) -> None:
     DeltaLake(str(tmp_path)).apply(twice.select([0, 1]), ["id"], 0, cleared=False)
     with pytest.raises(DeltaError, match="__deleted"):
         DeltaLake(str(tmp_path)).apply(twice, ["id"], 1, cleared=False)
-
-
-def test_declared_columns_are_the_same_for_the_next_batch() -> None:
-    columns = ddl("id: bigint, note: string")
-    assert with_deleted(columns).names == with_deleted(columns).names == ["id", "note", DELETED]
-    assert columns == ddl("id: bigint, note: string")

@@ -41,6 +41,12 @@ from pyromq.apps.pipelines.job import (
     is_flag=True,
     help="Treat several topics as one table: events with the same key concern the same row.",
 )
+@click.option(
+    "--placeholder",
+    metavar="TEXT",
+    help="Debezium's unavailable.value.placeholder: a column with this value stays as it is.",
+    show_default="__debezium_unavailable_value",
+)
 def changes(
     place: str,
     job: PipelineJob,
@@ -51,6 +57,7 @@ def changes(
     keys: tuple[str, ...],
     schema: str | None,
     merge_topics: bool,
+    placeholder: str | None,
 ) -> None:
     """Apply Debezium's change events to the Delta or Iceberg table in DIR, by key; the next run continues.
 
@@ -58,6 +65,7 @@ def changes(
     """
     with job.spark("changes") as spark:
         from pyromq.spark.pipelines.changes import apply_changes
+        from pyromq.spark.pipelines.kept_values import UNAVAILABLE
 
         with job.reported("changes", place) as show:
             apply_changes(
@@ -68,6 +76,7 @@ def changes(
                 keys=keys,
                 schema=schema,
                 merge_topics=merge_topics,
+                placeholder=UNAVAILABLE if placeholder is None else placeholder,
                 trigger=trigger(follow, every),
                 show=show,
             )

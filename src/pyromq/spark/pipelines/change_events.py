@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.spark.from_json.documents import Documents
+from pyromq.spark.pipelines.kept_values import Placeholder
 
 UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 _MEANING = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": None}
@@ -102,6 +103,8 @@ class Event(NamedTuple):
     """That of the whole event, or of the key if the row is made of it; empty if there is none."""
     order: str | None = None
     """Among the changes of the database."""
+    kept: Sequence[str] = ()
+    """The columns whose values it leaves out."""
 
 
 def read_event(key: str | None, body: bytes) -> Event | None:
@@ -272,11 +275,13 @@ def schemas(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def changes(batches: Iterator[pa.RecordBatch], type_: pa.StructType) -> Iterator[pa.RecordBatch]:
+def changes(
+    batches: Iterator[pa.RecordBatch], type_: pa.StructType, placeholder: str
+) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over messages: what each does, the row, and the place of the message."""
-    rows = Rows(type_)
+    rows, unavailable = Rows(type_), Placeholder(placeholder)
     for batch in batches:
-        if found := list(_events(batch)):
+        if found := [(message, _without(unavailable, event)) for message, event in _events(batch)]:
             read = {
                 "op": pa.array([event.op for _, event in found]),
                 "row": _rows_of(found, rows),
@@ -284,8 +289,15 @@ def changes(batches: Iterator[pa.RecordBatch], type_: pa.StructType) -> Iterator
                 "at": pa.array([message["at"] for message, _ in found], pa.int64()),
                 "offset": pa.array([message["offset"] for message, _ in found], pa.int64()),
                 "order": pa.array([event.order for _, event in found], pa.string()),
+                "kept": pa.array([event.kept for _, event in found], pa.list_(pa.string())),
             }
             yield pa.RecordBatch.from_pydict(read)
+
+
+def _without(unavailable: Placeholder, event: Event) -> Event:
+    row, kept = unavailable.split(event.row)
+    # Of a deleted row only the key matters.
+    return event._replace(row=row, kept=kept if event.op == UPSERT else ())
 
 
 def _rows_of(found: Sequence[tuple[dict[str, Any], Event]], rows: Rows) -> pa.StructArray:

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StringType, StructType
 
 from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.ddl import parse_type
@@ -21,11 +23,11 @@ from pyromq.spark.options import read_options
 from pyromq.spark.pipelines import change_events
 from pyromq.spark.pipelines import lake as lakes
 from pyromq.spark.pipelines.grown_schema import grown, plain
+from pyromq.spark.pipelines.kept_values import KEPT, PLACE, UNAVAILABLE, Placeholder, with_kept_values
 from pyromq.spark.pipelines.lake_files import DELETED
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 CHANGES_PER_BATCH = 100_000
@@ -43,6 +45,7 @@ def apply_changes(
     keys: Sequence[str] = (),
     schema: str | None = None,
     merge_topics: bool = False,
+    placeholder: str = UNAVAILABLE,
     trigger: Mapping[str, Any] | None = None,
     show: Show = unseen,
 ) -> Tally:
@@ -51,8 +54,9 @@ def apply_changes(
     `form` is delta or iceberg; without it, the format that the table has, or delta. `keys` are the columns
     that identify a row; without them, those that the keys of the messages name. `schema` is DDL of the
     columns, for events without schemas. Without `merge_topics` there is one topic: rows of different tables
-    may have the same keys.
+    may have the same keys. A value that is `placeholder` is left out by the event, and stays as it was.
     """
+    Placeholder(placeholder)  # says so if it cannot be one
     given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(CHANGES_PER_BATCH)} | dict(options)
     selection = read_options(given, streaming=True).selection
     topics = selection.topics or {queue.topic for queue in selection.queues or ()}
@@ -70,7 +74,9 @@ def apply_changes(
         .schema(f"key string, value binary, {_PLACE}")
         .load()
     )
-    apply = partial(_apply_batch, place=place, form=form, keys=tuple(keys), declared=declared)
+    apply = partial(
+        _apply_batch, place=place, form=form, keys=tuple(keys), declared=declared, placeholder=placeholder
+    )
     writer = stream.writeStream.foreachBatch(apply).option("checkpointLocation", journal)
     return watch("changes", writer.trigger(**(trigger or {"availableNow": True})).start(), show)
 
@@ -91,6 +97,7 @@ def _apply_batch(
     form: str,
     keys: tuple[str, ...],
     declared: StructType | None,
+    placeholder: str,
 ) -> None:
     table = lakes.table_at(place, form)
     if table.batch >= batch:
@@ -102,31 +109,40 @@ def _apply_batch(
         if declared is None or not keys:
             columns, keys = _found(messages, columns, keys)
         if columns is not None:
-            _apply_last(messages, batch, table, columns, keys)
+            _apply_last(messages, batch, table, columns, keys, placeholder)
     finally:
         messages.unpersist()
 
 
 def _apply_last(
-    messages: "DataFrame", batch: int, table: lakes.LakeTable, columns: StructType, keys: tuple[str, ...]
+    messages: "DataFrame",
+    batch: int,
+    table: lakes.LakeTable,
+    columns: StructType,
+    keys: tuple[str, ...],
+    placeholder: str,
 ) -> None:
     """Bring the table to the state after the last event of each key."""
     read = StructType().add("op", "string").add("row", columns)
     read = read.add("queue", "string").add("at", "long").add("offset", "long").add("order", "string")
-    events = messages.mapInArrow(
-        partial(change_events.changes, type_=to_arrow_type(columns, timezone="UTC")), read
-    )
+    read = read.add("kept", ArrayType(StringType()))
+    type_ = to_arrow_type(columns, timezone="UTC")
+    events = messages.mapInArrow(partial(change_events.changes, type_=type_, placeholder=placeholder), read)
     events, is_cleared = behind_truncates(events)
-    is_deleted = (fn.col("op") == change_events.DELETE).alias(DELETED)
-    changes = last_by_key(events, keys).select("row.*", is_deleted).toArrow()
-    if changes.num_rows or is_cleared:
-        table.apply(changes.cast(with_deleted(columns)), keys, batch, cleared=is_cleared)
-
-
-def with_deleted(columns: StructType) -> "pa.Schema":
-    """The rows of a table, and whether they are gone."""
-    # A copy: Spark's `add` would change the columns that the next batch takes.
-    return to_arrow_schema(StructType([*columns.fields]).add(DELETED, "boolean"), timezone="UTC")
+    last = last_by_key(events, keys).select("row", fn.col("op") == change_events.DELETE, "kept", "place")
+    found = last.toArrow()
+    rows = pa.Table.from_struct_array(found["row"]).cast(to_arrow_schema(columns, timezone="UTC"))
+    for name, column in zip((DELETED, KEPT, PLACE), found.columns[1:], strict=True):
+        rows = rows.append_column(name, column)
+    incomplete = rows.filter(pc.greater(pc.list_value_length(rows[KEPT]), 0))
+    if incomplete.num_rows:
+        names = {name for names in incomplete[KEPT].to_pylist() for name in names}
+        stored = None if is_cleared or not table.is_there else table.stored(incomplete, keys, names)
+        rows = with_kept_values(rows, keys, stored)
+    else:
+        rows = rows.drop_columns([KEPT, PLACE])
+    if rows.num_rows or is_cleared:
+        table.apply(rows, keys, batch, cleared=is_cleared)
 
 
 def behind_truncates(events: "DataFrame") -> tuple["DataFrame", bool]:
@@ -155,11 +171,23 @@ def behind_truncates(events: "DataFrame") -> tuple["DataFrame", bool]:
 
 
 def last_by_key(events: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """In a queue offsets decide, whatever the clock of the broker said; among queues, the latest event."""
-    for place, order in (["queue"], "offset"), ([], "at"):
-        window = Window.partitionBy(*[f"row.`{key}`" for key in keys], *place).orderBy(fn.desc(order))
-        events = events.withColumn("place", fn.row_number().over(window)).where("place = 1")
-    return events
+    """The last event of each key, at place 1, and those before it back to one that leaves no value out.
+
+    In a queue offsets decide, whatever the clock of the broker said; among queues, the latest event.
+    """
+    key = [f"row.`{name}`" for name in keys]
+    back = Window.partitionBy(*key, "queue").orderBy(fn.desc("offset"))
+    later = back.rowsBetween(Window.unboundedPreceding, -1)
+    latest = Window.partitionBy(*key).orderBy(fn.desc("last_at"), "queue")
+    events = events.withColumns(
+        {
+            "place": fn.row_number().over(back),
+            "last_at": fn.first("at").over(back),
+            "is_complete": fn.coalesce(fn.bool_or(fn.size("kept") == 0).over(later), fn.lit(False)),
+        }
+    )
+    events = events.where("NOT is_complete").withColumn("last_queue", fn.first("queue").over(latest))
+    return events.where("queue = last_queue")
 
 
 def _found(

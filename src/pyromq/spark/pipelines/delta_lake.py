@@ -17,10 +17,10 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.grown_schema import grown, grows_in_map, plain
-from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute
+from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, distinctive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -116,6 +116,16 @@ class DeltaLake:
             except_cols=[DELETED]
         ).when_not_matched_insert_all(f"NOT new.{DELETED}", except_cols=[DELETED]).execute()
 
+    def stored(self, changes: pa.Table, keys: "Sequence[str]", columns: "Collection[str]") -> pa.Table:
+        """Keys and some columns of the rows with the keys of the changes, and perhaps of others."""
+        rows = self._known().to_pyarrow_dataset()
+        by = distinctive(changes, keys)
+        # What files say of their least and greatest values leaves out null and NaN.
+        near = pc.field(by).isin(changes[by].unique()) if _is_plain(changes[by]) else None
+        wanted = pa.schema([field for field in changes.schema if field.name in {*keys, *columns}])
+        known = [field for field in wanted if field.name in rows.schema.names]
+        return rows.to_table([field.name for field in known], filter=near).cast(pa.schema(known))
+
     def _widen(self, rows: pa.Schema) -> None:
         """Enter the fields that structures of the table get, in a commit of their own.
 
@@ -171,8 +181,15 @@ class DeltaLake:
 
 def _same(key: str, values: pa.ChunkedArray) -> str:
     """Whether a row has the key of a change. Only `=` leaves files out; null and NaN equal nothing."""
-    is_plain = not pc.any(pc.is_null(values, nan_is_null=True)).as_py()
-    return f"new.`{key}` = old.`{key}`" if is_plain else f"(new.`{key}` IS NOT DISTINCT FROM old.`{key}`)"
+    return (
+        f"new.`{key}` = old.`{key}`"
+        if _is_plain(values)
+        else f"(new.`{key}` IS NOT DISTINCT FROM old.`{key}`)"
+    )
+
+
+def _is_plain(values: pa.ChunkedArray) -> bool:
+    return not pc.any(pc.is_null(values, nan_is_null=True)).as_py()
 
 
 def _action(file: DataFile) -> AddAction:

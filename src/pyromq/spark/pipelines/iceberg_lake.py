@@ -22,10 +22,10 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.directory_catalog import DirectoryCatalog
 from pyromq.spark.pipelines.grown_schema import grown
-from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, write_files
+from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, distinctive, write_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -75,9 +75,7 @@ class IcebergLake:
             self._table = self._catalog.make_table(fields, PartitionSpec())
         near: BooleanExpression = AlwaysTrue()
         if not cleared:
-            # Expressions know no pairs: the column that tells most rows apart finds some that have to stay.
-            by = max(keys, key=lambda key: len(changes[key].unique()))
-            near = _one_of(by, changes[by].unique())
+            near = _near(changes, keys)
         found = self._table.scan(row_filter=near).to_arrow()
         found = found.cast(pa.schema([rows.schema.field(name) for name in found.column_names]))
         with self._table.transaction() as transaction:
@@ -90,6 +88,13 @@ class IcebergLake:
             if rows.num_rows:
                 transaction.append(rows)
             transaction.set_properties({LAST_BATCH: str(batch)})
+
+    def stored(self, changes: pa.Table, keys: "Sequence[str]", columns: "Collection[str]") -> pa.Table:
+        """Keys and some columns of the rows with the keys of the changes, and perhaps of others."""
+        table = self._known()
+        known = [name for name in table.schema().as_arrow().names if name in {*keys, *columns}]
+        rows = table.scan(row_filter=_near(changes, keys), selected_fields=tuple(known)).to_arrow()
+        return rows.cast(pa.schema([changes.schema.field(name) for name in rows.column_names]))
 
     def schema(self) -> "StructType":
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -152,7 +157,10 @@ def _arrow(schema: "StructType") -> "pa.Schema":
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _one_of(column: str, values: pa.ChunkedArray) -> BooleanExpression:
+def _near(changes: pa.Table, keys: "Sequence[str]") -> BooleanExpression:
+    """Holds for the rows with the keys of the changes, and perhaps for others: expressions know no pairs."""
+    column = distinctive(changes, keys)
+    values = changes[column].unique()
     is_plain = pc.invert(pc.is_null(values, nan_is_null=True))
     near: BooleanExpression = In(column, values.filter(is_plain).to_pylist())  # type: ignore[call-arg, arg-type]
     if values.null_count:

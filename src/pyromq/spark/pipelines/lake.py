@@ -19,7 +19,7 @@ from pyromq.spark.queues import Queue, flatten
 from pyromq.spark.schema import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -47,6 +47,9 @@ class LakeTable(Protocol):
     def read(self, spark: "SparkSession", schema: StructType) -> "DataFrame": ...
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]: ...
     def apply(self, changes: "pa.Table", keys: "Sequence[str]", batch: int, *, cleared: bool) -> None: ...
+    def stored(
+        self, changes: "pa.Table", keys: "Sequence[str]", columns: "Collection[str]"
+    ) -> "pa.Table": ...
 
 
 def checkpoint_of(lake: str) -> str:

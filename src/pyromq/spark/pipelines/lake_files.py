@@ -8,10 +8,13 @@ import os
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
 DAY = "date_from_unix_date(cast(floor(unix_millis(timestamp) / 86400000) as int))"
@@ -59,6 +62,11 @@ def write_files(frame: "DataFrame", lake: str, place: str) -> list[DataFile]:
 def absolute(lake: str) -> str:
     """The libraries of tables want whole paths or URIs."""
     return lake.rstrip("/") if "://" in lake else os.path.abspath(lake)
+
+
+def distinctive(rows: pa.Table, keys: "Sequence[str]") -> str:
+    """The key that tells most rows apart."""
+    return max(keys, key=lambda key: len(rows[key].unique()))
 
 
 def _data_file(system: FileSystem, path: str, size: int, name: str) -> DataFile:
