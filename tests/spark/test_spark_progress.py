@@ -11,6 +11,7 @@ from pyromq.clock import ManualClock
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import DataLoss
+from pyromq.spark.lag import lag_of
 from pyromq.spark.options import Access, Selection, read_options
 from pyromq.spark.progress import FIRST, IDLE_WAIT_S, StreamProgress, spans_between
 from pyromq.spark.queues import Queue, flatten
@@ -32,6 +33,7 @@ class ToldCluster(SparkCluster):
         self.last: dict[Queue, int] = {A0: 0, A1: 0}
         self.born_ms: dict[Queue, int] = {}
         self.away: set[str] = set()
+        self.gone: set[Queue] = set()
         self.name_servers_away = False
         self.questions = 0
 
@@ -46,6 +48,9 @@ class ToldCluster(SparkCluster):
 
     def latest_of_reachable(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         return self.latest([queue for queue in queues if queue.broker not in self.away])
+
+    def deleted(self, queues: Iterable[Queue]) -> list[Queue]:
+        return [queue for queue in queues if queue in self.gone]
 
     def earliest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         return {queue: self.first[queue] for queue in queues}
@@ -243,6 +248,55 @@ def test_queues_of_a_broker_that_is_away_wait_while_others_go_on() -> None:
     stream.cluster.away = set()
     stream.cluster.last = {A0: 15, B0: 30}
     assert sizes(without, stream.next(without)) == {B0: 20}
+
+
+def test_the_lag_counts_queues_that_cannot_be_reached_and_names_them() -> None:
+    stream = Stream(startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    stream.cluster.last = {A0: 100, B0: 100}
+    stream.cluster.first = {A0: 0, B0: 0}
+    end = stream.next(FIRST)
+    report = {"endOffset": end, "latestOffset": stream.progress.newest()}
+    lag = lag_of(report)
+    assert lag is not None
+    assert (lag.total, lag.unreachable) == (190, ())
+    stream.cluster.away = {"b"}
+    stream.cluster.last = {A0: 101, B0: 200}
+    for _ in range(2):
+        lag = lag_of(report | {"latestOffset": stream.progress.newest()})
+        assert lag is not None
+        assert (lag.total, lag.unreachable) == (191, ("Orders@b:0",))
+        # A broker that has been away for long is in no route.
+        stream.clock.advance(2)
+        stream.cluster.last = {A0: 101}
+    stream.restarted().latest(end, ReadMaxRows(10))
+    lag = lag_of(report | {"latestOffset": stream.progress.newest()})
+    assert lag is not None
+    assert lag.unreachable == ("Orders@b:0",)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_deleted_under_an_idle_query_is_noticed(fails: bool, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.create("Payments", queues=1)
+    topics.fill("Orders", 0, [b"x"] * 3)
+    cluster, clock = SparkCluster(topics.access), ManualClock()
+    given = topics.options("Orders,Payments", startingOffsets="earliest", failOnDataLoss=str(fails).lower())
+    progress = StreamProgress(read_options(given, streaming=True), cluster, clock, clock.advance)
+    end = progress.latest(FIRST, EVERYTHING)
+    assert progress.latest(end, EVERYTHING) == end
+    topics.delete("Orders")
+    clock.advance(2)
+    if fails:
+        with pytest.raises(DataLoss, match=r"the topic of Orders@.*:0 was deleted"):
+            progress.latest(end, EVERYTHING)
+    else:
+        assert progress.latest(end, EVERYTHING) == end
+        assert "away" not in progress.newest(), "a topic that is gone is not unreachable"
+        topics.create("Orders", queues=1)
+        topics.fill("Orders", 0, [b"x"] * 4)
+        clock.advance(2)
+        assert sum(sizes(end, progress.latest(end, EVERYTHING)).values()) == 4
+    cluster.close()
 
 
 def test_a_queue_taken_from_the_route_stays_where_it_is_until_it_comes_back() -> None:

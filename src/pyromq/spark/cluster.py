@@ -28,10 +28,12 @@ from pyromq.protocol.requests.offsets import (
 from pyromq.protocol.requests.pulling import PullMessage
 from pyromq.protocol.requests.routes import (
     GetAllTopics,
+    GetClusterInfo,
     GetRoute,
     GetSystemTopicsFromNameServer,
     TopicRouteData,
 )
+from pyromq.protocol.requests.topics import GetTopicConfig
 from pyromq.remoting.blocking_link import Links
 from pyromq.spark.links import link_options
 from pyromq.spark.options import PULL_GROUP, Access, Selection
@@ -192,6 +194,24 @@ class SparkCluster:
 
     def forget_routes(self) -> None:
         self._routes.clear()
+
+    def deleted(self, queues: Iterable[Queue]) -> list[Queue]:
+        """Those of topics that their master does not have any more. A master that is away says nothing."""
+        by_broker: dict[tuple[str, str], list[Queue]] = {}
+        for queue in queues:
+            by_broker.setdefault((queue.broker, queue.topic), []).append(queue)
+        found: list[Queue] = []
+        try:
+            brokers = self.ask_name_server(GetClusterInfo(), patient=False).body.broker_addr_table
+            for (broker, topic), theirs in by_broker.items():
+                if broker in brokers and (master := brokers[broker].broker_addrs.get(MASTER_ID)) is not None:
+                    with self.links.borrow(master) as link:
+                        (config,) = link.call_all([GetTopicConfig(topic=topic)])
+                    if isinstance(config, Refused) and config.code == ResponseCode.TOPIC_NOT_EXIST:
+                        found += theirs
+        except PyroError as problem:
+            _log.warning("it is unknown which topics were deleted: %s", problem)
+        return found
 
     # Offsets
 

@@ -22,6 +22,8 @@ class SourceLag:
     queues: Mapping[Queue, int]
     record_bytes: Mapping[str, int] = field(default_factory=dict)
     """The size of a message by topic, measured where the query is behind."""
+    unreachable: tuple[str, ...] = ()
+    """Queues whose brokers do not answer; they count with the end that they had before."""
 
     @property
     def total(self) -> int:
@@ -67,4 +69,4 @@ def lag_of(source: Mapping[str, Any]) -> SourceLag | None:
     newest = source.get("latestOffset") or end
     reached = flatten(end["q"])
     behind = {queue: max(latest - reached.get(queue, 0), 0) for queue, latest in flatten(newest["q"]).items()}
-    return SourceLag(behind, newest.get("bytes", {}))
+    return SourceLag(behind, newest.get("bytes", {}), tuple(newest.get("away", ())))

@@ -59,6 +59,11 @@ def families(reports: list[dict[str, Any]]) -> "Iterator[Metric]":
         name: GaugeMetricFamily(_PREFIX + ours, sentence, labels=_SOURCE)
         for name, (ours, sentence) in _OF_SOURCE.items()
     }
+    away = GaugeMetricFamily(
+        _PREFIX + "unreachable_queues",
+        "Queues whose brokers do not answer. They count with the end that they had before.",
+        labels=_SOURCE,
+    )
     batch = GaugeMetricFamily(_PREFIX + "batch", "The number of the last batch.", labels=_QUERY)
     at = GaugeMetricFamily(_PREFIX + "progress_seconds", "When the last trigger started.", labels=_QUERY)
     rate = GaugeMetricFamily(_PREFIX + "rows_per_second", "Rows of the last batch per second.", labels=_QUERY)
@@ -71,11 +76,12 @@ def families(reports: list[dict[str, Any]]) -> "Iterator[Metric]":
             lag = lag_of(source)
             if lag is None:
                 continue
+            away.add_metric([query, str(number)], len(lag.unreachable))
             for name, value in lag.metrics().items():
                 of_source[name].add_metric([query, str(number)], value)
             for topic, behind in lag.by_topic().items():
                 unread.add_metric([query, str(number), topic], behind)
-    yield from (unread, *of_source.values(), batch, at, rate)
+    yield from (unread, *of_source.values(), away, batch, at, rate)
 
 
 _collectors: dict[tuple[str, int], LagCollector] = {}

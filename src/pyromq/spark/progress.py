@@ -8,7 +8,7 @@ the time at which it was stored: a queue in which another message has its place 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
@@ -84,6 +84,10 @@ class StreamProgress:
         self._since_ms: int | None = None
         self._target: dict[Queue, int] | None = None
         self._reached: Mapping[Queue, int] = {}
+        self._ends: dict[Queue, int] = {}
+        """Where queues ended when their brokers answered last."""
+        self._deleted: set[Queue] = set()
+        self._deleted_at = -1.0
         self._sizes = RecordSizes(cluster.record_bytes, self._clock)
         self._queues: list[Queue] = []
         self._queues_at = -1.0
@@ -137,9 +141,17 @@ class StreamProgress:
             self._wait(IDLE_POLL_S)
 
     def newest(self) -> Offset:
-        """Where the queues end, and how large messages are in topics with a lag: `lag.py` reads it."""
-        ends = self._cluster.latest_of_reachable(self._known_queues())
+        """Where the queues end, and how large messages are in topics with a lag: `lag.py` reads it.
+
+        A queue whose broker is away ends where it ended before, or where it was read to.
+        """
+        reachable = self._reachable()
+        away = {*self._reached, *self._queues} - reachable.keys() - self._deleted
+        ends = {queue: max(self._ends.get(queue, 0), self._reached.get(queue, 0)) for queue in away}
+        ends |= reachable
         offset = make_offset(ends, {})
+        if away:
+            offset["away"] = [str(queue) for queue in sorted(away)]
         if sizes := self._sizes.behind(self._reached, ends):
             offset["bytes"] = sizes
         return offset
@@ -156,6 +168,7 @@ class StreamProgress:
     ) -> tuple[dict[Queue, int], dict[Queue, int]]:
         """Where each queue is read to, and where those begin that have not been read before."""
         available = self._available()
+        self._notice_deleted(begins.keys() - available.keys())
         journal = self._begin_late({q: end for q, end in available.items() if q not in begins}, begins)
         shorter = [Span(q, begins[q], reach) for q, reach in available.items() if reach < begins.get(q, 0)]
         for span in self._rewound(shorter):
@@ -191,7 +204,25 @@ class StreamProgress:
     def _available(self) -> dict[Queue, int]:
         if self._target is not None:
             return self._target
-        return self._cluster.latest_of_reachable(self._known_queues())
+        return self._reachable()
+
+    def _reachable(self) -> dict[Queue, int]:
+        found = self._cluster.latest_of_reachable(self._known_queues())
+        self._ends |= found
+        return found
+
+    def _notice_deleted(self, absent: Collection[Queue]) -> None:
+        """Say so if queues are missing because their topics were deleted."""
+        self._deleted &= set(absent)
+        unknown = set(absent) - self._deleted
+        now = self._clock.monotonic()
+        if not unknown or (self._deleted_at >= 0 and now - self._deleted_at < QUEUES_FRESH_S):
+            return
+        self._deleted_at = now
+        if found := self._cluster.deleted(sorted(unknown)):
+            self._deleted.update(found)
+            what = f"the topic of {', '.join(map(str, found))} was deleted"
+            report(f"{what}, perhaps with messages that were not read", fails=self._options.fail_on_data_loss)
 
     def _rewound(self, spans: list[Span]) -> list[Span]:
         """Those of them that stay shorter than our position, however often their brokers are asked."""

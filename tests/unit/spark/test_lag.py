@@ -22,6 +22,7 @@ def source(end: Any, newest: Any) -> dict[str, Any]:
 
 REACHED = {"v": 1, "q": {"Orders": {"a:0": 10, "a:1": 5}}}
 NEWEST = {"v": 1, "q": {"Orders": {"a:0": 40, "a:1": 5}, "Other": {"a:0": 7}}, "bytes": {"Orders": 100}}
+NEWEST["away"] = ["Other@a:0"]
 
 
 def test_the_lag_has_the_figures_of_the_kafka_source() -> None:
@@ -48,7 +49,7 @@ def test_a_query_is_never_ahead_and_without_newer_offsets_not_behind(newest: Any
 def test_sources_of_other_formats_have_no_lag() -> None:
     files = source({"logOffset": 3}, None)
     assert lags_of({"sources": [files, source("7", None), source(REACHED, NEWEST)]}) == [
-        SourceLag({A0: 30, A1: 0, OTHER: 7}, {"Orders": 100})
+        SourceLag({A0: 30, A1: 0, OTHER: 7}, {"Orders": 100}, ("Other@a:0",))
     ]
 
 
@@ -101,6 +102,7 @@ def test_prometheus_is_told_of_queries_by_name_or_id() -> None:
     assert 'pyromq_spark_offsets_behind_latest{query="4711",source="1",topic="Orders"} 30.0' in text
     assert 'pyromq_spark_max_offsets_behind_latest{query="4711",source="1"} 30.0' in text
     assert 'pyromq_spark_estimated_bytes_behind_latest{query="4711",source="1"} 3000.0' in text
+    assert 'pyromq_spark_unreachable_queues{query="4711",source="1"} 1.0' in text
     assert 'pyromq_spark_batch{query="paid"} 0.0' in text
     assert 'pyromq_spark_rows_per_second{query="4711"} 12.5' in text
     assert 'pyromq_spark_progress_seconds{query="paid"} 1.7723664e+09' in text

@@ -63,6 +63,8 @@ def line(what: str, tally: Tally) -> str:
         text += f" (last batch {tally.rows_per_s:,.0f}/s)"
     if tally.watermark:
         text += f", watermark {tally.watermark}"
+    if tally.unreachable:
+        text += f", unreachable: {', '.join(tally.unreachable)}"
     return text
 
 

@@ -37,6 +37,8 @@ class Tally:
     batches: int = 0
     rows_per_s: float = 0.0
     topics: dict[str, TopicTally] = field(default_factory=dict)
+    unreachable: tuple[str, ...] = ()
+    """Queues whose brokers did not answer when the lag was computed."""
     watermark: str | None = None
     seconds: float = 0.0
     _started: float = field(default_factory=time.monotonic, repr=False)
@@ -65,6 +67,7 @@ class Tally:
         if rows:
             self.rows_per_s = report["processedRowsPerSecond"]
         self.watermark = report.get("eventTime", {}).get("watermark", self.watermark)
+        self.unreachable = ()
         for source in report["sources"]:
             self._add_source(source)
 
@@ -72,6 +75,7 @@ class Tally:
         lag = lag_of(source)
         if lag is None:
             return
+        self.unreachable += lag.unreachable
         for span in spans_between(source["startOffset"] or FIRST, source["endOffset"]):
             self.topics.setdefault(span.queue.topic, TopicTally()).rows += span.size
         for topic, behind in (dict.fromkeys(self.topics, 0) | lag.by_topic()).items():
