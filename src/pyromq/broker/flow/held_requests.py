@@ -11,8 +11,9 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from pyromq.remoting.channel import Channel
 from pyromq.remoting.slices import Slices
 
 MAX_HOLD_S: Final = 600.0
@@ -32,6 +33,26 @@ class HeldOutcome(Enum):
 
 Attempt = Callable[[bool], HeldOutcome]
 """Try to answer a held request. True means: last chance, answer in any case."""
+
+
+@dataclass(slots=True, eq=False)
+class HeldCall:
+    """An attempt for a caller who may leave. If it fails, the connection answers and logs it: one failing
+    request must not break the others."""
+
+    channel: Channel
+    answered: "asyncio.Future[Any]"
+    look: Attempt
+
+    def __call__(self, is_last: bool) -> HeldOutcome:
+        if not self.channel.is_open:
+            self.answered.cancel()
+        if not self.answered.done():
+            try:
+                return self.look(is_last)
+            except Exception as problem:
+                self.answered.set_exception(problem)
+        return HeldOutcome.LEFT_SOME
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from pyromq.broker.flow.durability import Durability
-from pyromq.broker.flow.held_requests import MAX_HOLD_S, HeldOutcome
+from pyromq.broker.flow.held_requests import MAX_HOLD_S, HeldCall, HeldOutcome
 from pyromq.broker.flow.popping.held_pops import ANY_QUEUE, HeldPops
 from pyromq.broker.flow.popping.popper import Pop, Popper
 from pyromq.broker.flow.reading import Reading, WantedMessages
@@ -212,21 +212,13 @@ class Popping:
     ) -> "asyncio.Future[RawAnswer]":
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
 
-        def attempt(is_last: bool) -> HeldOutcome:
-            if not caller.channel.is_open:
-                answered.cancel()
-                return HeldOutcome.LEFT_SOME
-            try:
-                # The topic, the group and what they allow may have changed meanwhile.
-                self._check_master()
-                self._reading.check(
-                    request.consumer_group, request.topic, max(request.queue_id, 0), caller.address
-                )
-                pop = self._take(request, wanted)
-            except Exception as problem:
-                # One failing pop must not break the others; the connection answers and logs it.
-                answered.set_exception(problem)
-                return HeldOutcome.LEFT_SOME
+        def look(is_last: bool) -> HeldOutcome:
+            # The topic, the group and what they allow may have changed meanwhile.
+            self._check_master()
+            self._reading.check(
+                request.consumer_group, request.topic, max(request.queue_id, 0), caller.address
+            )
+            pop = self._take(request, wanted)
             if pop.count:
                 self._settle(pop, answered)
                 return HeldOutcome.LEFT_SOME if pop.rest else HeldOutcome.ANSWERED
@@ -236,18 +228,15 @@ class Popping:
             self._wake_when_free(self._held, pop)
             return HeldOutcome.GOES_ON if pop.is_unfinished else HeldOutcome.WAITS
 
-        self._held.hold(
-            request.topic,
-            request.consumer_group,
-            max(request.queue_id, ANY_QUEUE),
-            attempt,
-            max(self._hold_s(request), 0),
-            caller.channel,
-        )
-        self._wake_when_free(self._held, first)
+        self._keep(self._held, request, HeldCall(caller.channel, answered, look), first)
         if first.is_unfinished:
             self._held.wake(request.topic, request.consumer_group)
         return answered
+
+    def _keep(self, held: HeldPops, request: PopMessage | WaitForMessage, call: HeldCall, first: Pop) -> None:
+        queue_id = max(request.queue_id, ANY_QUEUE)
+        held.hold(request.topic, request.consumer_group, queue_id, call, self._hold_s(request), call.channel)
+        self._wake_when_free(held, first)
 
     def _wake_when_free(self, held: HeldPops, pop: Pop) -> None:
         if pop.free_at_ms:
@@ -299,10 +288,7 @@ class Popping:
             return WaitForMessageAnswer(polling_full=code == ResponseCode.POLLING_FULL)
         answered: asyncio.Future[WaitForMessageAnswer] = self._loop.create_future()
 
-        def attempt(is_last: bool) -> HeldOutcome:
-            if not caller.channel.is_open:
-                answered.cancel()
-                return HeldOutcome.LEFT_SOME
+        def answer_or_wait(is_last: bool) -> HeldOutcome:
             pop = look()
             if pop is None or is_last:
                 answered.set_result(WaitForMessageAnswer(has_msg=pop is None))
@@ -310,15 +296,7 @@ class Popping:
             self._wake_when_free(self._notices, pop)
             return HeldOutcome.WAITS
 
-        self._notices.hold(
-            request.topic,
-            request.consumer_group,
-            max(request.queue_id, ANY_QUEUE),
-            attempt,
-            self._hold_s(request),
-            caller.channel,
-        )
-        self._wake_when_free(self._notices, first)
+        self._keep(self._notices, request, HeldCall(caller.channel, answered, answer_or_wait), first)
         return answered
 
     @handles(GetPollingInfo)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 from pyromq.broker.flow.held_pulls import HeldPulls
-from pyromq.broker.flow.held_requests import HeldOutcome
+from pyromq.broker.flow.held_requests import HeldCall, HeldOutcome
 from pyromq.broker.flow.read_grants import ReadGrant, ReadGrants
 from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, WantedMessages
 from pyromq.broker.settings import BrokerSettings
@@ -102,20 +102,14 @@ class Pulling:
         """Pull after the requests that came before have had their slices."""
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
 
-        def step() -> bool:
-            if not caller.channel.is_open:
-                answered.cancel()
-            if not answered.done():
-                try:
-                    answer = self._pull(request, caller, answered)
-                except Exception as problem:
-                    answered.set_exception(problem)
-                else:
-                    if answer is not answered:
-                        answered.set_result(cast(RawAnswer, answer))
-            return True
+        def look(_: bool) -> HeldOutcome:
+            answer = self._pull(request, caller, answered)
+            if answer is not answered:
+                answered.set_result(cast(RawAnswer, answer))
+            return HeldOutcome.ANSWERED
 
-        self._slices.run(step)
+        call = HeldCall(caller.channel, answered, look)
+        self._slices.run(lambda: call(False) is not HeldOutcome.GOES_ON)
         return answered
 
     def _pull(
@@ -304,10 +298,9 @@ class Pulling:
         # Messages that did not match are not examined again.
         offset = request.queue_offset
         checked = self._changes
-        is_unfinished = False
 
-        def look(is_last: bool) -> RawAnswer | None:
-            nonlocal group, wanted, offset, checked, is_unfinished
+        def look(is_last: bool) -> RawAnswer | HeldOutcome:
+            nonlocal group, wanted, offset, checked
             if checked != self._changes:
                 checked, offset = self._changes, request.queue_offset
                 group = self._check(request, caller)
@@ -319,34 +312,27 @@ class Pulling:
             result, code = self._read_on(request, wanted, offset)
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 offset = result.next_offset
+            if is_last or code not in _NOTHING_YET:
+                return self._answer(request, group, result, code)
             is_unfinished = (
                 code == ResponseCode.PULL_RETRY_IMMEDIATELY
                 and result.status is not ReadStatus.QUEUE_IS_MENDED  # a new message wakes it
                 and offset < result.max_offset
             )
-            if not is_last and code in _NOTHING_YET:
-                return None
-            return self._answer(request, group, result, code)
+            return HeldOutcome.GOES_ON if is_unfinished else HeldOutcome.WAITS
 
-        def attempt(is_last: bool) -> HeldOutcome:
-            if not caller.channel.is_open:
-                answered.cancel()
-                return HeldOutcome.ANSWERED
+        def answer_or_wait(is_last: bool) -> HeldOutcome:
             try:
                 answer = look(is_last)
             except ReadForbidden as refusal:
                 answer = _forbidden(refusal)
-            except Exception as problem:
-                # One failing pull must not break the others; the connection answers and logs it.
-                answered.set_exception(problem)
-                return HeldOutcome.ANSWERED
-            if answer is None:
-                return HeldOutcome.GOES_ON if is_unfinished else HeldOutcome.WAITS
+            if isinstance(answer, HeldOutcome):
+                return answer
             answered.set_result(answer)
             return HeldOutcome.ANSWERED
 
-        queue = (request.topic, request.queue_id)
-        self._held_pulls.hold([queue], attempt, timeout_ms / 1000, caller.channel)
+        call = HeldCall(caller.channel, answered, answer_or_wait)
+        self._held_pulls.hold([(request.topic, request.queue_id)], call, timeout_ms / 1000, caller.channel)
         return answered
 
 

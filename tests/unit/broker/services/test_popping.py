@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.broker_parts import FakeChannel, refusal
+from tests.support.broker_parts import FakeChannel, caller_on, refusal
 from tests.support.popped_messages import GROUP, TOPIC, PopBench, bodies, pop_bench, popped_in
 
+from pyromq.broker.flow.popping.popper import Popper
 from pyromq.clock import ManualClock
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.popping import WaitForMessage
 
 RETRIES, NEW_RETRIES = names.pop_retry_topics(TOPIC, GROUP)
 DEAD_LETTERS = names.dlq_topic(GROUP)
@@ -186,6 +188,25 @@ async def test_a_pop_of_a_closed_connection_takes_nothing(bench: PopBench) -> No
     bench.send(b"m")
     assert isinstance(second, asyncio.Future)
     assert bodies(popped_in(await second)) == [b"m"]
+
+
+async def test_a_notice_that_cannot_be_looked_for_gets_the_error_and_breaks_nothing(
+    bench: PopBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = WaitForMessage(
+        consumer_group=GROUP, topic=TOPIC, queue_id=-1, poll_time=9000, born_time=bench.clock.now_ms()
+    )
+    waiting = bench.popping.notify(wait, caller_on(FakeChannel()))
+    assert isinstance(waiting, asyncio.Future)
+
+    def fail(*_: object) -> bool:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Popper, "has_message", fail)
+    bench.send(b"m")
+    with pytest.raises(OSError, match="the disk is gone"):
+        await waiting
+    assert bench.notices.held_count == 0
 
 
 async def test_pops_of_a_consumer_that_leaves_its_group_end(bench: PopBench) -> None:
