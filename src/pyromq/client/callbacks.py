@@ -1,6 +1,9 @@
 """Requests of servers to a client, passed on to the producer or consumer they are for."""
 
 import logging
+import sys
+import threading
+import traceback
 from collections.abc import Mapping, Sequence
 
 from pyromq.client.members import ConsumerMember, ProducerMember
@@ -119,7 +122,10 @@ class Callbacks:
     def running_info(
         self, request: GetConsumerRunningInfo, caller: Caller
     ) -> BodyAnswer[ConsumerRunningInfo]:
-        return BodyAnswer(body=self._consumer(request.consumer_group).running_info())
+        info = self._consumer(request.consumer_group).running_info()
+        if request.jstack_enable:
+            info.jstack = _stacks()
+        return BodyAnswer(body=info)
 
     @handles(ConsumeMessageDirectly)
     async def consume_directly(
@@ -160,3 +166,11 @@ def _host(text: str) -> Host:
         return Host.of(ip.strip("[]"), int(port))
     except (PyroError, ValueError):
         return NOWHERE
+
+
+def _stacks() -> str:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(ident, ident)}\n" + "".join(traceback.format_stack(frame))
+        for ident, frame in sys._current_frames().items()
+    )

@@ -1,8 +1,5 @@
 """What a consumer tells brokers about itself, and how it answers their requests."""
 
-import sys
-import threading
-import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -91,7 +88,6 @@ class Member:
     def running_info(self) -> ConsumerRunningInfo:
         kind = self._kind
         return ConsumerRunningInfo(
-            jstack=_stacks(),
             mq_table={
                 reader.queue: reader.held.info(is_ordered=kind.is_ordered)
                 for reader in sorted(self._assigned, key=lambda reader: reader.queue)
@@ -133,11 +129,3 @@ class Member:
             remark=remark,
             spent_time_mills=round((self._session.clock.monotonic() - started) * 1000),
         )
-
-
-def _stacks() -> str:
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return "\n".join(
-        f"{names.get(ident, ident)}\n" + "".join(traceback.format_stack(frame))
-        for ident, frame in sys._current_frames().items()
-    )
