@@ -1,6 +1,9 @@
 """Every page in a real browser: both languages, light and dark, wide and narrow, usable by everybody."""
 
+import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,15 +12,34 @@ from tests.support.chromium import axe
 from tests.support.console_cluster import GROUP, ORDERS, RUN
 from tests.support.console_thread import ConsoleThread, console_thread
 
-from pyromq.admin import access
+from pyromq.admin import access, groups, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.console.all_pages import PAGES
+from pyromq.console.watch.forecast import FullDisk
 from pyromq.protocol.requests.access import UserInfo
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import TopicConfig
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 RULES = """() => axe.run(
     document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations']})"""
+SIDEWAYS = """() => [...document.querySelectorAll('html, main, .scroll, .scroll *, figure')]
+    .filter((each) => each.clientWidth && each.scrollWidth > each.clientWidth + 1)
+    .filter((each) => !each.matches('.hidden, td.body'))
+    .map((each) => `${each.tagName} ${each.className} ${each.scrollWidth} > ${each.clientWidth}`)"""
+"""What hides something at its side. Only the body of a message in a list is cut, on purpose."""
+LABELS = """
+    window.labels = [];
+    const draw = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const at = this.getTransform().transformPoint({x, y}), wide = this.measureText(text).width;
+        const left = at.x - {left: 0, start: 0, center: 0.5, right: 1, end: 1}[this.textAlign] * wide;
+        window.labels.push([text, this.textAlign === 'right' ? 'y' : 'x', left, wide]);
+        return draw.apply(this, arguments);
+    };"""
+"""Remembers what charts write: text, axis, left and width."""
+LONG = "a-long-name-as-companies-have-them_payments_settlement_retries_v2"
 AT = f"/c/default/topics/{ORDERS}/at/broker-a/0/0"
 BELOW = {
     "/c/{cluster}/topics/{topic}/messages/{id}": "/c/default/topics/Orders/messages/{message_id}",
@@ -75,7 +97,84 @@ def check(page: Any, what: str) -> None:
     violations = page.evaluate(RULES)["violations"]
     found = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in violations]
     assert found == [], what
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, what
+    assert page.evaluate(SIDEWAYS) == [], what
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_hides_anything_at_its_side(
+    console: ConsoleThread, open_page: Callable[..., Any], width: int
+) -> None:
+    """With long names, and brokers about which everything is known."""
+    watch = console.console.state.clusters["default"].watch
+
+    async def crowd() -> None:
+        async with Cluster(console.cluster.namesrv) as cluster:
+            masters = [member.address for member in await cluster.masters()]
+            await topics.put(cluster, masters, TopicConfig(topic_name=LONG))
+            await groups.put(cluster, masters, SubscriptionGroupConfig(group_name=LONG))
+        watch.changed_something()
+        now = await watch.look()
+        watch.publish = asyncio.Event().wait  # type: ignore[method-assign, assignment]
+        full = FullDisk(now.at_ms + 3 * 3_600_000, 0.75, is_poor=False)
+        many = [
+            replace(
+                broker,
+                name=f"{broker.name}-frankfurt-{number}",
+                address="127.120.130.140:10911",
+                is_drained=True,
+                full=full,
+                in_per_s=123_456.0,
+                out_per_s=123_456.0,
+                flush_behind_bytes=123_456_789,
+                dispatch_behind_bytes=123_456_789,
+                oldest_ms=now.at_ms,
+            )
+            for number, broker in enumerate(now.brokers)
+        ]
+        crowded = replace(now, brokers=(*now.brokers, *many), version=now.version + 1000)
+        watch.snapshot = crowded
+
+    console.call(crowd())
+    try:
+        page = open_page(console.url, viewport={"width": width, "height": 844}, locale="en-GB")
+        found = {}
+        for path in (*addresses(console)[:-1], f"/c/default/topics/{LONG}", f"/c/default/groups/{LONG}"):
+            page.goto(console.url + path, wait_until="load")
+            if sideways := page.evaluate(SIDEWAYS):
+                found[path] = sideways
+        assert found == {}
+    finally:
+        del watch.publish
+
+
+@pytest.mark.parametrize("span", ["15m", "24h"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axes_begin_at_0_and_their_labels_do_not_overlap(
+    console: ConsoleThread, open_page: Callable[..., Any], width: int, span: str
+) -> None:
+    watch = console.console.state.clusters["default"].watch
+
+    def readings(about: str, name: str, figure: str, span_s: float) -> list[tuple[float, float]]:
+        value = {"disk": 0.5, "lag": 123_456_789.0}.get(figure, 12_345.6)
+        return [(1_700_000_000.0 + at * span_s / 100, value * (1 + at / 1000)) for at in range(100)]
+
+    watch.readings = readings  # type: ignore[method-assign]
+    try:
+        page = open_page(console.url, viewport={"width": width, "height": 844}, timezone_id="Asia/Kolkata")
+        page.add_init_script(LABELS)
+        for path in ("/c/default/", "/c/default/brokers/broker-a/0"):
+            page.goto(f"{console.url}{path}?span={span}", wait_until="load")
+            page.locator(".chart canvas").nth(1).wait_for()
+            labels = page.evaluate("new Promise((done) => requestAnimationFrame(() => done(labels)))")
+            assert sum(text == "0" for text, axis, *_ in labels if axis == "y") == 2, path
+            assert all(left >= 0 for _, _, left, _ in labels), (path, labels)
+            times = [(text, left, wide) for text, axis, left, wide in labels if axis == "x"]
+            # In UTC: the first is 22:13:20.
+            assert {text[:3] for text, *_ in times} & {"22:", "00:"}, times
+            for (_, left, wide), (text, next_left, _) in pairwise(times):
+                assert next_left < left or left + wide + 4 <= next_left, (path, text)
+    finally:
+        del watch.readings
 
 
 @pytest.fixture(scope="module")

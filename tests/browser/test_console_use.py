@@ -115,6 +115,8 @@ def test_a_filter_acts_while_it_is_typed_and_is_in_the_url(console: ConsoleThrea
         assert page.evaluate("document.activeElement.name") == "q"
         page.reload()
         assert page.input_value("[data-filter]") == "0042"
+        page.get_by_role("link", name="Topic", exact=True).click()
+        page.wait_for_url(re.compile(r"sort=name"))
         page.get_by_role("link", name="Topic ↑").click()
         page.wait_for_url(re.compile(r"sort=-name"))
         assert page.locator("tbody th").first.text_content() == "topic-00429"

@@ -30,6 +30,8 @@ SHOTS = (
     ("console-reset", f"do/offsets.reset?group={GROUP}&topic={ORDERS}&to=end", "light", "en", WIDE),
     ("console-tail", f"topics/{ORDERS}/tail?with=Payments,Shipments", "light", "en", WIDE),
     ("console-pipelines", "pipelines", "light", "en", WIDE),
+    ("console-brokers", "brokers", "light", "en", WIDE),
+    ("console-brokers-narrow", "brokers", "light", "en", NARROW),
     ("console-groups-zh", "groups", "dark", "zh", NARROW),
 )
 """The name of a picture, the page below its cluster, colours, language and size."""
@@ -137,7 +139,7 @@ def main() -> None:
                 page.get_by_role("button", name="Preview").click()
                 page.locator("#plan").wait_for()
             if "/tail" in below:
-                page.locator("#tail", has_text="Seen").wait_for()
+                page.locator("#tail", has_text="matched").wait_for()
                 console.call(one_more(console.cluster.namesrv))
                 page.wait_for_timeout(3000)
             page.wait_for_timeout(1000)

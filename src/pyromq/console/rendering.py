@@ -76,6 +76,14 @@ def duration(milliseconds: float | None) -> str:
     return " ".join(parts)
 
 
+def about(milliseconds: float) -> str:
+    """A length of time that was guessed: one unit, and minutes in tens above ten."""
+    minutes = milliseconds / 60_000
+    if minutes < 90:
+        return f"{max(1, round(minutes, -1 if minutes > 10 else None)):.0f} min"
+    return f"{minutes / 60:.0f} h" if minutes < 36 * 60 else f"{minutes / 1440:.0f} d"
+
+
 def moment(at_ms: int | None) -> str:
     """ISO 8601 with milliseconds, in UTC: as forms read it, whatever the zone of the browser is."""
     if not at_ms or at_ms < 0:
@@ -118,6 +126,7 @@ def environment() -> Environment:
         "size": size,
         "percent": percent,
         "duration": duration,
+        "about": about,
         "moment": moment,
         "segment": segment,
         "points": points,

@@ -58,6 +58,14 @@ async def test_each_sort_filter_and_page_is_its_own(scene: Scene) -> None:
     assert await scene.names() == first
 
 
+async def test_topics_with_traffic_or_lag_come_first(scene: Scene) -> None:
+    scene.broker.read["t30", "shop"] = {0: (9, 4)}
+    scene.broker.read["t40", "shop"] = {0: (9, 9)}
+    scene.broker.read["t50", "shop"] = {0: (9, 8)}
+    await scene.look()
+    assert (await scene.names())[:3] == ["t30", "t50", "t00"]
+
+
 async def test_what_is_unknown_comes_last_in_either_direction(scene: Scene) -> None:
     scene.broker.read["t30", "shop"] = {0: (9, 4)}
     await scene.look()

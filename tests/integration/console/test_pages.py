@@ -1,5 +1,6 @@
 """Every page of the console in front of a real cluster: in both languages, as HTML and as JSON."""
 
+import re
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from typing import Any
@@ -181,6 +182,16 @@ async def test_messages_are_read_newest_first_and_say_how_far_they_looked(shown:
         seen |= more
     assert len(seen) == SENT + 1
     assert data["stop"] == "end"
+
+
+async def test_a_search_has_two_fields_and_the_others_are_open_only_if_one_is_used(shown: Shown) -> None:
+    page = (await shown.admin.get("/c/default/topics/Orders/messages")).text
+    simple, _, more = page.partition('<details class="more"><summary>')
+    assert re.findall('name="(.*?)"', simple[simple.index('<form class="tools"') :]) == ["time", "key"]
+    assert len(re.findall('name="(.*?)"', more[: more.index("</form>")])) == 9
+    for query in ("tags=even", "order=oldest", "queue=0"):
+        narrowed = (await shown.admin.get(f"/c/default/topics/Orders/messages?{query}")).text
+        assert '<details class="more" open>' in narrowed
 
 
 @pytest.mark.parametrize(

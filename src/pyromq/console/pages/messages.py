@@ -34,9 +34,12 @@ def _text(positions: dict[MessageQueue, int]) -> str:
     return ",".join(f"{queue.broker_name}:{queue.queue_id}:{at}" for queue, at in positions.items())
 
 
+_SIMPLE = ("time", "key", "at")
+_MORE = ("broker", "queue", "offset", "tags", "sql", "text", "json", "id")
+
+
 def form_of(visit: Visit) -> dict[str, Any]:
-    names = ("order", "broker", "queue", "offset", "time", "tags", "sql", "text", "json", "key", "id", "at")
-    return {name: visit.text(name) for name in names} | {"order": visit.text("order", "newest")}
+    return {name: visit.text(name) for name in (*_SIMPLE, *_MORE)} | {"order": visit.text("order", "newest")}
 
 
 async def look(visit: Visit, topic: str, rows: int) -> browsing.Look:
@@ -69,6 +72,7 @@ async def show(visit: Visit) -> Data:
         "topic": topic,
         "view": visit.snapshot.topics.get(topic),
         "form": form,
+        "_is_narrowed": form["order"] != "newest" or any(form[name] for name in _MORE),
         "messages": [],
         "seen": None,
         "stop": "",

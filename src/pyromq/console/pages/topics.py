@@ -7,6 +7,7 @@ from pyromq.console.visit import Visit
 from pyromq.console.watch.values import TopicView
 
 KEYS: dict[str, Key[TopicView]] = {
+    "active": lambda topic: bool(topic.in_per_s or topic.out_per_s or topic.worst_lag),
     "name": lambda topic: topic.name,
     "kind": lambda topic: topic.kind,
     "queues": lambda topic: topic.queues,
@@ -36,5 +37,5 @@ async def show(visit: Visit) -> Data:
     every = known_topics(shown, with_system=with_system)
     kinds = shown.kept_list(("kinds", with_system), lambda: sorted({topic.kind for topic in every}))
     only = (lambda topic: topic.kind == kind) if kind else None
-    page = listed(visit, every, KEYS, name=lambda topic: topic.name, sort="name", only=only)
+    page = listed(visit, every, KEYS, name=lambda topic: topic.name, sort="-active", only=only)
     return {"topics": page.rows, "list": page, "kinds": kinds, "kind": kind, "system": with_system}

@@ -33,6 +33,11 @@
     requestAnimationFrame(() => setTimeout(() => document.head.append(plots)));
   }
 
+  // Axes: figures from 0 on, in few characters; times in UTC, as everywhere.
+  const short = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact", maximumFractionDigits: 2 });
+  const clock = (time, step) => new Date(time * 1000).toISOString().slice(11, step < 60 ? 19 : 16);
+  const scales = { y: { range: (plot, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } };
+
   const drawn = new WeakMap();
   function charts(root) {
     const boxes = root.querySelectorAll(".chart[data-chart]");
@@ -49,8 +54,12 @@
       box.replaceChildren();
       new uPlot({
         width: Math.max(240, box.clientWidth), height: 160, cursor: { y: false },
-        series: [{}, ...data.names.map((name, i) => ({ label: name, stroke: strokes[i % 2], width: 1.5, spanGaps: false }))],
-        axes: [axis, axis],
+        scales, tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
+        series: [{ value: (plot, time) => (time === null ? "" : new Date(time * 1000).toISOString()) }, ...data.names.map((name, i) => ({ label: name, stroke: strokes[i % 2], width: 1.5, spanGaps: false }))],
+        axes: [
+          { ...axis, space: 72, values: (plot, times, at, space, step) => times.map((time) => clock(time, step)) },
+          { ...axis, size: 56, values: (plot, values) => values.map((value) => short.format(value)) },
+        ],
       }, [data.times, ...data.values], box);
     }
   }

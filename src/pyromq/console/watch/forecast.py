@@ -18,6 +18,8 @@ Readings = Sequence[tuple[float, float]]
 MIN_READINGS = 4
 MAX_READINGS = 30
 """More are thinned out: the number of pairs grows with the square."""
+MIN_DISK_HISTORY_S = 600.0
+"""A disk fills in bursts: a minute of it says nothing about hours."""
 POOR_FIT = 0.5
 _HORIZON_S = 7 * 86_400.0
 
@@ -55,9 +57,9 @@ class LossClock(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class FullDisk:
-    """The disk reaches `limit` (a ratio) at `at_ms`, if it fills as it does now."""
+    """The disk reaches `limit` (a ratio) at `at_ms`, if it fills as it does now. None: not known yet."""
 
-    at_ms: int
+    at_ms: int | None
     limit: float
     is_poor: bool
 
@@ -136,6 +138,8 @@ def full_disk(ratios: Readings, limit: float, now_ms: int) -> FullDisk | None:
         return None
     if ratios[-1][1] >= limit:
         return FullDisk(now_ms, limit, is_poor=False)
+    if ratios[-1][0] - ratios[0][0] < MIN_DISK_HISTORY_S:
+        return FullDisk(None, limit, is_poor=True)
     found = slope(ratios)
     if found is None or found.per_s <= 0:
         return None

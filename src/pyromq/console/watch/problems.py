@@ -116,7 +116,8 @@ def of_brokers(brokers: Iterable[BrokerView]) -> Iterator[Problem]:
             yield _problem("store-fault", Severity.ALARM, "broker", view.key, fault=view.store.fault)
         # Brokers of one machine that see the same disk have one problem.
         disk = host_of(view.address), view.disk_total_bytes, round(view.disk_ratio or 0, 2)
-        if view.full is not None and not view.full.is_poor and not (view.disk_total_bytes and disk in disks):
+        full_ms = None if view.full is None or view.full.is_poor else view.full.at_ms
+        if view.full is not None and full_ms is not None and not (view.disk_total_bytes and disk in disks):
             disks.add(disk)
             is_over = view.disk_ratio is not None and view.disk_ratio >= view.full.limit
             yield _problem(
@@ -124,7 +125,7 @@ def of_brokers(brokers: Iterable[BrokerView]) -> Iterator[Problem]:
                 Severity.WARNING,
                 "broker",
                 view.key,
-                at_ms=view.full.at_ms,
+                at_ms=full_ms,
                 limit=view.full.limit,
                 ratio=view.disk_ratio or 0.0,
             )

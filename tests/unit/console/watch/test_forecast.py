@@ -6,6 +6,7 @@ from tests.support.chance import examples
 
 from pyromq.console.watch.forecast import (
     MAX_READINGS,
+    FullDisk,
     full_disk,
     lag_forecast,
     loss_clock,
@@ -128,7 +129,7 @@ def test_a_full_disk_shortens_retention_to_what_the_log_has() -> None:
 @settings(max_examples=examples(100))
 @given(st.floats(0.0, 0.7), st.floats(1e-7, 1e-4))
 def test_a_disk_that_fills_is_full_where_its_line_meets_the_limit(start: float, per_s: float) -> None:
-    readings = line(per_s, start)
+    readings = line(per_s, start, count=150)
     full = full_disk(readings, 0.75, NOW_MS)
     left_s = (0.75 - readings[-1][1]) / per_s
     if left_s <= 0:
@@ -136,11 +137,16 @@ def test_a_disk_that_fills_is_full_where_its_line_meets_the_limit(start: float, 
         assert full.at_ms == NOW_MS
     elif left_s < 6 * 86_400:
         assert full is not None
+        assert full.at_ms is not None
         assert abs(full.at_ms - NOW_MS - left_s * 1000) < 1000 + left_s * 10
-    assert full_disk(line(-per_s, start), 0.75, NOW_MS) is None
+    assert full_disk(line(-per_s, start, count=150), 0.75, NOW_MS) is None
 
 
 def test_a_disk_over_its_limit_is_full_now() -> None:
     full = full_disk([(0.0, 0.8)], 0.75, NOW_MS)
     assert full is not None
     assert full.at_ms == NOW_MS
+
+
+def test_a_minute_of_history_says_nothing_about_a_disk() -> None:
+    assert full_disk(line(1e-4, 0.1, count=13), 0.75, NOW_MS) == FullDisk(None, 0.75, is_poor=True)
