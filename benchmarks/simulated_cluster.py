@@ -22,6 +22,7 @@ from pyromq.protocol import json_body
 from pyromq.protocol.catalogue import BROKER, NAMESERVER, RawAnswer
 from pyromq.protocol.requests.inspection import Figures, GetFigures, StoreFigures
 from pyromq.protocol.requests.routes import GetRouteDigests, RouteDigests
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
 
@@ -54,7 +55,7 @@ class FiguresBroker(ToldBroker):
         self.size = size
         self.mine = size.topics_of(number)
         self.began_ms = time.time_ns() // 1_000_000
-        self.server = Server(Routes(self, serving=BROKER), observer=self.counting)
+        self.server = Server(Routes(self, serving=BROKER), ConnectionTerms(observer=self.counting))
 
     @handles(GetFigures)
     def _figures(self, request: GetFigures, caller: Caller) -> RawAnswer:
@@ -88,7 +89,7 @@ class FiguresCluster(ToldCluster):
         self._digests = json_body.encode(
             RouteDigests(digests={f"topic-{topic:05}": f"{topic:016x}" for topic in range(size.topics)})
         )
-        self._server = Server(Routes(self, serving=NAMESERVER), observer=self.counting)
+        self._server = Server(Routes(self, serving=NAMESERVER), ConnectionTerms(observer=self.counting))
 
     @handles(GetRouteDigests)
     def _route_digests(self, request: GetRouteDigests, caller: Caller) -> RawAnswer:

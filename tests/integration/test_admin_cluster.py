@@ -15,6 +15,7 @@ from pyromq.protocol.frame import Frame
 from pyromq.protocol.requests.kv import GetKvEntry
 from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import Dialer
 from pyromq.security.signature import Credentials, is_signed
 from pyromq.standalone import Standalone, StandaloneSettings
@@ -110,7 +111,7 @@ async def test_requests_are_signed_with_the_credentials(
     sent: list[Frame] = []
     made = Dialer.__init__
 
-    def spying(self: Dialer, **options: object) -> None:
+    def spying(self: Dialer, terms: ConnectionTerms | None = None, **options: object) -> None:
         new_signer = options["new_signer"]
         assert callable(new_signer)
         sign = new_signer()
@@ -119,7 +120,7 @@ async def test_requests_are_signed_with_the_credentials(
             sign(frame)
             sent.append(frame)
 
-        made(self, **options | {"new_signer": lambda: spied})  # type: ignore[arg-type]
+        made(self, terms, **options | {"new_signer": lambda: spied})  # type: ignore[arg-type]
 
     monkeypatch.setattr(Dialer, "__init__", spying)
     async with Cluster(running.namesrv, credentials=Credentials("me", "secret")) as cluster:

@@ -34,6 +34,7 @@ from pyromq.protocol.requests.kv import KVTable
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
@@ -137,7 +138,7 @@ class Broker:
         )
         self.topics = TopicTable(JsonTable(Files(), directory / "topics.json"), ManualClock())
         self.add("First", "Second")
-        self.dialer = Dialer(form=self.form)
+        self.dialer = Dialer(ConnectionTerms(form=self.form))
         self.registration = Registration(
             self.live,
             self.topics,

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.support.brief_consumer import consume_with
 
 from pyromq import GiveUp, Message, Producer, ReceivedMessage
-from pyromq.client.trace_records import MessageKind, consumed_record, consuming_record, sent_record
+from pyromq.client.trace_records import ConsumedRecord, ConsumingRecord, MessageKind, SentRecord
 from pyromq.spark.pipelines.dlq import described, read_dead_letters, samples, summarized, with_outcomes
 from pyromq.spark.pipelines.plots import plot_latencies
 from pyromq.spark.pipelines.redrive import redrive
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def sent(message_id: str, at_ms: int, kind: MessageKind = MessageKind.NORMAL, is_ok: bool = True) -> str:
-    return sent_record(
+    return SentRecord(
         at_ms=at_ms,
         region="DefaultRegion",
         group="tills",
@@ -33,12 +33,12 @@ def sent(message_id: str, at_ms: int, kind: MessageKind = MessageKind.NORMAL, is
         kind=kind,
         offset_message_id="0A",
         is_ok=is_ok,
-    )
+    ).text()
 
 
 def consumed(message_id: str, at_ms: int, retries: int = 0, outcome: int = 0) -> str:
     request = f"{message_id}-{retries}"
-    begun = consuming_record(
+    begun = ConsumingRecord(
         at_ms=at_ms,
         region="DefaultRegion",
         group="clerks",
@@ -47,7 +47,7 @@ def consumed(message_id: str, at_ms: int, retries: int = 0, outcome: int = 0) ->
         retries=retries,
         keys="k",
     )
-    return begun + consumed_record(
+    done = ConsumedRecord(
         at_ms=at_ms + 2,
         group="clerks",
         request_id=request,
@@ -57,6 +57,7 @@ def consumed(message_id: str, at_ms: int, retries: int = 0, outcome: int = 0) ->
         keys="k",
         outcome=outcome,
     )
+    return begun.text() + done.text()
 
 
 def traces(spark: SparkSession, *texts: str) -> DataFrame:

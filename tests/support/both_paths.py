@@ -22,7 +22,7 @@ from pyromq.protocol.record import Host
 from pyromq.protocol.requests.pulling import PullMessage
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.protocol.requests.transactions import EndTransaction
-from pyromq.remoting.access.control import AccessControl
+from pyromq.remoting.access.control import AccessControl, Strictness
 from pyromq.remoting.connection import Connection
 from pyromq.security.decision import Rules
 from pyromq.store.settings import StoreSettings
@@ -255,9 +255,11 @@ async def live_broker(flush: Flush = "ASYNC_FLUSH", rules: Rules | None = None) 
                 ),
             ),
             clock=clock,
-            admission=None if rules is None else AccessControl(rules, clock, max_send_age_ms=MAX_AGE_MS),
+            admission=None
+            if rules is None
+            else AccessControl(rules, clock, Strictness(max_send_age_ms=MAX_AGE_MS)),
         )
-        with patch("pyromq.broker.parts.Host", FixedHost):
+        with patch("pyromq.broker.addresses.Host", FixedHost):
             await broker.start()
         live = LiveBroker(broker, Path(directory))
         topics = live.parts.tables.topics

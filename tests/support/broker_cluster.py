@@ -52,6 +52,7 @@ from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.tls import TlsOptions
@@ -151,7 +152,10 @@ class BrokerClient:
         self.refuses_with: Refused | None = None
         """How it answers what the broker asks, if not as wished."""
         self._dialer = Dialer(
-            routes=Routes(self, serving=CLIENT), form=form, new_signer=signers(credentials), tls=tls
+            ConnectionTerms(form=form),
+            routes=Routes(self, serving=CLIENT),
+            new_signer=signers(credentials),
+            tls=tls,
         )
 
     async def __aenter__(self) -> "BrokerClient":

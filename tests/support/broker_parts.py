@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from tests.support.small_stores import STORE_HOST, read_queue, small_settings
 
+from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.inbound import Inbound
@@ -33,6 +34,7 @@ from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.record import Host, StoredMessage
 from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.remoting.routing import Caller
+from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 
 A = TypeVar("A", bound=Answer)
@@ -88,6 +90,10 @@ class BrokerParts:
     live: LiveSettings[BrokerSettings]
     store: MessageStore
     tables: Tables
+
+    @cached_property
+    def context(self) -> Context:
+        return Context(self.live, self.store, self.tables, self.clock, Slices(self.clock))
 
     @property
     def topics(self) -> TopicTable:

@@ -115,7 +115,7 @@ async def fill(cluster: Cluster) -> str:
     hostile = await messages.send(cluster, ORDERS, HOSTILE.encode(), tags="evil", keys="evil")
     for number in range(LETTERS):
         properties = {RETRY_TOPIC: ORDERS, ORIGIN_MESSAGE_ID: f"ORIGIN{number}"}
-        await messages.send(cluster, dlq_topic(GROUP), b"=dead %d" % number, properties=properties)
+        await messages.send_with(cluster, dlq_topic(GROUP), b"=dead %d" % number, properties)
     for member in await cluster.masters():
         for number in range(QUEUES):
             queue = MessageQueue(ORDERS, member.broker_name, number)

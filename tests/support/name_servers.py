@@ -18,6 +18,7 @@ from pyromq.protocol.requests.pushes import NotifyRoutesChanged
 from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
 from pyromq.protocol.requests.topics import TopicConfig, TopicConfigAndMappingSerializeWrapper
 from pyromq.remoting.admission import Admission
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.tls import TlsOptions
@@ -94,7 +95,7 @@ class Peer:
         host, port = server.address
         self.address = f"{host}:{port}"
         self.told: asyncio.Queue[list[str]] = asyncio.Queue()
-        self._dialer = Dialer(routes=Routes(self, serving=CLIENT), form=form, tls=tls)
+        self._dialer = Dialer(ConnectionTerms(form=form), routes=Routes(self, serving=CLIENT), tls=tls)
 
     async def __aenter__(self) -> "Peer":
         return self

@@ -43,7 +43,6 @@ from pyromq.protocol.requests.popping import (
     ChangeInvisibleTimeAnswer,
     PopMessage,
 )
-from pyromq.remoting.slices import Slices
 
 TOPIC, GROUP = "Orders", "billing"
 
@@ -68,7 +67,8 @@ class PopBench:
         self.clock = parts.clock
         self.store = parts.store
         self.tables = parts.tables
-        slices = Slices(parts.clock)
+        context = parts.context
+        slices = context.slices
         appending = parts.appending
         reading = Reading(parts.live, parts.store, parts.tables, slices)
         log = ReviveLog(parts.store, appending, parts.tables.pop_counts, parts.live.now.broker_cluster_name)
@@ -78,30 +78,25 @@ class PopBench:
         appending.on_advance(self.notices.advanced)
         self.changed = ChangedReceipts()
         self.popping = Popping(
-            parts.live,
-            parts.store,
-            parts.tables,
+            context,
             reading,
             Popper(parts.live, parts.store, parts.tables, reading, log),
             self.held,
             self.notices,
             parts.durability,
-            parts.clock,
             random_below=lambda _: dice,
         )
         self.acknowledging = Acknowledging(
             parts.store, parts.tables, log, self.changed, (self.held, self.notices), parts.durability
         )
         self.reviving = Reviving(
-            parts.store,
+            context,
             appending,
-            parts.tables,
             log,
             Revival(parts.live, parts.store, parts.tables, parts.inbound.writable_queues, appending),
             PoppedOffsets(parts.store, parts.tables.offsets, log.topic),
             self.changed,
             self.timers,
-            slices,
         )
         self.revive_topic = log.topic
         if parts.topics.get(TOPIC) is None:

@@ -18,7 +18,6 @@ from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.record import Host, decode_records
 from pyromq.protocol.requests.membership import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from pyromq.protocol.requests.pulling import PullMessage
-from pyromq.remoting.slices import Slices
 
 BORN = Host.of("10.1.1.1", 4000).pack()
 GROUP, TOPIC = "billing", "Orders"
@@ -29,20 +28,17 @@ class Pulls:
 
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
-        self.slices = Slices(parts.clock)
+        self.slices = parts.context.slices
         self.held_pulls = HeldPulls(self.slices)
         self.read_grants = ReadGrants(parts.live, parts.tables)
         self.statistics = parts.statistics
         self.filters = parts.tables.filters
         self.connection = FakeChannel()
         self.service = Pulling(
-            parts.live,
-            parts.store,
-            parts.tables,
+            parts.context,
             Reading(parts.live, parts.store, parts.tables, self.slices),
             self.held_pulls,
             self.read_grants,
-            self.slices,
         )
         parts.add_topic(TOPIC)
 

@@ -30,6 +30,7 @@ from pyromq.protocol.requests.topics import (
     TopicListAnswer,
 )
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
 
@@ -74,7 +75,7 @@ class ToldBroker:
 
     def __post_init__(self) -> None:
         self.counting = Counting()
-        self.server = Server(Routes(self, serving=BROKER), observer=self.counting)
+        self.server = Server(Routes(self, serving=BROKER), ConnectionTerms(observer=self.counting))
 
     @property
     def address(self) -> str:
@@ -132,7 +133,7 @@ class ToldCluster:
     def __init__(self, *brokers: ToldBroker) -> None:
         self.brokers = list(brokers)
         self.counting = Counting()
-        self._server = Server(Routes(self, serving=NAMESERVER), observer=self.counting)
+        self._server = Server(Routes(self, serving=NAMESERVER), ConnectionTerms(observer=self.counting))
         self._running = AsyncExitStack()
 
     @property

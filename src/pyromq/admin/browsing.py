@@ -34,6 +34,22 @@ class Limits(msgspec.Struct, frozen=True):
     bytes: int = 64 * 1024 * 1024
 
 
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages of a topic. `from_ms`, `from_offset` or `positions` say where to start; without any of
+    them that is the newest message, or the oldest."""
+
+    newest_first: bool = True
+    broker_name: str | None = None
+    queue_id: int | None = None
+    from_ms: int | None = None
+    from_offset: int | None = None
+    positions: dict[MessageQueue, int] = {}
+    tags: str = ALL
+    sql: str = ""
+    only: BodyFilter = BodyFilter()
+    limits: Limits = Limits()
+
+
 class Place(msgspec.Struct, frozen=True, rename="camel"):
     """A message and the broker it was read from."""
 
@@ -72,9 +88,7 @@ class _Cursor:
             self._read_to <= self.first if self.backwards else self._read_to >= self.end
         )
 
-    async def head(
-        self, cluster: Cluster, expression: str, kind: str, max_bytes: int
-    ) -> StoredMessage | None:
+    async def head(self, cluster: Cluster, expression: str, max_bytes: int) -> StoredMessage | None:
         """The next message, read if needed; None if a chunk had none. About `max_bytes` are held."""
         if not self._held:
             if self.backwards:
@@ -83,7 +97,7 @@ class _Cursor:
             else:
                 begin, end = self._read_to, min(self.end, self._read_to + self._chunk)
                 self._read_to = end
-            read = messages.read(cluster, self.address, self.queue, begin, end, expression, kind=kind)
+            read = messages.read(cluster, self.address, self.queue, begin, end, expression)
             self._held = [message async for message in read]
             # The first message tells how large the next ones may be.
             largest = max((len(message.body) for message in self._held), default=1)
@@ -102,29 +116,11 @@ class _Cursor:
         return message
 
 
-async def look(
-    cluster: Cluster,
-    topic: str,
-    *,
-    newest_first: bool = True,
-    broker_name: str | None = None,
-    queue_id: int | None = None,
-    from_ms: int | None = None,
-    from_offset: int | None = None,
-    positions: dict[MessageQueue, int] | None = None,
-    tags: str = ALL,
-    sql: str = "",
-    only: BodyFilter | None = None,
-    limits: Limits | None = None,
-) -> Look:
-    """Messages of a topic that match. `from_ms`, `from_offset` or `positions` say where to start; without
-    any of them that is the newest message, or the oldest. `NotFound` if the topic has no such queue."""
-    limits = limits if limits is not None else Limits()
-    only = only if only is not None else BodyFilter()
-    cursors = await _cursors(
-        cluster, topic, newest_first, broker_name, queue_id, from_ms, from_offset, positions or {}
-    )
-    expression, kind = (sql, messages.SQL92) if sql else (tags or ALL, messages.TAG)
+async def look(cluster: Cluster, topic: str, wanted: Wanted) -> Look:
+    """Messages of a topic that match. `NotFound` if the topic has no such queue."""
+    limits, newest_first = wanted.limits, wanted.newest_first
+    cursors = await _cursors(cluster, topic, wanted)
+    expression = messages.SqlText(wanted.sql) if wanted.sql else wanted.tags or ALL
     deadline = cluster.clock.monotonic() + limits.seconds
     found: list[Place] = []
     seen = read_bytes = 0
@@ -137,7 +133,7 @@ async def look(
             break
         if waiting:
             number = waiting[-1]
-            head = await cursors[number].head(cluster, expression, kind, limits.bytes // len(cursors))
+            head = await cursors[number].head(cluster, expression, limits.bytes // len(cursors))
             if head is not None:
                 waiting.pop()
                 order = -head.store_timestamp if newest_first else head.store_timestamp
@@ -156,33 +152,25 @@ async def look(
         message = cursor.take()
         seen += 1
         read_bytes += len(message.body)
-        if only.matches(message.body):
+        if wanted.only.matches(message.body):
             found.append(Place(cursor.queue.broker_name, message))
         if not cursor.is_done:
             waiting.append(number)
     return Look(found, seen, stop, {cursor.queue: cursor.at for cursor in cursors})
 
 
-async def _cursors(
-    cluster: Cluster,
-    topic: str,
-    newest_first: bool,
-    broker_name: str | None,
-    queue_id: int | None,
-    from_ms: int | None,
-    from_offset: int | None,
-    positions: dict[MessageQueue, int],
-) -> list[_Cursor]:
+async def _cursors(cluster: Cluster, topic: str, wanted: Wanted) -> list[_Cursor]:
     made: list[_Cursor] = []
-    for queue, address in (await offsets.chosen_queues(cluster, topic, broker_name, queue_id)).items():
+    queues = await offsets.chosen_queues(cluster, topic, wanted.broker_name, wanted.queue_id)
+    for queue, address in queues.items():
         first, end = await offsets.limits(cluster, address, queue)
-        if queue in positions:
-            at = positions[queue]
-        elif from_offset is not None:
-            at = from_offset + newest_first
-        elif from_ms is not None:
-            at = await offsets.search(cluster, address, queue, from_ms)
+        if queue in wanted.positions:
+            at = wanted.positions[queue]
+        elif wanted.from_offset is not None:
+            at = wanted.from_offset + wanted.newest_first
+        elif wanted.from_ms is not None:
+            at = await offsets.search(cluster, address, queue, wanted.from_ms)
         else:
-            at = end if newest_first else first
-        made.append(_Cursor(queue, address, first, end, max(first, min(end, at)), newest_first))
+            at = end if wanted.newest_first else first
+        made.append(_Cursor(queue, address, first, end, max(first, min(end, at)), wanted.newest_first))
     return made

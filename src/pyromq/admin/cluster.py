@@ -24,6 +24,7 @@ from pyromq.protocol.requests.routes import (
     GetRoute,
     TopicRouteData,
 )
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.tls import TlsOptions
 from pyromq.security.signature import Credentials
@@ -94,8 +95,8 @@ class Cluster:
 
     async def __aenter__(self) -> Self:
         self._dialer = Dialer(
+            ConnectionTerms(clock=self.clock),
             tls=self._tls,
-            clock=self.clock,
             new_signer=signers(self._credentials, clock=self.clock),
             connect_timeout_s=min(3.0, self.timeout_s),
         )

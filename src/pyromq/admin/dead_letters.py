@@ -20,11 +20,7 @@ async def resend(cluster: Cluster, group: str, letter: StoredMessage, *, to_grou
         raise NotFound(
             f"the dead letter at offset {letter.queue_offset} does not say which topic it was sent to"
         )
-    return await messages.send(
-        cluster,
-        names.retry_topic(group) if to_group else topic,
-        letter.body,
-        tags=letter.get(props.TAGS),
-        keys=letter.get(props.KEYS),
-        properties=sent_again(letter, letter.property_map(), to_group=to_group),
-    )
+    own = {props.TAGS: letter.get(props.TAGS), props.KEYS: letter.get(props.KEYS)}
+    properties = {**sent_again(letter, letter.property_map(), to_group=to_group), **own}
+    to = names.retry_topic(group) if to_group else topic
+    return await messages.send_with(cluster, to, letter.body, properties)

@@ -203,22 +203,26 @@ async def at_queue_offset(cluster: Cluster, queue: MessageQueue, offset: int) ->
 # Reads
 
 
+class SqlText(str):
+    """A condition on the properties of messages; a plain text is tags."""
+
+    __slots__ = ()
+
+
 async def read(
     cluster: Cluster,
     address: str,
     queue: MessageQueue,
     begin: int,
     end: int,
-    expression: str = ALL,
+    expression: str | SqlText = ALL,
     group: str = TOOLS_GROUP,
-    kind: str = TAG,
 ) -> AsyncIterator[StoredMessage]:
-    """The messages of a queue in a range of offsets, the end excluded, that match an expression; its
-    `kind` is TAG or SQL92."""
-    wanted = parse_tags(expression if kind == TAG else ALL)
+    """The messages of a queue in a range of offsets, the end excluded, that match tags or SQL."""
+    wanted = parse_tags(ALL if isinstance(expression, SqlText) else expression)
     offset = begin
     while offset < end:
-        request = _pull(queue, offset, min(_PAGE, end - offset), expression, group, kind)
+        request = _pull(queue, offset, min(_PAGE, end - offset), expression, group)
         answer = await cluster.ask(address, request)
         if answer.code == ResponseCode.SUCCESS:
             for record in decode_records(answer.body):
@@ -233,7 +237,7 @@ async def read(
 
 
 def _pull(
-    queue: MessageQueue, offset: int, count: int, expression: str, group: str = TOOLS_GROUP, kind: str = TAG
+    queue: MessageQueue, offset: int, count: int, expression: str | SqlText, group: str = TOOLS_GROUP
 ) -> PullMessage:
     return PullMessage(
         consumer_group=group,
@@ -246,7 +250,7 @@ def _pull(
         suspend_timeout_millis=0,
         subscription=expression,
         sub_version=0,
-        expression_type=kind,
+        expression_type=SQL92 if isinstance(expression, SqlText) else TAG,
     )
 
 
@@ -268,9 +272,20 @@ async def send(
     keys: str | None = None,
     broker_name: str | None = None,
     queue_id: int | None = None,
-    properties: Mapping[str, str] | None = None,
 ) -> Receipt:
-    """Send one message, to any queue or to a given one; `properties` are any others that it shall have."""
+    """Send one message, to any queue or to a given one."""
+    return await send_with(cluster, topic, body, {TAGS: tags, KEYS: keys}, broker_name, queue_id)
+
+
+async def send_with(
+    cluster: Cluster,
+    topic: str,
+    body: bytes,
+    properties: Mapping[str, str | None],
+    broker_name: str | None = None,
+    queue_id: int | None = None,
+) -> Receipt:
+    """Send one message with these properties, to any queue or to a given one."""
     route = await cluster.route(topic)
     queues = writable_queues(topic, route, broker_name)
     if queue_id is not None:
@@ -282,8 +297,7 @@ async def send(
             f" `mqadmin topicRoute -l -t {topic}` shows its queues"
         )
     queue = queues[_counter() % len(queues)]
-    all_properties = {**(properties or {}), WAIT: "true", TAGS: tags, KEYS: keys}
-    return await _send_to(cluster, route, queue, body, all_properties)
+    return await _send_to(cluster, route, queue, body, {**properties, WAIT: "true"})
 
 
 async def resend(cluster: Cluster, message: StoredMessage) -> Receipt:

@@ -9,7 +9,7 @@ from pyromq.admin import messages
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.messages import Receipt
-from pyromq.client.trace_records import FIELD, RECORD, MessageKind, sent_record
+from pyromq.client.trace_records import FIELD, RECORD, MessageKind, SentRecord
 from pyromq.cluster.routes import route_addresses
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import Int64
@@ -89,7 +89,7 @@ async def send_traced(
         cluster, topic, body, tags=tags, keys=keys, broker_name=broker_name, queue_id=queue_id
     )
     cost_ms = round((cluster.clock.monotonic() - start) * 1000)
-    record = sent_record(
+    record = SentRecord(
         at_ms=cluster.clock.now_ms() - cost_ms,
         region=names.DEFAULT_REGION,
         group=messages.SENDER_GROUP,
@@ -105,5 +105,5 @@ async def send_traced(
         is_ok=receipt.status == "SEND_OK",
     )
     about = " ".join(filter(None, (receipt.message_id, keys)))
-    await messages.send(cluster, names.TRACE_TOPIC, record.encode(), keys=about)
+    await messages.send(cluster, names.TRACE_TOPIC, record.text().encode(), keys=about)
     return receipt

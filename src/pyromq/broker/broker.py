@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
+from pyromq.broker.addresses import BrokerAddresses
 from pyromq.broker.parts import BrokerParts
 from pyromq.broker.recovery_log import log_recovery
 from pyromq.broker.replication.assembly import Replication
@@ -185,16 +186,8 @@ class Broker(Lifetime):
         try:
             taken += _take_ports(self._ports, self.settings)
             main, fast, ha = taken
-            parts = BrokerParts(
-                self._live,
-                store,
-                self._clock,
-                self._ports,
-                _port_of(main),
-                _port_of(ha),
-                self._admission,
-                self._http2,
-            )
+            addresses = BrokerAddresses.of(self.settings, self._ports, _port_of(main), _port_of(ha))
+            parts = BrokerParts(self._live, store, self._clock, addresses, self._admission, self._http2)
             for server, port in zip(parts.servers, (main, fast), strict=True):
                 await server.listen(port, self.settings.socket_backlog)
             await parts.replication.master.listen(ha)

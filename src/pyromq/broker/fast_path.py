@@ -9,13 +9,13 @@ same log and the same answers, byte for byte. Without the compiled core there is
 
 from typing import Protocol, cast
 
+from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.send_answers import SEND_CODES
 from pyromq.broker.services.acknowledging import AckedPop, Acknowledging
-from pyromq.broker.tables.all_tables import Tables
 from pyromq.compiled import twin
 from pyromq.errors import Refused
 from pyromq.protocol.catalogue import Answer, declaration_of, encode_answer
@@ -23,8 +23,6 @@ from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import FrameReader, encode_frame
 from pyromq.protocol.requests.popping import AckMessage
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.limits import ServerLimits
-from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
 
 _native = twin("broker.fast_path")
@@ -46,23 +44,21 @@ class BrokerFastPath(Protocol):
 
 
 def fast_path(
-    store: MessageStore,
-    store_host: bytes,
+    context: Context,
     inbound: Inbound,
-    tables: Tables,
     transactions: OpenTransactions,
     acknowledging: Acknowledging,
-    limits: ServerLimits,
     read_grants: ReadGrants | None,
 ) -> BrokerFastPath | None:
     """None without the compiled core. Without `read_grants` it takes no pulls."""
     if _native is None:
         return None
+    tables, limits = context.tables, context.live.now.limits
     return cast(
         BrokerFastPath,
         _native.FastPath(
-            store,
-            store_host,
+            context.store,
+            inbound.appending.store_host,
             inbound.appending,
             inbound.writable_queues,
             inbound.send_throttle,

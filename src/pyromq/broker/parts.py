@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
+from pyromq.broker.addresses import BrokerAddresses
+from pyromq.broker.context import Context
 from pyromq.broker.fast_path import BrokerFastPath, fast_path
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
@@ -65,22 +67,20 @@ from pyromq.cluster.routes import Route, build_route
 from pyromq.cluster.signing import signers
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
-from pyromq.errors import ConfigError, StoreError
+from pyromq.errors import StoreError
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
-from pyromq.protocol.record import Host
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.undeclared import UNDECLARED
 from pyromq.remoting.access.account_requests import AccountRequests
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.access.requests import AccessRequests
-from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.connection_group import FastPath as AnyFastPath
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.handshake import Http2Front
-from pyromq.remoting.ports import Ports
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
@@ -117,32 +117,30 @@ class BrokerParts:
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
         clock: Clock,
-        ports: Ports,
-        port: int,
-        ha_port: int,
+        addresses: BrokerAddresses,
         admission: Admission | None = None,
         http2: Http2Front | None = None,
     ) -> None:
         settings = live.now
         self._live = live
         self._clock = clock
-        self._slices = Slices(clock)
         self.store = store
+        self.advertised = addresses.advertised
 
-        # State and addresses
+        # State
         self.tables = Tables.open(live, store, clock)
+        self._slices = Slices(clock)
+        self._context = Context(live, store, self.tables, clock, self._slices)
         for remark in table_remarks(store, self.tables.topics, self.tables.groups, self.tables.files):
             _log.warning("tables of the store: %s", remark)
         may_lack = not store.recovery.was_clean or store.recovery.queues_rebuilt
         if may_lack and self.tables.role.now.is_master:
             fit_to_log(store, self.tables)
-        self.advertised = format_address(settings.broker_ip1, port)
-        store_host = Host.of(_looked_up(ports, settings.broker_ip1), port)
 
         # The two paths of a message
         self.durability = Durability(store, clock, replica_timeout_ms=settings.replica_timeout_ms)
-        appending = Appending(store, store_host.pack(), self.durability, self.tables.role, clock)
-        self._inbound = Inbound.build(live, self.tables, appending, store_host, clock)
+        appending = Appending(store, addresses.store_host.pack(), self.durability, self.tables.role, clock)
+        self._inbound = Inbound.build(live, self.tables, appending, addresses.store_host, clock)
         self._read_grants = ReadGrants(live, self.tables)
         self.held_pulls = HeldPulls(self._slices)
         self.held_pops, self._notices = HeldPops(self._slices), HeldPops(self._slices)
@@ -159,9 +157,8 @@ class BrokerParts:
             files=store.files,
         )
         self.dialer = Dialer(
+            ConnectionTerms(form=settings.header_form, clock=clock),
             new_signer=signers(settings.credentials, clock=clock),
-            form=settings.header_form,
-            clock=clock,
             tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
         )
@@ -171,11 +168,10 @@ class BrokerParts:
             self.tables.role,
             self.dialer,
             broker_address=self.advertised,
-            ha_address=format_address(settings.broker_ip2, ha_port),
+            ha_address=addresses.ha,
         )
         self.replication = Replication.build(
-            *(live, store, self.tables, appending, self.registration, self.dialer),
-            *(self.access, self._slices, clock),
+            self._context, appending, self.registration, self.dialer, self.access
         )
         self.settings_file = SettingsFile(
             settings.config_path or store.paths.config / "broker.properties", store.files
@@ -188,7 +184,7 @@ class BrokerParts:
             self.metering.watch_replication(self.replication)
             self.metering.watch_security(self.access.refused, settings.tls_cert_path)
             self.metering.watch_pops(self._reviving.behind, lambda: self.held_pops.held_count)
-        self.servers = self._servers(store_host, admission or self.access.control, http2)
+        self.servers = self._servers(admission or self.access.control, http2)
 
     def _services(self) -> list[object]:
         live, store, tables, clock, slices = (
@@ -233,13 +229,10 @@ class BrokerParts:
         )
         return [
             Pulling(
-                live,
-                store,
-                tables,
+                self._context,
                 reading,
                 self.held_pulls,
                 self._read_grants,
-                slices,
                 lambda: self.replication.is_master_near,
                 lambda: self.durability.is_readable,
             ),
@@ -284,19 +277,11 @@ class BrokerParts:
         popper = Popper(live, store, tables, reading, revive_log)
         revival = Revival(live, store, tables, inbound.writable_queues, inbound.appending)
         held, notices, durability = self.held_pops, self._notices, self.durability
-        self.popping = Popping(live, store, tables, reading, popper, held, notices, durability, self._clock)
+        self.popping = Popping(self._context, reading, popper, held, notices, durability)
         changed = ChangedReceipts()
         self.acknowledging = Acknowledging(store, tables, revive_log, changed, (held, notices), durability)
         self._reviving = Reviving(
-            store,
-            inbound.appending,
-            tables,
-            revive_log,
-            revival,
-            popped_offsets,
-            changed,
-            self.timers,
-            self._slices,
+            self._context, inbound.appending, revive_log, revival, popped_offsets, changed, self.timers
         )
         return [
             self.popping,
@@ -343,9 +328,7 @@ class BrokerParts:
             self._clock,
         )
 
-    def _servers(
-        self, store_host: Host, admission: Admission | None, http2: Http2Front | None
-    ) -> list[Server]:
+    def _servers(self, admission: Admission | None, http2: Http2Front | None) -> list[Server]:
         """The servers of the main port, and of the fast port, which does not serve pulls."""
         settings, clock = self._live.now, self._clock
         fast_routes = Routes(
@@ -357,27 +340,22 @@ class BrokerParts:
         servers = [
             Server(
                 routes,
-                limits=settings.limits,
+                ConnectionTerms(
+                    limits=settings.limits,
+                    clock=clock,
+                    observer=self.metering.requests if self.metering is not None else None,
+                    admission=admission,
+                    form=settings.header_form,
+                    direct=direct,
+                    fast_path=self._watched(
+                        fast_path(
+                            self._context, self._inbound, self._transactions, self.acknowledging, read_grants
+                        )
+                    ),
+                ),
                 tls=settings.tls_server(clock, offers_http2=http2 is not None),
                 trusted_proxies=settings.trusted_proxies,
-                clock=clock,
-                observer=self.metering.requests if self.metering is not None else None,
-                admission=admission,
                 http2=http2,
-                form=settings.header_form,
-                direct=direct,
-                fast_path=self._watched(
-                    fast_path(
-                        self.store,
-                        store_host.pack(),
-                        self._inbound,
-                        self.tables,
-                        self._transactions,
-                        self.acknowledging,
-                        settings.limits,
-                        read_grants,
-                    )
-                ),
             )
             for routes, read_grants in ((self.routes, self._read_grants), (fast_routes, None))
         ]
@@ -439,15 +417,3 @@ class BrokerParts:
             except (StoreError, OSError) as problem:
                 _log.error("%s could not be written, the next start will have older ones: %s", what, problem)
         self.store.close()
-
-
-def _looked_up(ports: Ports, host: str) -> str:
-    """The IP address of `host`: messages contain an address even if clients use a name."""
-    if ":" in host:  # an IPv6 address
-        return host
-    try:
-        return ports.address_of(host)
-    except OSError as problem:
-        raise ConfigError(
-            "brokerIP1", host, f"an IP address or a host name that resolves ({problem.strerror})"
-        ) from None

@@ -24,7 +24,7 @@ from pyromq.client.sending import Sender, SenderStatistics, SendOutcome
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.timing import timed
-from pyromq.client.trace_records import MessageKind, sent_record
+from pyromq.client.trace_records import MessageKind, SentRecord
 from pyromq.client.tracing import Tracing
 from pyromq.client.values import Message, MessageFields, ReceivedMessage, Selector, SendResult, SendStatus
 from pyromq.cluster.sending.choice import queue_of_key
@@ -712,7 +712,7 @@ class ProducerParts:
             kind = MessageKind.TRANSACTION_HALF
         elif prepared.is_delayed:
             kind = MessageKind.DELAYED
-        record = sent_record(
+        record = SentRecord(
             at_ms=self.session.clock.now_ms() - round(outcome.latency_ms),
             region=result.region,
             group=self.group,
@@ -727,7 +727,7 @@ class ProducerParts:
             offset_message_id=result.offset_message_id,
             is_ok=result.is_ok,
         )
-        tracing.report(record, (result.message_id, *prepared.keys.split()))
+        tracing.report(record.text(), (result.message_id, *prepared.keys.split()))
 
 
 def _several(messages: object) -> list[Message]:

@@ -37,6 +37,7 @@ from pyromq.protocol.request_forms import FilledForm
 from pyromq.protocol.requests.membership import HeartbeatData, ProducerData, SendHeartbeat, UnregisterClient
 from pyromq.remoting import routing
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import ONEWAY_TIMEOUT_S, Dialer, DialerStatistics
 from pyromq.remoting.in_process import Find
 
@@ -118,11 +119,10 @@ class Session:
         )
         self._new_signer = signers(settings.credentials, settings.namespace_v2, self.clock)
         self._dialer = Dialer(
+            ConnectionTerms(clock=self.clock, form=settings.form),
             routes=routing.Routes(callbacks, serving=CLIENT),
             tls=settings.tls,
-            clock=self.clock,
             new_signer=self._new_signer,
-            form=settings.form,
             connect_timeout_s=settings.connect_timeout_s,
             in_process=in_process,
         )

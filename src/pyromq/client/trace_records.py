@@ -1,7 +1,9 @@
 """Trace records: one text for each event of a message, as Java clients write and read it."""
 
 from enum import IntEnum
-from typing import Final
+from typing import ClassVar, Final
+
+import msgspec
 
 FIELD: Final = "\x01"
 RECORD: Final = "\x02"
@@ -30,63 +32,74 @@ def _text(value: object) -> str:
     return str(int(value)) if isinstance(value, IntEnum) else str(value)
 
 
-def sent_record(
-    *,
-    at_ms: int,
-    region: str,
-    group: str,
-    topic: str,
-    message_id: str,
-    tags: str | None,
-    keys: str | None,
-    store_host: str,
-    body_bytes: int,
-    cost_ms: int,
-    kind: MessageKind,
-    offset_message_id: str,
-    is_ok: bool,
-) -> str:
+class TraceRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a message. The fields are in the order in which Java writes them."""
+
+    EVENT: ClassVar[str]
+
+    def text(self) -> str:
+        return encode_record(self.EVENT, *msgspec.structs.astuple(self))
+
+
+class SentRecord(TraceRecord, frozen=True, kw_only=True):
     """A message was sent."""
-    what = (topic, message_id, tags, keys, store_host, body_bytes, cost_ms, kind, offset_message_id, is_ok)
-    return encode_record("Pub", at_ms, region, group, *what)
+
+    EVENT = "Pub"
+    at_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tags: str | None
+    keys: str | None
+    store_host: str
+    body_bytes: int
+    cost_ms: int
+    kind: MessageKind
+    offset_message_id: str
+    is_ok: bool
 
 
-def ended_record(
-    *,
-    at_ms: int,
-    region: str,
-    group: str,
-    topic: str,
-    message_id: str,
-    tags: str | None,
-    keys: str | None,
-    store_host: str,
-    transaction_id: str | None,
-    state: str,
-    is_check: bool,
-) -> str:
+class EndedRecord(TraceRecord, frozen=True, kw_only=True):
     """A transaction ended, or was checked."""
-    what = (topic, message_id, tags, keys, store_host, MessageKind.TRANSACTION_COMMIT, transaction_id)
-    return encode_record("EndTransaction", at_ms, region, group, *what, state, is_check)
+
+    EVENT = "EndTransaction"
+    at_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tags: str | None
+    keys: str | None
+    store_host: str
+    kind: MessageKind = MessageKind.TRANSACTION_COMMIT
+    transaction_id: str | None
+    state: str
+    is_check: bool
 
 
-def consuming_record(
-    *, at_ms: int, region: str, group: str, request_id: str, message_id: str, retries: int, keys: str | None
-) -> str:
+class ConsumingRecord(TraceRecord, frozen=True, kw_only=True):
     """A message is about to be consumed."""
-    return encode_record("SubBefore", at_ms, region, group, request_id, message_id, retries, keys)
+
+    EVENT = "SubBefore"
+    at_ms: int
+    region: str
+    group: str
+    request_id: str
+    message_id: str
+    retries: int
+    keys: str | None
 
 
-def consumed_record(
-    *,
-    at_ms: int,
-    group: str,
-    request_id: str,
-    message_id: str,
-    cost_ms: int,
-    is_ok: bool,
-    keys: str | None,
-    outcome: int,
-) -> str:
+class ConsumedRecord(TraceRecord, frozen=True, kw_only=True):
     """A message was consumed. `outcome`: 0 success, 1 timed out, 2 raised, 3 returned nothing, 4 failed."""
-    return encode_record("SubAfter", request_id, message_id, cost_ms, is_ok, keys, outcome, at_ms, group)
+
+    EVENT = "SubAfter"
+    request_id: str
+    message_id: str
+    cost_ms: int
+    is_ok: bool
+    keys: str | None
+    outcome: int
+    at_ms: int
+    group: str

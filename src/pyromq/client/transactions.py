@@ -25,7 +25,7 @@ from pyromq.client.producer import Producer, ProducerParts, in_middleware
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.sending import SendOutcome
 from pyromq.client.timing import given_times
-from pyromq.client.trace_records import ended_record
+from pyromq.client.trace_records import EndedRecord
 from pyromq.client.values import Message, ReceivedMessage, SendResult
 from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import BadMessage, PyroError, SendFailed, StateError, TransportError
@@ -307,18 +307,20 @@ class TransactionProducer(Producer):
         finally:
             if not half.is_left_open:
                 self._ended()
-        self._report(
-            parts,
+        ended = EndedRecord(
+            at_ms=parts.session.clock.now_ms(),
+            region=half.result.region or names.DEFAULT_REGION,
+            group=self.group,
             topic=half.message.topic,
             message_id=half.prepared.unique_key,
             tags=half.prepared.tags,
-            keys=half.prepared.keys,
-            region=half.result.region,
+            keys=half.prepared.keys or None,
+            store_host=address,
             transaction_id=half.result.transaction_id,
-            address=address,
-            state=state,
+            state=state.java_name,
             is_check=False,
         )
+        self._report(parts, ended)
         return TransactionResult(half.result, state)
 
     async def _tell(self, parts: ProducerParts, address: str, request: EndTransaction) -> None:
@@ -375,18 +377,20 @@ class TransactionProducer(Producer):
             await self._tell(parts, address, answer)
         except PyroError as problem:
             _log.warning("a transaction check was not answered message=%s: %s", message.message_id, problem)
-        self._report(
-            parts,
+        ended = EndedRecord(
+            at_ms=parts.session.clock.now_ms(),
+            region=message.get(props.MSG_REGION) or names.DEFAULT_REGION,
+            group=self.group,
             topic=message.topic,
             message_id=message.message_id,
             tags=message.tags,
-            keys=" ".join(message.keys),
-            region=message.get(props.MSG_REGION),
+            keys=" ".join(message.keys) or None,
+            store_host=address,
             transaction_id=request.transaction_id,
-            address=address,
-            state=state,
+            state=state.java_name,
             is_check=True,
         )
+        self._report(parts, ended)
 
     async def _finish(self, parts: ProducerParts) -> None:
         while self._open:
@@ -397,36 +401,9 @@ class TransactionProducer(Producer):
         await asyncio.gather(*self._checks, return_exceptions=True)
         await super()._finish(parts)
 
-    def _report(
-        self,
-        parts: ProducerParts,
-        *,
-        topic: str,
-        message_id: str,
-        tags: str | None,
-        keys: str,
-        region: str | None,
-        transaction_id: str | None,
-        address: str,
-        state: TransactionState,
-        is_check: bool,
-    ) -> None:
-        if parts.tracing is None:
-            return
-        record = ended_record(
-            at_ms=parts.session.clock.now_ms(),
-            region=region or names.DEFAULT_REGION,
-            group=self.group,
-            topic=topic,
-            message_id=message_id,
-            tags=tags,
-            keys=keys or None,
-            store_host=address,
-            transaction_id=transaction_id,
-            state=state.java_name,
-            is_check=is_check,
-        )
-        parts.tracing.report(record, (message_id, *keys.split()))
+    def _report(self, parts: ProducerParts, ended: EndedRecord) -> None:
+        if parts.tracing is not None:
+            parts.tracing.report(ended.text(), (ended.message_id, *(ended.keys or "").split()))
 
 
 async def _run(work: Callable[..., object], argument: object, threads: Executor | None) -> object:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from pyromq.console.operations.all_operations import operations
 from pyromq.console.operations.offsets import UndoReset
 from pyromq.console.operations.operation import Done, Operation, OperationPlan, Surroundings
+from pyromq.console.security.audit import AuditEntry
 from pyromq.console.visit import Visit
 from pyromq.errors import PyroError
 
@@ -89,14 +90,14 @@ async def apply(visit: Visit, operation: Operation) -> tuple[str, Done]:
     audit, person = visit.state.audit, visit.person
 
     async def write(**more: Any) -> str:
-        return await asyncio.to_thread(
-            audit.write,
-            person.name,
-            visit.origin.client,
-            operation.NAME,
+        entry = AuditEntry(
+            who=person.name,
+            where_from=visit.origin.client,
+            what=operation.NAME,
             cluster=visit.cluster_name,
             **more,
         )
+        return await asyncio.to_thread(audit.write, entry)
 
     entry = await write(fields=operation.told_fields(), before=planned.before)
     try:

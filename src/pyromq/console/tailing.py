@@ -119,11 +119,9 @@ class TailReader:
         """What is new in a topic since its positions; the first time they are its end."""
         wanted = self.wanted
         if topic not in positions:
-            end = await browsing.look(self._cluster, topic, limits=browsing.Limits(rows=0))
+            end = await browsing.look(self._cluster, topic, browsing.Wanted(limits=browsing.Limits(rows=0)))
             positions[topic] = end.positions
-        look = await browsing.look(
-            self._cluster,
-            topic,
+        new = browsing.Wanted(
             newest_first=False,
             positions=positions[topic],
             tags=wanted.tags,
@@ -131,6 +129,7 @@ class TailReader:
             only=self._only,
             limits=browsing.Limits(rows=_ROWS_AT_ONCE, seconds=5.0),
         )
+        look = await browsing.look(self._cluster, topic, new)
         positions[topic] = look.positions
         self.seen += look.seen
         return list(look.found)

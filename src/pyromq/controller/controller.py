@@ -31,6 +31,7 @@ from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.channel import Channel
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus, in_turns
 from pyromq.remoting.lifetime import Lifetime, end
@@ -88,8 +89,7 @@ class Controller(Lifetime):
             self._clock.monotonic(), unheard_timeout_s=settings.unheard_broker_timeout_ms / 1000
         )
         self._dialer = Dialer(
-            form=settings.header_form,
-            clock=self._clock,
+            ConnectionTerms(form=settings.header_form, clock=self._clock),
             tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
             new_signer=signers(settings.credentials, clock=self._clock),
@@ -111,13 +111,15 @@ class Controller(Lifetime):
         )
         self._server = Server(
             self.routes,
-            limits=settings.limits,
+            ConnectionTerms(
+                limits=settings.limits,
+                clock=self._clock,
+                observer=self,
+                admission=admission or self._access.control,
+                form=settings.header_form,
+            ),
             tls=settings.tls_server(self._clock),
             trusted_proxies=settings.trusted_proxies,
-            clock=self._clock,
-            observer=self,
-            admission=admission or self._access.control,
-            form=settings.header_form,
         )
         self._server.on_connection_lost(self._connection_lost)
         self._http = HttpStatus(

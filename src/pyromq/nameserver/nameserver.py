@@ -37,6 +37,7 @@ from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus, in_turns
 from pyromq.remoting.lifetime import Lifetime, end
@@ -89,8 +90,7 @@ class NameServer(Lifetime):
         self._readiness = Readiness(self._clock)
         self._metrics = Metrics()
         self._dialer = Dialer(
-            form=form,
-            clock=self._clock,
+            ConnectionTerms(form=form, clock=self._clock),
             tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
             new_signer=signers(settings.credentials, clock=self._clock),
@@ -132,18 +132,20 @@ class NameServer(Lifetime):
         self.routes = routes
         self._server = Server(
             routes,
-            limits=settings.limits,
+            ConnectionTerms(
+                limits=settings.limits,
+                clock=self._clock,
+                observer=self._metering,
+                admission=admission or self.access.control,
+                form=form,
+                fast_path=None
+                if settings.cluster_test
+                else fast_path(self._lookup, self._metering, self._clock, settings.limits),
+                # Nearly all requests to a name server are route queries.
+                direct=DirectHeaders([declaration_of(GetRoute)]),
+            ),
             tls=settings.tls_server(self._clock),
             trusted_proxies=settings.trusted_proxies,
-            clock=self._clock,
-            observer=self._metering,
-            admission=admission or self.access.control,
-            form=form,
-            fast_path=None
-            if settings.cluster_test
-            else fast_path(self._lookup, self._metering, self._clock, settings.limits),
-            # Nearly all requests to a name server are route queries.
-            direct=DirectHeaders([declaration_of(GetRoute)]),
         )
         self._server.on_connection_lost(self._connection_lost)
         self._http = HttpStatus(

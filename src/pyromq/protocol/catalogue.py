@@ -7,6 +7,7 @@ is, `str` as UTF-8, anything else as JSON in Java's dialect; `| None` means that
 
 import re
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from enum import Flag, auto
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -243,33 +244,27 @@ def _text_writer(owner: type, name: str, annotation: Any) -> Callable[[Any], str
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
+@dataclass(eq=False, repr=False)
 class Declaration:
-    def __init__(
-        self,
-        code: int,
-        request_type: type[Request[Any]],
-        to: Peer,
-        *,
-        needs: Needs,
-        oneway: bool,
-        accepts: frozenset[int],
-        extension: bool,
-        java_name: str | None,
-    ) -> None:
-        self.code = code
-        self.request_type = request_type
-        self.answer_type: type[Answer] = _answer_type(request_type)
-        self.to = to
-        self.needs = needs
-        self.is_administrative = is_administrative(needs)
-        self.oneway = oneway
-        self.accepts = accepts
-        self.extension = extension
-        self.name = request_type.__name__
-        # java: the constant of RequestCode in lower case, the label of a request in Apache's metrics
-        self.java_name = java_name or _WORD_START.sub("_", self.name).lower()
-        self.summary = (request_type.__doc__ or "").strip().partition("\n")[0]
-        self.request_part = _Part(request_type, FRAME_LEVEL - {"code"}, json_body.REQUEST)
+    code: int
+    request_type: type[Request[Any]]
+    to: Peer
+    _: KW_ONLY
+    needs: Needs
+    oneway: bool
+    accepts: frozenset[int]
+    extension: bool
+    java_name: str
+    """java: the constant of RequestCode in lower case, the label of a request in Apache's metrics. Empty if
+    it is our name in other letters."""
+
+    def __post_init__(self) -> None:
+        self.answer_type: type[Answer] = _answer_type(self.request_type)
+        self.is_administrative = is_administrative(self.needs)
+        self.name = self.request_type.__name__
+        self.java_name = self.java_name or _WORD_START.sub("_", self.name).lower()
+        self.summary = (self.request_type.__doc__ or "").strip().partition("\n")[0]
+        self.request_part = _Part(self.request_type, FRAME_LEVEL - {"code"}, json_body.REQUEST)
         self.answer_part = _Part(self.answer_type, FRAME_LEVEL, json_body.OWN)
 
     def __repr__(self) -> str:
@@ -325,7 +320,7 @@ def request(
             oneway=oneway,
             accepts=frozenset(accepts),
             extension=extension,
-            java_name=java_name,
+            java_name=java_name or "",
         )
         CATALOGUE[code] = _DECLARED[request_type] = declaration
         return request_type

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
@@ -17,15 +16,14 @@ from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.pulling import ViewMessage
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
-from pyromq.proxy.clients import CLIENT_ID, Clients, client_id_of
-from pyromq.proxy.cluster import ProxyCluster
+from pyromq.proxy.clients import CLIENT_ID, client_id_of
 from pyromq.proxy.codes import OK, Code, Rejected, Status, status_of
+from pyromq.proxy.context import FrontContext
 from pyromq.proxy.grpc.call import Call, Later, Quick
 from pyromq.proxy.messages import message
 from pyromq.proxy.quick_calls import PREFIX_BYTES, QuickCall, quick_calls
 from pyromq.proxy.receipts import Handle, decode_handle
 from pyromq.proxy.renewal import Renewal
-from pyromq.proxy.settings import ProxySettings
 from pyromq.remoting.connection import StartedCall
 
 _AckMessageRequest = message("AckMessageRequest")
@@ -40,14 +38,13 @@ _MAX_FORMS = 1000
 
 
 class ProxyAcknowledging:
-    def __init__(
-        self, cluster: ProxyCluster, clients: Clients, renewal: Renewal, clock: Clock, settings: ProxySettings
-    ) -> None:
+    def __init__(self, context: FrontContext, renewal: Renewal) -> None:
+        cluster = context.cluster
         self._cluster = cluster
-        self._clients = clients
+        self._clients = context.clients
         self._renewal = renewal
-        self._clock = clock
-        self._settings = settings
+        self._clock = context.clock
+        self._settings = context.settings
         self._forms: dict[tuple[str, str, str | None], RequestForm[Answer]] = {}
         self._pieces: dict[tuple[str, str, str], tuple[bytes, ...]] = {}
         self._quick = quick_calls(cluster, AckMessage, "proxy.fast_acks")

@@ -29,6 +29,7 @@ from pyromq.proxy.cluster import ProxyCluster
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.messages import enum_values
 from pyromq.proxy.questions import BrokerQuestions
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Routes
 
@@ -154,10 +155,10 @@ class ProxyMembership:
                 raise ConnectionLost(f"the client {client.client_id} has left")
             questions, session = BrokerQuestions(client, self._relay_timeout_s), self._cluster.session
             dialer = self._dialers[client] = self._new_dialer(
+                ConnectionTerms(clock=self._clock),
                 routes=Routes(questions, serving=CLIENT),
                 tls=session.settings.tls,
                 connect_timeout_s=session.settings.connect_timeout_s,
-                clock=self._clock,
                 new_signer=self._cluster.new_signer,
                 in_process=session.in_process,
                 source=client.peer_address,

@@ -18,6 +18,7 @@ from pyromq.proxy.acknowledging import ProxyAcknowledging
 from pyromq.proxy.certificate import write_certificate
 from pyromq.proxy.clients import Clients
 from pyromq.proxy.cluster import FrontAdmission, ProxyCluster
+from pyromq.proxy.context import FrontContext
 from pyromq.proxy.grpc.call import Quick
 from pyromq.proxy.grpc.server import GrpcServer
 from pyromq.proxy.membership import ProxyMembership
@@ -34,6 +35,7 @@ from pyromq.proxy.transactions import ProxyTransactions
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.in_process import Find
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.ports import Ports
@@ -153,11 +155,9 @@ class Proxy(Lifetime):
         for each in listening:
             server = Server(
                 Routes(AccessRequests(access), serving=BROKER),
-                limits=limits,
-                admission=access.control,
+                ConnectionTerms(limits=limits, admission=access.control, clock=self._clock),
                 tls=tls,
                 trusted_proxies=settings.trusted_proxies,
-                clock=self._clock,
                 http2=self._grpc,
             )
             self._servers.append(server)
@@ -213,6 +213,7 @@ class Proxy(Lifetime):
         timeout_s = settings.send_timeout_ms / 1000
         cluster = ProxyCluster(session, timeout_s, admission)
         topics = ProxyTopics(cluster, clock, settings.cache_refresh_seconds)
+        context = FrontContext(cluster, topics, clients, clock, settings)
         transactions = ProxyTransactions(cluster, clock, settings.transaction_expiry_ms / 1000)
         membership = self._membership = ProxyMembership(
             cluster, transactions, clock, timeout_s=timeout_s, relay_timeout_s=settings.relay_timeout_seconds
@@ -224,12 +225,10 @@ class Proxy(Lifetime):
         if self._metering is not None:
             self._metering.watch(renewal, transactions)
         routing = Routing(cluster, topics, settings, port)
-        sending = ProxySending(cluster, topics, clients, transactions, clock, settings)
+        sending = ProxySending(context, transactions)
         telemetry = Telemetry(clients, membership, topics, settings)
-        acknowledging = ProxyAcknowledging(cluster, clients, renewal, clock, settings)
-        receiving = self._receiving = Receiving(
-            cluster, topics, clients, membership, acknowledging, renewal, clock, settings
-        )
+        acknowledging = ProxyAcknowledging(context, renewal)
+        receiving = self._receiving = Receiving(context, membership, acknowledging, renewal)
         quick = {"SendMessage": sending.quick, "AckMessage": acknowledging.quick}
         handlers: dict[str, Handler] = {
             "QueryRoute": routing.query_route,

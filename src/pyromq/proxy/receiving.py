@@ -4,7 +4,6 @@ import asyncio
 from math import inf
 from typing import Any
 
-from pyromq.clock import Clock
 from pyromq.errors import PyroError
 from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.codes import ResponseCode
@@ -13,9 +12,9 @@ from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
 from pyromq.proxy.acknowledging import ProxyAcknowledging
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
 from pyromq.proxy.client_settings import Settings
-from pyromq.proxy.clients import PUSH_CONSUMER, SIMPLE_CONSUMER, Clients, FrontClient
-from pyromq.proxy.cluster import ProxyCluster
+from pyromq.proxy.clients import PUSH_CONSUMER, SIMPLE_CONSUMER, FrontClient
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
+from pyromq.proxy.context import FrontContext
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.grpc.framing import frame_message
 from pyromq.proxy.incoming import Framed, framed, received
@@ -24,8 +23,6 @@ from pyromq.proxy.messages import enum_values, message
 from pyromq.proxy.pops import Pops
 from pyromq.proxy.receipts import Handle, decode_handle, popped
 from pyromq.proxy.renewal import Renewal
-from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import ProxyTopics
 
 _Answer = message("ReceiveMessageResponse")
 _SQL = enum_values("FilterType")["SQL"]
@@ -44,18 +41,15 @@ _BEGIN = frame_message(_Answer(status=OK).SerializeToString())
 class Receiving:
     def __init__(
         self,
-        cluster: ProxyCluster,
-        topics: ProxyTopics,
-        clients: Clients,
+        context: FrontContext,
         membership: ProxyMembership,
         acknowledging: ProxyAcknowledging,
         renewal: Renewal,
-        clock: Clock,
-        settings: ProxySettings,
     ) -> None:
-        self._cluster = cluster
-        self._topics = topics
-        self._clients = clients
+        clock, settings = context.clock, context.settings
+        self._cluster = context.cluster
+        self._topics = context.topics
+        self._clients = context.clients
         self._membership = membership
         self._acknowledging = acknowledging
         self._renewal = renewal

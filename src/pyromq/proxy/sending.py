@@ -4,7 +4,6 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from pyromq.clock import Clock
 from pyromq.cluster.sending.request import SendForms, SendTerms
 from pyromq.errors import NoRoute, PyroError, Refused, RemoteProtocolError
 from pyromq.protocol.codes import ResponseCode
@@ -12,16 +11,15 @@ from pyromq.protocol.message_id import decode_offset_message_id, decode_recall_h
 from pyromq.protocol.properties import RESERVED_NAMES, SHARDING_KEY, TRACE_CONTEXT
 from pyromq.protocol.requests.sending import RecallMessage, SendMessageAnswer, SendMessageV2
 from pyromq.proxy.checks import check_topic
-from pyromq.proxy.clients import CLIENT_ID, Clients, client_id_of
-from pyromq.proxy.cluster import ProxyCluster
+from pyromq.proxy.clients import CLIENT_ID, client_id_of
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
+from pyromq.proxy.context import FrontContext
 from pyromq.proxy.grpc.call import Call, Later, Quick
 from pyromq.proxy.messages import message
 from pyromq.proxy.outgoing import Outgoing, prepare
 from pyromq.proxy.queue_choice import QueueChoice
 from pyromq.proxy.quick_calls import PREFIX_BYTES, QuickCall, quick_calls
-from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION, ProxyTopics
+from pyromq.proxy.topics import DELAY, FIFO, MIXED, NORMAL, TRANSACTION
 from pyromq.proxy.transactions import HalfPlace, ProxyTransactions
 from pyromq.remoting.connection import StartedCall
 
@@ -43,20 +41,13 @@ def without_flag(pieces: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 class ProxySending:
-    def __init__(
-        self,
-        cluster: ProxyCluster,
-        topics: ProxyTopics,
-        clients: Clients,
-        transactions: ProxyTransactions,
-        clock: Clock,
-        settings: ProxySettings,
-    ) -> None:
+    def __init__(self, context: FrontContext, transactions: ProxyTransactions) -> None:
+        cluster, settings = context.cluster, context.settings
         self._cluster = cluster
-        self._topics = topics
-        self._clients = clients
+        self._topics = context.topics
+        self._clients = context.clients
         self._transactions = transactions
-        self._clock = clock
+        self._clock = context.clock
         self._settings = settings
         self._queues = QueueChoice()
         self._forms = SendForms(TERMS)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from pyromq.clock import Clock, SystemClock
@@ -64,31 +64,41 @@ class ConnectionStatistics:
     closed_for_not_reading: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionTerms:
+    """How connections are treated. `admission` decides about every request. `direct` decodes the headers of
+    the most frequent requests, `fast_path` handles the simplest of them; both are used only for connections
+    that the admission vouches for."""
+
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    clock: Clock = field(default_factory=SystemClock)
+    observer: Observer | None = None
+    admission: Admission | None = None
+    form: int = HeaderForm.JSON
+    direct: DirectHeaders | None = None
+    fast_path: FastPath | None = None
+
+
 class ConnectionGroup:
     def __init__(
         self,
+        terms: ConnectionTerms | None = None,
         *,
         routes: Routes | None = None,
-        limits: ServerLimits | None = None,
-        clock: Clock | None = None,
-        observer: Observer | None = None,
-        admission: Admission | None = None,
         new_signer: Callable[[], Callable[[Frame], None]] | None = None,
-        form: int = HeaderForm.JSON,
-        direct: DirectHeaders | None = None,
-        fast_path: FastPath | None = None,
         pauses_reading: bool = True,
     ) -> None:
-        self.direct = direct
-        self.fast_path = fast_path
+        terms = terms if terms is not None else ConnectionTerms()
+        self.direct = terms.direct
+        self.fast_path = terms.fast_path
         self.routes: dict[int, RequestRoute] = routes.by_code if routes is not None else {}
         self.unserved: dict[int, str] = routes.unserved if routes is not None else {}
-        self.limits = limits if limits is not None else ServerLimits()
-        self.clock: Clock = clock if clock is not None else SystemClock()
-        self.observer = observer
-        self.admission = admission
+        self.limits = terms.limits
+        self.clock = terms.clock
+        self.observer = terms.observer
+        self.admission = terms.admission
         self.new_signer = new_signer
-        self.form = form
+        self.form = terms.form
         self.pauses_reading = pauses_reading
         self.is_draining = False
         self.overload: str | None = None

@@ -10,17 +10,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from pyromq.clock import Clock
 from pyromq.errors import CallTimeout, ConnectFailed, Refused, StateError
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.frame import Frame, HeaderForm
+from pyromq.protocol.frame import Frame
 from pyromq.protocol.request_forms import FilledForm
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, Observer
+from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, ConnectionTerms
 from pyromq.remoting.in_process import Find, connect
-from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsClient, TlsOptions
@@ -60,36 +58,25 @@ class _Destination:
 class Dialer:
     """Opens connections and makes calls on them.
 
-    `routes` answers the requests that peers send on these connections, within `limits`. `new_signer` is
+    `routes` answers the requests that peers send on these connections. `new_signer` is
     called for each connection: what it returns gets every request before it is sent, to sign it.
     """
 
     def __init__(
         self,
+        terms: ConnectionTerms | None = None,
         *,
         routes: Routes | None = None,
-        limits: ServerLimits | None = None,
         tls: TlsOptions | None = None,
-        clock: Clock | None = None,
-        observer: Observer | None = None,
         new_signer: Callable[[], Callable[[Frame], None]] | None = None,
-        form: int = HeaderForm.JSON,
         connect_timeout_s: float = 3.0,
         in_process: Find | None = None,
         source: str = "127.0.0.1:0",
     ) -> None:
         """`in_process` finds servers of this process, which are reached without a socket; they see `source`
         as the address of this side."""
-        self._group = ConnectionGroup(
-            routes=routes,
-            limits=limits,
-            clock=clock,
-            observer=observer,
-            new_signer=new_signer,
-            form=form,
-            pauses_reading=False,
-        )
-        self._tls = TlsClient(tls, clock) if tls is not None else None
+        self._group = ConnectionGroup(terms, routes=routes, new_signer=new_signer, pauses_reading=False)
+        self._tls = TlsClient(tls, self._group.clock) if tls is not None else None
         self._connect_timeout_s = connect_timeout_s
         self._in_process = in_process
         self._source = source

@@ -5,14 +5,10 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import cast
 
-from pyromq.clock import Clock
 from pyromq.errors import ConnectFailed, StateError
-from pyromq.protocol.direct import DirectHeaders
-from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.acceptor import Acceptor
-from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, FastPath, Observer
+from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, ConnectionTerms
 from pyromq.remoting.handshake import Handshake, Http2Front
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
@@ -21,7 +17,7 @@ from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsServer
 
-__all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics"]
+__all__ = ["Server", "ServerLimits", "ServerStatistics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +31,19 @@ class ServerStatistics(ConnectionStatistics):
 class Server:
     """Serves one table of routes on one port.
 
-    `admission` decides about every request. `direct` decodes the headers of the most frequent requests,
-    `fast_path` handles the simplest of them; both are used only for connections that the admission vouches
-    for. PROXY preambles are accepted from `trusted_proxies` only. `http2` serves HTTP/2 on the same port.
+    PROXY preambles are accepted from `trusted_proxies` only. `http2` serves HTTP/2 on the same port.
     """
 
     def __init__(
         self,
         routes: Routes,
+        terms: ConnectionTerms | None = None,
         *,
-        limits: ServerLimits | None = None,
         tls: TlsServer | None = None,
         trusted_proxies: Networks | None = None,
-        clock: Clock | None = None,
-        observer: Observer | None = None,
-        admission: Admission | None = None,
-        form: int = HeaderForm.JSON,
-        direct: DirectHeaders | None = None,
-        fast_path: FastPath | None = None,
         http2: Http2Front | None = None,
     ) -> None:
-        self._group = ConnectionGroup(
-            routes=routes,
-            limits=limits,
-            clock=clock,
-            observer=observer,
-            admission=admission,
-            form=form,
-            direct=direct,
-            fast_path=fast_path,
-        )
+        self._group = ConnectionGroup(terms, routes=routes)
         self._handshake = Handshake(self._group, tls, self._accepted, trusted_proxies or Networks(), http2)
         self._acceptor: Acceptor | None = None
         self._address: tuple[str, int] | None = None

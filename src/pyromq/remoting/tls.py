@@ -8,7 +8,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -79,6 +79,7 @@ class _WatchedContext:
         return tuple(states)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TlsServer:
     """TLS on the server's side.
 
@@ -86,47 +87,44 @@ class TlsServer:
     port. A client certificate, requested by `client_auth`, is always checked against the trusted ones.
     """
 
-    def __init__(
-        self,
-        *,
-        mode: TlsMode = "permissive",
-        certificate_path: Path | None = None,
-        key_path: Path | None = None,
-        key_password: str | None = None,
-        trust_path: Path | None = None,
-        client_auth: ClientAuth = "none",
-        offers_http2: bool = False,
-        clock: Clock | None = None,
-    ) -> None:
-        self.mode = mode
-        self.client_auth = client_auth
-        self._watched: _WatchedContext | None = None
-        if mode == "disabled":
-            return
-        if certificate_path is None or key_path is None:
-            if mode == "enforcing":
-                raise ConfigError("tls.server.certPath", certificate_path, "a certificate and its key")
-            return
-        if client_auth != "none" and trust_path is None:
-            raise ConfigError(
-                "tls.server.trustCertPath", trust_path, f"a file, because client_auth is {client_auth}"
-            )
-        certificate, key = certificate_path, key_path
+    mode: TlsMode = "permissive"
+    certificate_path: Path | None = None
+    key_path: Path | None = None
+    key_password: str | None = field(default=None, repr=False)
+    trust_path: Path | None = None
+    client_auth: ClientAuth = "none"
+    offers_http2: bool = False
+    clock: Clock | None = None
+    _watched: _WatchedContext | None = field(init=False, default=None)
 
-        def build() -> ssl.SSLContext:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.minimum_version = OLDEST_VERSION
-            context.options |= ssl.OP_NO_RENEGOTIATION
-            if offers_http2:
-                context.set_alpn_protocols([HTTP2_IN_TLS])
-            _load_certificate(context, "tls.server", certificate, key, key_password)
-            if client_auth != "none" and trust_path is not None:
-                context.verify_mode = _VERIFICATION[client_auth]
-                _load_trust(context, "tls.server", trust_path)
-            return context
+    def __post_init__(self) -> None:
+        if self.mode == "disabled":
+            return
+        if self.certificate_path is None or self.key_path is None:
+            if self.mode == "enforcing":
+                raise ConfigError("tls.server.certPath", self.certificate_path, "a certificate and its key")
+            return
+        if self.client_auth != "none" and self.trust_path is None:
+            why = f"a file, because client_auth is {self.client_auth}"
+            raise ConfigError("tls.server.trustCertPath", self.trust_path, why)
+        paths = [self.certificate_path, self.key_path]
+        self._watched = _WatchedContext(
+            self._build, paths + ([self.trust_path] if self.trust_path is not None else []), self.clock
+        )
 
-        paths = [certificate, key] + ([trust_path] if trust_path is not None else [])
-        self._watched = _WatchedContext(build, paths, clock)
+    def _build(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = OLDEST_VERSION
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        if self.offers_http2:
+            context.set_alpn_protocols([HTTP2_IN_TLS])
+        assert self.certificate_path is not None
+        assert self.key_path is not None
+        _load_certificate(context, "tls.server", self.certificate_path, self.key_path, self.key_password)
+        if self.client_auth != "none" and self.trust_path is not None:
+            context.verify_mode = _VERIFICATION[self.client_auth]
+            _load_trust(context, "tls.server", self.trust_path)
+        return context
 
     def __repr__(self) -> str:
         certificate = "with a certificate" if self._watched is not None else "without a certificate"

@@ -14,18 +14,13 @@ from typing import Final
 
 from pyromq.disk_steps import Steps, Wait
 from pyromq.errors import RemoteProtocolError, StoreError
-from pyromq.filesystem import Files
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.store.copying import Copying
-from pyromq.store.deletions import Deletions
-from pyromq.store.dispatch import Dispatcher
 from pyromq.store.flushing import Flusher
-from pyromq.store.index.key_index import Index
-from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import Damage, DamagedBytes
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
-from pyromq.store.queues.all_queues import Queues
+from pyromq.store.parts import StoreParts
 from pyromq.store.queues.mending import Mending
 from pyromq.store.timers.timer_files import TimerFiles
 
@@ -35,33 +30,27 @@ _MAX_KEPT_BYTES: Final = 1 << 30
 class Cutting:
     def __init__(
         self,
-        files: Files,
-        log: CommitLog,
+        parts: StoreParts,
         epochs: EpochFile,
-        queues: Queues,
-        index: Index | None,
-        dispatcher: Dispatcher,
         mending: Mending,
         flusher: Flusher,
-        deletions: Deletions,
         timers: TimerFiles,
         copying: Copying,
         time: LogTime,
-        damaged: DamagedBytes,
     ) -> None:
-        self._files = files
-        self._log = log
+        self._files = parts.files
+        self._log = parts.log
         self._epochs = epochs
-        self._queues = queues
-        self._index = index
-        self._dispatcher = dispatcher
+        self._queues = parts.queues
+        self._index = parts.index
+        self._dispatcher = parts.dispatcher
         self._mending = mending
         self._flusher = flusher
-        self._deletions = deletions
+        self._deletions = parts.deletions
         self._timers = timers
         self._copying = copying
         self._time = time
-        self._damaged = damaged
+        self._damaged = DamagedBytes(parts.files, parts.log, parts.paths.damaged)
         self.kept_as: tuple[Path, ...] = ()
         """The files with what the last cut took away; empty if that was nothing, or too much to keep."""
         self.is_unfinished = False

@@ -33,16 +33,17 @@ from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index.key_index import Index
 from pyromq.store.json_table import JsonTable
 from pyromq.store.log.commit_log import CommitLog
-from pyromq.store.log.damage import Damage, DamagedBytes, is_filler
+from pyromq.store.log.damage import Damage, is_filler
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
+from pyromq.store.parts import StoreParts
 from pyromq.store.queue_flushing import QueueFlushing
 from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.consume_queue import ConsumeQueue
 from pyromq.store.queues.mending import Mending
 from pyromq.store.queues.queue_files import QueueFiles
 from pyromq.store.queues.tags_codes import TagsCodes
-from pyromq.store.reading import IsOver, RecordTest, StoreReader
+from pyromq.store.reading import RecordFilter, StoreReader
 from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoint
 from pyromq.store.results import AppendResult, AppendStatus, Boundary, QueueAdvance, ReadResult
 from pyromq.store.retention import CleaningReport, Retention
@@ -161,18 +162,10 @@ class MessageStore:
         files.sync_all_directories()
         checkpoint = read_checkpoint(files, paths.checkpoint)
         self._deletions = Deletions(files, paths.deletions)
-        recovery = Recovery(
-            files,
-            paths,
-            self._log,
-            self._queues,
-            self._index,
-            self._dispatcher,
-            checkpoint,
-            self._deletions,
-            was_clean=was_clean,
-            has_group=has_group,
+        parts = StoreParts(
+            files, paths, self._log, self._queues, self._index, self._dispatcher, self._deletions
         )
+        recovery = Recovery(parts, checkpoint, was_clean=was_clean, has_group=has_group)
         try:
             recovery.load_log()
         except StoreError:
@@ -181,9 +174,7 @@ class MessageStore:
                 files.sync_all_directories()
             raise
         self.recovery: RecoveryReport = recovery.run()
-        checkpoint = write_first_checkpoint(
-            files, paths, self._log, self._queues, self._index, checkpoint, self.recovery.began_at
-        )
+        checkpoint = write_first_checkpoint(parts, checkpoint, self.recovery.began_at)
         self.epochs = EpochFile(files, paths.epochs, self._log.end_offset)
         """Which masters wrote the log, under a controller."""
         self.copying = Copying(self._log, self._queues, self._dispatcher, self._deletions, self._faults)
@@ -191,34 +182,11 @@ class MessageStore:
         self._waiters = FlushWaiters(self._flusher)
         self.scrubbing = Scrubbing(files, self._log)
         self._cutting = Cutting(
-            files,
-            self._log,
-            self.epochs,
-            self._queues,
-            self._index,
-            self._dispatcher,
-            self._mending,
-            self._flusher,
-            self._deletions,
-            self.timers,
-            self.copying,
-            self.time,
-            DamagedBytes(files, self._log, paths.damaged),
+            parts, self.epochs, self._mending, self._flusher, self.timers, self.copying, self.time
         )
         self._queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
         self.time.begin()
-        self._retention = Retention(
-            files,
-            paths,
-            self._clock,
-            self.time,
-            self._settings,
-            self._log,
-            self._queues,
-            self._index,
-            self._deletions,
-            self.epochs,
-        )
+        self._retention = Retention(parts, self.epochs, self._settings, self._clock, self.time)
         self._upkeep = StoreUpkeep(
             self._settings,
             self._log,
@@ -569,17 +537,15 @@ class MessageStore:
         max_bytes: int = 128 * 1024 * 1024,
         *,
         tag_codes: Collection[int] | None = None,
-        matches: RecordTest | None = None,
-        is_over: IsOver | None = None,
+        only: RecordFilter | None = None,
     ) -> ReadResult:
         """Messages of a queue from an offset on.
 
-        `tag_codes` (`tag_code` of each tag wanted) are compared with the queue alone, `matches` sees each
-        record. `is_over`, asked between two such tests, ends the read early with the messages found so far.
-        The views stay valid as long as they are held.
+        `tag_codes` (`tag_code` of each tag wanted) are compared with the queue alone, `only` with each
+        record. The views stay valid as long as they are held.
         """
         queue = self._queues.find(topic, queue_id)
-        result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, matches, is_over)
+        result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, only)
         if (
             self._asks_others
             and result.views

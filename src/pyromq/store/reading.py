@@ -40,6 +40,14 @@ RecordTest = Callable[[memoryview], bool]
 IsOver = Callable[[], bool]
 """Says that a read has taken long enough: what it has found by then is its answer."""
 
+
+class RecordFilter(msgspec.Struct, frozen=True):
+    """`matches` sees each record. `is_over`, asked between two such tests, ends the read early."""
+
+    matches: RecordTest
+    is_over: IsOver | None = None
+
+
 _FOUND: Final = ReadStatus.FOUND
 _DAMAGED: Final = ReadStatus.QUEUE_IS_MENDED
 _PLACE: Final = struct.Struct(">qi8x")
@@ -63,8 +71,7 @@ class StoreReader:
         max_messages: int,
         max_bytes: int,
         tag_codes: Collection[int] | None,
-        matches: RecordTest | None,
-        is_over: IsOver | None = None,
+        only: RecordFilter | None,
     ) -> ReadResult:
         if queue is None:
             return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -84,7 +91,7 @@ class StoreReader:
             max_messages = 1  # java: an answer has one message at least
         if not _MIN_BYTES <= max_bytes <= _MAX_BYTES:
             max_bytes = min(max(max_bytes, _MIN_BYTES), _MAX_BYTES)
-        plain = tag_codes is None and matches is None
+        plain = tag_codes is None and only is None
         # java: at least 800 units, and not fewer than were asked for; here that has an end
         scan = max_messages
         if not plain:
@@ -107,7 +114,7 @@ class StoreReader:
             max_bytes = limit_bytes
         # java: the tags code of a delayed message is a time, so tags cannot be told from it
         codes = None if queue.is_schedule else tag_codes
-        if matches is None:
+        if only is None:
             found = self._compiled_slices(
                 queue, offset, units, position, count, codes, max_messages, max_bytes, is_far
             )
@@ -143,11 +150,9 @@ class StoreReader:
                     size_bytes,
                     is_far,
                 )
-        result = self._scan(
-            queue, offset, raw, max_messages, max_bytes, codes, matches, is_over, min_offset, is_far
-        )
+        result = self._scan(queue, offset, raw, (max_messages, max_bytes), codes, only, is_far)
         if result.status is _DAMAGED and self._mending.mend(queue, offset):
-            return self.read(queue, offset, max_messages, max_bytes, tag_codes, matches, is_over)
+            return self.read(queue, offset, max_messages, max_bytes, tag_codes, only)
         return result
 
     def without_damaged(self, result: ReadResult, offset: int) -> ReadResult:
@@ -243,15 +248,15 @@ class StoreReader:
         queue: ConsumeQueue,
         offset: int,
         raw: bytes,
-        max_messages: int,
-        max_bytes: int,
+        limits: tuple[int, int],
         tag_codes: Collection[int] | None,
-        matches: RecordTest | None,
-        is_over: IsOver | None,
-        min_offset: int,
+        only: RecordFilter | None,
         is_far: bool,
     ) -> ReadResult:
+        """`limits`: how many messages, and how many bytes."""
         log = self._log
+        max_messages, max_bytes = limits
+        matches, is_over = (only.matches, only.is_over) if only is not None else (None, None)
         views: list[memoryview] = []
         numbers: list[int] = []
         size_bytes = 0
@@ -298,6 +303,7 @@ class StoreReader:
                     status = _DAMAGED
                 break
             offset += 1
+        min_offset = queue.min_offset(log.segments.start)
         return ReadResult(status, offset, min_offset, queue.end_offset, views, len(views), size_bytes, is_far)
 
     def _first_fault(self, queue: ConsumeQueue, first: int, last: int) -> int | None:

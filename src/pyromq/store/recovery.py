@@ -41,19 +41,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyromq.errors import RemoteProtocolError, StoreError
-from pyromq.filesystem import Files
 from pyromq.protocol.names import LMQ_PREFIX
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, is_time, write_checkpoint
-from pyromq.store.deletions import Deletions
-from pyromq.store.dispatch import Dispatcher
-from pyromq.store.filenames import StorePaths
-from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import Damage, DamagedBytes, is_filler
 from pyromq.store.log.record_checks import MIN_GAP_BYTES, complete_outline, next_sound_record
 from pyromq.store.log.segment import Segment
-from pyromq.store.queues.all_queues import Queues
+from pyromq.store.parts import StoreParts
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
 from pyromq.store.queues.generations import Generations
 from pyromq.store.queues.numbering import Numbering
@@ -93,28 +88,23 @@ class RecoveryReport:
 class Recovery:
     def __init__(
         self,
-        files: Files,
-        paths: StorePaths,
-        log: CommitLog,
-        queues: Queues,
-        index: Index | None,
-        dispatcher: Dispatcher,
+        parts: StoreParts,
         checkpoint: Checkpoint,
-        deletions: Deletions,
         *,
         was_clean: bool,
         has_group: bool,
     ) -> None:
         """`has_group`: other brokers have this log, too."""
-        self._files = files
-        self._paths = paths
+        queues, dispatcher = parts.queues, parts.dispatcher
+        self._files = parts.files
+        self._paths = parts.paths
         self._has_group = has_group
-        self._log = log
+        self._log = parts.log
         self._queues = queues
-        self._index = index
+        self._index = parts.index
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
-        self._deletions = deletions
+        self._deletions = parts.deletions
         self._loaded: list[tuple[ConsumeQueue, list[int]]] = []
         self._last_places: dict[ConsumeQueue, int] = {}
         self._are_queues_complete = False
@@ -508,16 +498,9 @@ def _is_untouched(log: CommitLog, offset: int) -> bool:
     return not any(segment.mapped.buffer[position : position + 8])
 
 
-def write_first_checkpoint(
-    files: Files,
-    paths: StorePaths,
-    log: CommitLog,
-    queues: Queues,
-    index: Index | None,
-    before: Checkpoint,
-    began_at: int,
-) -> Checkpoint:
+def write_first_checkpoint(parts: StoreParts, before: Checkpoint, began_at: int) -> Checkpoint:
     """Step 10: sync everything that recovery trusted or wrote, then write the checkpoint."""
+    files, log, queues, index = parts.files, parts.log, parts.queues, parts.index
     log.sync(began_at, log.end_offset + 1)
     for queue, start in queues.queue_files.take_dirty():
         with suppress(FileNotFoundError):  # a queue that started over behind a gap in the log
@@ -537,5 +520,5 @@ def write_first_checkpoint(
         unit_count=unit_count,
     )
     if checkpoint != before:
-        write_checkpoint(files, paths.checkpoint, checkpoint)
+        write_checkpoint(files, parts.paths.checkpoint, checkpoint)
     return checkpoint

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 from math import inf
 
 from pyromq.clock import Clock
-from pyromq.filesystem import Files, Space
-from pyromq.store.deletions import Deletions
-from pyromq.store.filenames import StorePaths
-from pyromq.store.index.key_index import Index
-from pyromq.store.log.commit_log import CommitLog
+from pyromq.filesystem import Space
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
-from pyromq.store.queues.all_queues import Queues
+from pyromq.store.parts import StoreParts
 from pyromq.store.settings import StoreSettings
 
 _HOUR_MS = 3_600_000
@@ -46,33 +42,28 @@ class CleaningReport:
 class Retention:
     def __init__(
         self,
-        files: Files,
-        paths: StorePaths,
+        parts: StoreParts,
+        epochs: EpochFile,
+        settings: StoreSettings,
         clock: Clock,
         time: LogTime,
-        settings: StoreSettings,
-        log: CommitLog,
-        queues: Queues,
-        index: Index | None,
-        deletions: Deletions,
-        epochs: EpochFile,
     ) -> None:
-        self._files = files
-        self._paths = paths
+        self._files = parts.files
+        self._paths = parts.paths
         self._clock = clock
         self._time = time
         self._settings = settings
-        self._log = log
-        self._queues = queues
-        self._index = index
-        self._deletions = deletions
+        self._log = parts.log
+        self._queues = parts.queues
+        self._index = parts.index
+        self._deletions = parts.deletions
         self._epochs = epochs
         self.unread_from = 0
         """A group has not read the message at this log offset; with `keep_unread` space does not cost it."""
         self._held_since: float | None = None
-        self._cleaned_up_to = log.start_offset
+        self._cleaned_up_to = parts.log.start_offset
         self._looked = clock.monotonic()
-        self._watched_from = log.end_offset
+        self._watched_from = parts.log.end_offset
         """Files that end before this were complete when we came."""
         self._complete_since: dict[int, float] = {}
         """When the others were seen incomplete for the last time, by the offset they end at."""

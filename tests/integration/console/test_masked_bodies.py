@@ -15,8 +15,8 @@ BODY = f'{{"id": 7, "card": {{"number": "{SECRET}"}}}}'.encode()
 
 async def test_a_masked_field_is_seen_nowhere(tmp_path: Path) -> None:
     async with shown_cluster(tmp_path, masked_fields="card*, pin") as shown:
-        sent = await messages.send(shown.cluster, ORDERS, BODY, properties={"PIN": SECRET, "shown": "yes"})
-        await messages.send(shown.cluster, dlq_topic(GROUP), BODY, properties={"PIN": SECRET})
+        sent = await messages.send_with(shown.cluster, ORDERS, BODY, {"PIN": SECRET, "shown": "yes"})
+        await messages.send_with(shown.cluster, dlq_topic(GROUP), BODY, {"PIN": SECRET})
         message = (await shown.admin.get_json(f"/c/default/topics/{ORDERS}/messages/{sent.message_id}")).json
         assert '"card": "******"' in message["body"]["text"]
         assert (message["properties"]["PIN"], message["properties"]["shown"]) == ("******", "yes")

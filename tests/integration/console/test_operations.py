@@ -228,7 +228,8 @@ async def test_lines_of_a_body_end_as_they_were_typed(shown: Shown) -> None:
 async def test_dead_letters_are_sent_again(shown: Shown, to: str, topic: str) -> None:
     done = await shown.do("dlq.resend", accept=JSON, group=GROUP, to=to, newest=LETTERS)
     assert len(done.json["done"]["rows"]) == LETTERS
-    look = await browsing.look(shown.cluster, topic, limits=browsing.Limits(rows=LETTERS))
+    wanted = browsing.Wanted(limits=browsing.Limits(rows=LETTERS))
+    look = await browsing.look(shown.cluster, topic, wanted)
     assert {place.message.body for place in look.found} == {b"=dead 0", b"=dead 1", b"=dead 2"}
     if to == "group":
         assert {place.message.get(RETRY_TOPIC) for place in look.found} == {ORDERS}

@@ -36,8 +36,8 @@ async def looked_at(monkeypatch: pytest.MonkeyPatch, body_size: int) -> tuple[br
     monkeypatch.setattr(offsets, "chosen_queues", chosen_queues)
     monkeypatch.setattr(offsets, "limits", limits)
     cluster = cast(Cluster, SimpleNamespace(clock=ManualClock()))
-    wanted = browsing.Limits(rows=80, bytes=64_000)
-    return await browsing.look(cluster, "Large", limits=wanted), asked
+    wanted = browsing.Wanted(limits=browsing.Limits(rows=80, bytes=64_000))
+    return await browsing.look(cluster, "Large", wanted), asked
 
 
 async def test_large_messages_are_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from pyromq.proxy.grpc.metadata import Metadata
 from pyromq.proxy.membership import ProxyMembership
 from pyromq.proxy.messages import message
 from pyromq.proxy.transactions import HalfPlace, ProxyTransactions
-from pyromq.remoting.access.control import AccessControl
+from pyromq.remoting.access.control import AccessControl, Strictness
 from pyromq.security.users import Policies, PolicyEntry, PolicyType, User, UserRules
 
 WHEN = "20261116T040000Z"
@@ -86,7 +86,7 @@ def test_nobody_is_known_by_a_wrong_signature(name: str, secret: str) -> None:
 def test_an_old_signature_is_refused_with_its_time() -> None:
     rules = UserRules({"alice": User("alice", "secret")}, {}, decides=True)
     clock = ManualClock()  # in 1970
-    front = FrontAccess(AccessControl(rules, clock, max_call_age_ms=900_000))
+    front = FrontAccess(AccessControl(rules, clock, Strictness(max_call_age_ms=900_000)))
     with pytest.raises(Rejected) as caught:
         front.identify(call("alice", "secret"))
     assert str(caught.value) == f"the call of alice states the time {WHEN}; check the client's clock"

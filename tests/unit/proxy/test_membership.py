@@ -34,7 +34,7 @@ class Broker:
     async def heartbeat_now(self) -> None:
         pass
 
-    def dialer(self, **_: Any) -> Any:
+    def dialer(self, *_: object, **__: object) -> Any:
         async def call(address: str, request: Any, timeout_s: float) -> None:
             self.consumers.add(request.body.client_id)
 

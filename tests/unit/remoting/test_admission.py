@@ -12,7 +12,7 @@ from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import encode_frame
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.connection_group import ConnectionGroup
+from pyromq.remoting.connection_group import ConnectionGroup, ConnectionTerms
 
 
 class Line:
@@ -23,10 +23,12 @@ class Line:
         self.service = EchoService()
         self.reads_on_the_fast_path = 0
         group = ConnectionGroup(
+            ConnectionTerms(
+                admission=self.admission,
+                direct=DirectHeaders([declaration_of(Echo)]),
+                fast_path=self._fast_path,
+            ),
             routes=self.service.routes(),
-            admission=self.admission,
-            direct=DirectHeaders([declaration_of(Echo)]),
-            fast_path=self._fast_path,
         )
         self.connection = Connection(group)
         self.transport = FakeTransport(self.connection)

@@ -17,7 +17,7 @@ from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
 from pyromq.protocol.framing import encode_frame
 from pyromq.remoting import connection_group
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.connection_group import ConnectionGroup
+from pyromq.remoting.connection_group import ConnectionGroup, ConnectionTerms
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Caller
 
@@ -27,7 +27,9 @@ class Line:
 
     def __init__(self, group: ConnectionGroup | None = None, service: EchoService | None = None) -> None:
         self.service = service or EchoService()
-        self.group = group or ConnectionGroup(routes=self.service.routes(), clock=ManualClock())
+        self.group = group or ConnectionGroup(
+            ConnectionTerms(clock=ManualClock()), routes=self.service.routes()
+        )
         self.connection = Connection(self.group)
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
@@ -46,7 +48,10 @@ class Line:
 def limited(**limits: Any) -> Line:
     service = EchoService()
     return Line(
-        ConnectionGroup(routes=service.routes(), limits=ServerLimits(**limits), clock=ManualClock()), service
+        ConnectionGroup(
+            ConnectionTerms(limits=ServerLimits(**limits), clock=ManualClock()), routes=service.routes()
+        ),
+        service,
     )
 
 
@@ -69,7 +74,9 @@ async def turns(count: int = 5) -> None:
 async def test_a_connection_is_private_if_its_peer_is_on_this_machine(
     peer: str, proxied: str, is_private: bool
 ) -> None:
-    connection = Connection(ConnectionGroup(routes=EchoService().routes(), clock=ManualClock()))
+    connection = Connection(
+        ConnectionGroup(ConnectionTerms(clock=ManualClock()), routes=EchoService().routes())
+    )
     connection.peer_address = proxied
     connection.connection_made(FakeTransport(connection, peer))
     assert connection.is_private is is_private
@@ -77,7 +84,9 @@ async def test_a_connection_is_private_if_its_peer_is_on_this_machine(
 
 @pytest.mark.parametrize("proxied", ["", "192.0.2.1:1"])
 async def test_a_connection_over_a_unix_socket_is_private_without_a_proxy(proxied: str) -> None:
-    connection = Connection(ConnectionGroup(routes=EchoService().routes(), clock=ManualClock()))
+    connection = Connection(
+        ConnectionGroup(ConnectionTerms(clock=ManualClock()), routes=EchoService().routes())
+    )
     connection.peer_address = proxied
     transport: Any = FakeTransport(connection)
     transport._extra = {"peername": "", "sockname": "/run/broker.socket"}
@@ -363,7 +372,7 @@ async def test_requests_can_be_prepared_before_they_leave() -> None:
     def sign(frame: Frame) -> None:
         frame.ext["Signature"] = frame.ext["text"].upper()
 
-    line = Line(ConnectionGroup(new_signer=lambda: sign, form=HeaderForm.BINARY))
+    line = Line(ConnectionGroup(ConnectionTerms(form=HeaderForm.BINARY), new_signer=lambda: sign))
     line.connection.send_oneway(Note(text="abc"))
     await turns()
     (sent,) = line.heard()
@@ -416,7 +425,9 @@ async def test_too_many_bytes_in_flight_stop_the_reading_of_that_socket() -> Non
 )
 async def test_limits_in_total_hold_for_everyone(limits: dict[str, int], body: bytes, remark: str) -> None:
     service = EchoService()
-    group = ConnectionGroup(routes=service.routes(), limits=ServerLimits(**limits), clock=ManualClock())
+    group = ConnectionGroup(
+        ConnectionTerms(limits=ServerLimits(**limits), clock=ManualClock()), routes=service.routes()
+    )
     first, second = Line(group, service), Line(group, service)
     first.ask(Wait(number=0, body=body), Wait(number=1, body=body))
     second.ask(Wait(number=2, body=body), Echo(text="plain"))
@@ -480,7 +491,9 @@ async def test_who_dialed_reads_on_whatever_waits_to_be_sent() -> None:
     service = EchoService()
     limits = ServerLimits(write_high_water_bytes=10_000, max_in_flight_bytes_per_connection=1000)
     line = Line(
-        ConnectionGroup(routes=service.routes(), limits=limits, pauses_reading=False, clock=ManualClock()),
+        ConnectionGroup(
+            ConnectionTerms(limits=limits, clock=ManualClock()), routes=service.routes(), pauses_reading=False
+        ),
         service,
     )
     line.transport.hold_back = True
@@ -536,7 +549,7 @@ async def test_what_waits_for_a_peer_that_never_reads_is_bounded() -> None:
 
 
 async def test_unfinished_frames_are_bounded_over_all_connections() -> None:
-    group = ConnectionGroup(limits=ServerLimits(max_partial_bytes=10_000))
+    group = ConnectionGroup(ConnectionTerms(limits=ServerLimits(max_partial_bytes=10_000)))
     lines = [Line(group, EchoService()) for _ in range(4)]
     start_of_frame = encode_frame(Frame(1, body=bytes(100_000)))
     for line, size in zip(lines, (2000, 5000, 2500, 2000), strict=True):
@@ -564,7 +577,7 @@ async def test_damage_answers_what_was_whole_and_closes() -> None:
 
 async def test_a_connection_without_traffic_is_closed_after_the_idle_time() -> None:
     clock = ManualClock()
-    group = ConnectionGroup(limits=ServerLimits(idle_s=120), clock=clock)
+    group = ConnectionGroup(ConnectionTerms(limits=ServerLimits(idle_s=120), clock=clock))
     silent, reading, writing = (Line(group, EchoService()) for _ in range(3))
     for _ in range(12):
         clock.advance(10)
@@ -582,7 +595,7 @@ async def test_a_connection_without_traffic_is_closed_after_the_idle_time() -> N
 
 async def test_a_peer_that_reads_slowly_is_not_idle() -> None:
     clock = ManualClock()
-    line = Line(ConnectionGroup(limits=ServerLimits(idle_s=120), clock=clock))
+    line = Line(ConnectionGroup(ConnectionTerms(limits=ServerLimits(idle_s=120), clock=clock)))
     for unsent_bytes in (5000, 3000, 1000):
         clock.advance(100)
         line.transport._unsent_bytes = unsent_bytes
@@ -663,7 +676,9 @@ class Tally:
 
 async def test_an_observer_sees_every_request_with_its_result_and_time() -> None:
     tally, clock, service = Tally(), ManualClock(), EchoService()
-    line = Line(ConnectionGroup(routes=service.routes(), observer=tally, clock=clock), service)
+    line = Line(
+        ConnectionGroup(ConnectionTerms(observer=tally, clock=clock), routes=service.routes()), service
+    )
     line.ask(Wait(number=1), Echo(), Fail(how="refused"))
     line.say(Frame(29_999), encode_request(Note(text="x"), 1, oneway=True))
     await service.wait_arrived(1)

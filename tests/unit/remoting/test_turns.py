@@ -9,7 +9,7 @@ from pyromq.clock import ManualClock
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.framing import encode_frame
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.connection_group import ConnectionGroup
+from pyromq.remoting.connection_group import ConnectionGroup, ConnectionTerms
 from pyromq.remoting.routing import Caller, handles
 
 SLOW_S = 0.003
@@ -36,7 +36,7 @@ class Port:
     def __init__(self, *, request_s: float = SLOW_S) -> None:
         self.clock = ManualClock()
         service = SlowService(self.clock, request_s)
-        group = ConnectionGroup(routes=service.routes(), clock=self.clock)
+        group = ConnectionGroup(ConnectionTerms(clock=self.clock), routes=service.routes())
         self.handled = service.handled
         self.crowd = Connection(group)
         self.bystander = Connection(group)

@@ -24,6 +24,7 @@ from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
 from pyromq.protocol.java_hash import tag_code
 from pyromq.store.message_store import MessageStore
+from pyromq.store.reading import RecordFilter
 from pyromq.store.results import Boundary, ReadStatus
 
 
@@ -113,13 +114,13 @@ def test_tags_are_skipped_without_touching_the_log(tmp_path: Path) -> None:
             seen.append(record)
             return True
 
-        result = store.read(TOPIC, 0, 1, 5, tag_codes={tag_code("tag2")}, matches=look)
+        result = store.read(TOPIC, 0, 1, 5, tag_codes={tag_code("tag2")}, only=RecordFilter(look))
         assert [message.queue_offset for message in messages_in(result)] == [2, 6, 10, 14, 18]
         assert len(seen) == 5
         assert result.next_offset == 19
         nothing = store.read(TOPIC, 0, 3, tag_codes={tag_code("other")})
         assert (nothing.status, nothing.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 100)
-        none_matches = store.read(TOPIC, 0, 98, matches=lambda _: False)
+        none_matches = store.read(TOPIC, 0, 98, only=RecordFilter(lambda _: False))
         assert (none_matches.status, none_matches.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 100)
 
 

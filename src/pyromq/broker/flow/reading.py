@@ -22,7 +22,7 @@ from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
-from pyromq.store.reading import RecordTest
+from pyromq.store.reading import RecordFilter, RecordTest
 from pyromq.store.results import ReadResult, ReadStatus
 
 _ANY_VERSION = (1 << 63) - 1
@@ -177,6 +177,9 @@ class Reading:
         max_bytes: int | None = None,
     ) -> ReadResult:
         """Read once; a filter examines messages only until its time slice ends."""
+        only = None
+        if wanted.matches is not None:
+            only = RecordFilter(wanted.matches, self._slices.is_over_for_newcomer())
         result = self._store.read(
             topic,
             queue_id,
@@ -184,8 +187,7 @@ class Reading:
             max_messages,
             max_bytes or _MAX_BYTES,
             tag_codes=wanted.tag_codes,
-            matches=wanted.matches,
-            is_over=self._slices.is_over_for_newcomer() if wanted.matches is not None else None,
+            only=only,
         )
         if result.status is not ReadStatus.FOUND:
             self._statistics.pulls_missed += 1

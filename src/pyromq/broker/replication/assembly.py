@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.replication.acting_master import ActingMaster
 from pyromq.broker.replication.controller_session import ControllerSession
@@ -15,16 +16,10 @@ from pyromq.broker.replication.table_changes import TableChanges
 from pyromq.broker.replication.table_sync import TableSync
 from pyromq.broker.replication.timer_sync import TimerSync
 from pyromq.broker.services.registration import Registration
-from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.table_fitting import fit_to_cut, fit_to_log
-from pyromq.broker.tables.all_tables import Tables
-from pyromq.clock import Clock
-from pyromq.config.live import LiveSettings
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
-from pyromq.remoting.slices import Slices
 from pyromq.security.replica_hello import HelloReader
-from pyromq.store.message_store import MessageStore
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,16 +38,13 @@ class Replication:
     @classmethod
     def build(
         cls,
-        live: LiveSettings[BrokerSettings],
-        store: MessageStore,
-        tables: Tables,
+        context: Context,
         appending: Appending,
         registration: Registration,
         dialer: Dialer,
         access: AccessRules,
-        slices: Slices,
-        clock: Clock,
     ) -> Self:
+        live, store, tables, clock = context.live, context.store, context.tables, context.clock
         session: ControllerSession | None = None
         master: Master
         replica = Replica(live, store, appending, tables.role, dialer, clock, registration.register_soon)
@@ -60,26 +52,19 @@ class Replication:
         if live.now.controller_mode:
             master = in_sync = InSyncMaster(live, store, appending.durability, tables.role, clock)
             session = ControllerSession(
-                *(
-                    live,
-                    store,
-                    tables.role,
-                    lambda: fit_to_log(store, tables),
-                    in_sync,
-                    replica,
-                    dialer,
-                    clock,
-                ),
-                *(registration.broker_address, registration.release),
+                context,
+                in_sync,
+                replica,
+                dialer,
+                registration.broker_address,
+                role_known=registration.release,
+                before_leading=lambda: fit_to_log(store, tables),
             )
             replica.on_confirmed(in_sync.master_confirms, lambda: fit_to_cut(store, tables))
         else:
             master = Master(live, store, appending.durability, tables.role, clock)
         appending.at_turn_end(master.pump)
-        repair = Repair(
-            *(live, store, appending, tables.role, replica, dialer, clock),
-            registration.broker_address,
-        )
+        repair = Repair(context, appending, replica, dialer, registration.broker_address)
         master.begins_at = repair.look_at
         if live.now.asks_replicas and (control := access.control) is not None:
             master.new_hello = lambda: HelloReader(
@@ -88,8 +73,8 @@ class Replication:
         return cls(
             master,
             replica,
-            TableChanges(live, store, tables, slices, access, master),
-            TableSync(store, tables, access, appending, replica, dialer, slices, clock),
+            TableChanges(live, store, tables, context.slices, access, master),
+            TableSync(context, access, appending, replica, dialer),
             TimerSync(store, tables, replica, dialer),
             ActingMaster(live, store, tables, master, replica, registration, dialer),
             HaStatus(live, store, tables.role, master, replica, clock),

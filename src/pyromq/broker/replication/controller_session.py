@@ -11,16 +11,14 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from pyromq.broker.context import Context
 from pyromq.broker.replication.controllers import Controllers
 from pyromq.broker.replication.identity import Claim, IdentityFiles, Incarnation
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.broker.replication.replica import Replica
-from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.broker.tables.role import Role
 from pyromq.chance import getrandbits
-from pyromq.clock import Clock
-from pyromq.config.live import LiveSettings
 from pyromq.errors import ConnectFailed, PyroError, Refused, StoreError, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
@@ -39,7 +37,6 @@ from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.lifetime import end
 from pyromq.remoting.routing import Caller, handles
-from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
@@ -68,31 +65,29 @@ _NEVER_DONE = frozenset(
 class ControllerSession:
     def __init__(
         self,
-        live: LiveSettings[BrokerSettings],
-        store: MessageStore,
-        role: RoleTable,
-        before_leading: Callable[[], None],
+        context: Context,
         master: InSyncMaster,
         replica: Replica,
         dialer: Dialer,
-        clock: Clock,
         address: str,
+        *,
         role_known: Callable[[], None],
+        before_leading: Callable[[], None],
     ) -> None:
         """`address` is where this broker serves requests; `role_known` is called with every new role,
         `before_leading` before this broker is the master.
 
         Raises ConfigError if the store belongs to another broker.
         """
-        settings = live.now
+        live, store, settings = context.live, context.store, context.live.now
         self._live = live
         self._store = store
-        self._role = role
+        self._role = context.tables.role
         self._before_leading = before_leading
         self._master = master
         self._replica = replica
         self._dialer = dialer
-        self._clock = clock
+        self._clock = context.clock
         self._address = address
         self._role_known = role_known
         self._controllers = Controllers(live, dialer)

@@ -10,18 +10,14 @@ import logging
 from contextlib import suppress
 from typing import Final
 
+from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.replication.members import group_members
 from pyromq.broker.replication.replica import Replica
-from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.role import RoleTable
-from pyromq.clock import Clock
-from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, StateError
 from pyromq.protocol.requests.pulling import ViewMessage
 from pyromq.remoting.dialer import Dialer
 from pyromq.store.log.damage import Damage
-from pyromq.store.message_store import MessageStore
 from pyromq.store.scrubbing import NotThere
 
 _log = logging.getLogger(__name__)
@@ -36,22 +32,20 @@ _TIMEOUT_S: Final = 5.0
 class Repair:
     def __init__(
         self,
-        live: LiveSettings[BrokerSettings],
-        store: MessageStore,
+        context: Context,
         appending: Appending,
-        role: RoleTable,
         replica: Replica,
         dialer: Dialer,
-        clock: Clock,
         own_address: str,
     ) -> None:
-        self._live = live
+        store = context.store
+        self._live = context.live
         self._store = store
         self._appending = appending
-        self._role = role
+        self._role = context.tables.role
         self._replica = replica
         self._dialer = dialer
-        self._clock = clock
+        self._clock = context.clock
         self._own_address = own_address
         self._suspects: set[int] = set()
         """The starts of files in which somebody met damage."""
@@ -59,7 +53,7 @@ class Repair:
         """Where replicas begin to copy: one that refused a record of this broker's comes back there."""
         self._woken = asyncio.Event()
         self._cuts = store.cuts
-        self._next_scrub = clock.monotonic() + _FIRST_S
+        self._next_scrub = self._clock.monotonic() + _FIRST_S
         self._abandoned: set[int] = set()
         """Where damage begins that no broker of the group has."""
         self.damage: list[Damage] = [each for each in store.recovery.damage if each.is_left_in_place]

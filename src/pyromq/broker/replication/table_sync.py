@@ -14,13 +14,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.replication.stamped_tables import StampedTables, WaitingTables
-from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import Role
 from pyromq.broker.topic_attributes import topics_of_batches
-from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
 from pyromq.protocol.codes import ResponseCode
@@ -32,9 +31,7 @@ from pyromq.protocol.requests.replication import ReplicatedTables, WatchTables
 from pyromq.protocol.requests.topics import GetAllTopicConfigs, TopicConfigSerializeWrapper
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
-from pyromq.remoting.slices import Slices
 from pyromq.store.deletions import Deletion
-from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
@@ -53,22 +50,20 @@ _FIRST_COPY_S: Final = 5.0
 class TableSync:
     def __init__(
         self,
-        store: MessageStore,
-        tables: Tables,
+        context: Context,
         access: AccessRules,
         appending: Appending,
         replica: Replica,
         dialer: Dialer,
-        slices: Slices,
-        clock: Clock,
     ) -> None:
-        self._store = store
+        tables = context.tables
+        self._store = context.store
         self._tables = tables
         self._access = access
         self._replica = replica
         self._dialer = dialer
-        self._slices = slices
-        self._clock = clock
+        self._slices = context.slices
+        self._clock = context.clock
         self._woken = asyncio.Event()
         self._role = tables.role.now
         self._master: str | None = None

@@ -7,16 +7,13 @@ wake it.
 import asyncio
 from collections.abc import Callable
 
+from pyromq.broker.context import Context
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_requests import MAX_HOLD_S, HeldCall, HeldOutcome
 from pyromq.broker.flow.popping.held_pops import ANY_QUEUE, HeldPops
 from pyromq.broker.flow.popping.popper import Pop, Popper
 from pyromq.broker.flow.reading import Reading, WantedMessages
-from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.all_tables import Tables
 from pyromq.chance import randrange
-from pyromq.clock import Clock
-from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
@@ -35,7 +32,6 @@ from pyromq.protocol.requests.popping import (
     WaitForMessageAnswer,
 )
 from pyromq.remoting.routing import Caller, handles
-from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendStatus
 
 _MAX_MESSAGES = 32
@@ -49,20 +45,18 @@ _CLEAN_EVERY_ROUNDS = 12
 class Popping:
     def __init__(
         self,
-        live: LiveSettings[BrokerSettings],
-        store: MessageStore,
-        tables: Tables,
+        context: Context,
         reading: Reading,
         popper: Popper,
         held: HeldPops,
         notices: HeldPops,
         durability: Durability,
-        clock: Clock,
         random_below: Callable[[int], int] = randrange,
     ) -> None:
         """`held` and `notices` are the waiting pops, and those who wait only for the notice of a message."""
-        self._live = live
-        self._store = store
+        tables = context.tables
+        self._live = context.live
+        self._store = context.store
         self._topics = tables.topics
         self._groups = tables.groups
         self._orders = tables.pop_orders
@@ -72,7 +66,7 @@ class Popping:
         self._held = held
         self._notices = notices
         self._durability = durability
-        self._clock = clock
+        self._clock = context.clock
         self._random_below = random_below
         self._pops = 0
         self._loop = asyncio.get_running_loop()

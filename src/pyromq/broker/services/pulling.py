@@ -8,14 +8,12 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from pyromq.broker.context import Context
 from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.held_requests import HeldCall, HeldOutcome
 from pyromq.broker.flow.read_grants import ReadGrant, ReadGrants
 from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, WantedMessages
-from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.filters import is_tag_type
-from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.protocol.catalogue import RawAnswer, declaration_of
 from pyromq.protocol.codes import ResponseCode
@@ -23,8 +21,6 @@ from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.membership import ConsumeType
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.remoting.routing import Caller, handles
-from pyromq.remoting.slices import Slices
-from pyromq.store.message_store import MessageStore
 from pyromq.store.results import ReadResult, ReadStatus
 
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
@@ -51,20 +47,18 @@ _NOTHING_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY
 class Pulling:
     def __init__(
         self,
-        live: LiveSettings[BrokerSettings],
-        store: MessageStore,
-        tables: Tables,
+        context: Context,
         reading: Reading,
         held_pulls: HeldPulls,
         read_grants: ReadGrants,
-        slices: Slices,
         is_master_near: Callable[[], bool] = lambda: False,
         is_readable: Callable[[], bool] = lambda: True,
     ) -> None:
         """`is_master_near`: whether this broker is a replica that is connected to its master. `is_readable`:
         see `Durability`."""
-        self._live = live
-        self._store = store
+        tables = context.tables
+        self._live = context.live
+        self._store = context.store
         self._topics = tables.topics
         self._role = tables.role
         self._is_master_near = is_master_near
@@ -75,7 +69,7 @@ class Pulling:
         self._held_pulls = held_pulls
         self._read_grants = read_grants
         self._statistics = tables.statistics
-        self._slices = slices
+        self._slices = context.slices
         self._loop = asyncio.get_running_loop()
         self._changes = 0
         """Counts the changes that may affect who may read what."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
 from pyromq.broker.flow.popping.checkpoints import Checkpoints
@@ -22,15 +23,12 @@ from pyromq.broker.flow.popping.popped_offsets import PoppedOffsets
 from pyromq.broker.flow.popping.revival import Revival
 from pyromq.broker.flow.popping.revive_log import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, ReviveLog
 from pyromq.broker.flow.timer_delivery import TimerDelivery
-from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import Role
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import json_body, names
 from pyromq.protocol import properties as props
 from pyromq.protocol.pop_records import AckMsg, BatchAckMsg, PopCheckPoint
 from pyromq.protocol.record import decode_record
-from pyromq.remoting.slices import Slices
-from pyromq.store.message_store import MessageStore
 from pyromq.store.results import QueueAdvance
 
 _log = logging.getLogger(__name__)
@@ -62,17 +60,16 @@ class _Line(msgspec.Struct):
 class Reviving:
     def __init__(
         self,
-        store: MessageStore,
+        context: Context,
         appending: Appending,
-        tables: Tables,
         revive_log: ReviveLog,
         revival: Revival,
         popped_offsets: PoppedOffsets,
         changed: ChangedReceipts,
         timers: WakeableTimers,
-        slices: Slices,
     ) -> None:
-        self._store = store
+        tables = context.tables
+        self._store = context.store
         self._durability = appending.durability
         self._topic = revive_log.topic
         self._offsets = tables.offsets
@@ -82,7 +79,7 @@ class Reviving:
         self._popped_offsets = popped_offsets
         self._changed = changed
         self._timers = timers
-        self._slices = slices
+        self._slices = context.slices
         self._queues: dict[int, Checkpoints] = {}
         self._line: _Line | None = None
         self._known_until: dict[int, int] = {}

@@ -23,7 +23,6 @@ from pyromq.broker.tables.transaction_counts import TransactionCounts
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
-from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore
 
@@ -73,7 +72,9 @@ class Tables:
             files.append(store.table(name))
             return files[-1]
 
-        topics = TopicTable(file("topics.json"), clock, _system_topics(settings, store.settings.timer_wheel))
+        topics = TopicTable(
+            file("topics.json"), clock, system_topics(settings, has_timers=store.settings.timer_wheel)
+        )
         _follow_settings(topics, live)
         return cls(
             role=RoleTable(NOT_ELECTED if settings.controller_mode else Role(settings.broker_id)),
@@ -120,17 +121,3 @@ def _follow_settings(topics: TopicTable, live: LiveSettings[BrokerSettings]) -> 
             topics.update(auto_create_topic(settings.default_topic_queues))
 
     live.on_change(apply_settings)
-
-
-def _system_topics(settings: BrokerSettings, timer_topic: bool) -> list[TopicConfig]:
-    return system_topics(
-        broker_name=settings.broker_name,
-        cluster=settings.broker_cluster_name,
-        auto_create=settings.auto_create_topics,
-        default_queues=settings.default_topic_queues,
-        trace_topic=settings.trace_topic if settings.trace_topic_enabled else None,
-        cluster_topic=settings.cluster_topic,
-        broker_topic=settings.broker_topic,
-        timer_topic=timer_topic,
-        revive_queues=settings.revive_queues,
-    )

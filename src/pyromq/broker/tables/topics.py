@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.protocol import names
@@ -28,42 +29,31 @@ def auto_create_topic(queues: int) -> TopicConfig:
     return _topic(names.AUTO_CREATE_TOPIC, queues, names.READ_WRITE | names.INHERIT)
 
 
-def system_topics(
-    *,
-    broker_name: str,
-    cluster: str,
-    auto_create: bool,
-    default_queues: int,
-    trace_topic: str | None,
-    cluster_topic: bool = True,
-    broker_topic: bool = True,
-    timer_topic: bool = True,
-    revive_queues: int = 8,
-) -> list[TopicConfig]:
+def system_topics(settings: BrokerSettings, *, has_timers: bool) -> list[TopicConfig]:
     """The topics that every broker has.
 
     Clients look up addresses by the topics named after the cluster and the broker; `cluster_topic` and
     `broker_topic` allow to use them as well.
     """
-    inherited = names.READ_WRITE | names.INHERIT
+    cluster, inherited = settings.broker_cluster_name, names.READ_WRITE | names.INHERIT
     topics = [
         _topic(names.SELF_TEST_TOPIC, 1),
         _topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
-        _topic(cluster, 16, inherited if cluster_topic else names.INHERIT),
-        _topic(broker_name, 1, inherited if broker_topic else names.INHERIT),
+        _topic(cluster, 16, inherited if settings.cluster_topic else names.INHERIT),
+        _topic(settings.broker_name, 1, inherited if settings.broker_topic else names.INHERIT),
         _topic(names.OFFSET_MOVED_EVENT_TOPIC, 1),
         _topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
         _topic(names.HALF_TOPIC, 1),
         _topic(names.OP_HALF_TOPIC, 1),
         _topic(names.reply_topic(cluster), 1),
-        _topic(names.revive_topic(cluster), revive_queues),
+        _topic(names.revive_topic(cluster), settings.revive_queues),
     ]
-    if auto_create:
-        topics.append(auto_create_topic(default_queues))
-    if timer_topic:
+    if settings.auto_create_topics:
+        topics.append(auto_create_topic(settings.default_topic_queues))
+    if has_timers:
         topics.append(_topic(names.TIMER_TOPIC, 1))
-    if trace_topic is not None:
-        topics.append(_topic(trace_topic, 1))
+    if settings.trace_topic_enabled:
+        topics.append(_topic(settings.trace_topic, 1))
     return topics
 
 

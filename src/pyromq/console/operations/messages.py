@@ -10,7 +10,7 @@ from pyromq.console.security.roles import UserRole
 from pyromq.errors import ConfigError, PyroError
 from pyromq.protocol.dead_letters import SETTLED
 from pyromq.protocol.names import dlq_topic
-from pyromq.protocol.properties import DELAY, TIMER_DELAY_SEC
+from pyromq.protocol.properties import DELAY, KEYS, TAGS, TIMER_DELAY_SEC
 from pyromq.protocol.record import StoredMessage
 
 MAX_LETTERS = 500
@@ -77,15 +77,13 @@ class SendMessageOperation(Operation, frozen=True, kw_only=True):
         return OperationPlan([{"topic": self.topic, "queues": len(queues), "size": len(self.body.encode())}])
 
     async def run(self, around: Surroundings) -> Done:
-        receipt = await messages.send(
+        receipt = await messages.send_with(
             around.cluster,
             self.topic,
             self.body.encode(),
-            tags=self.tags or None,
-            keys=self.keys or None,
+            {**self._properties(), TAGS: self.tags or None, KEYS: self.keys or None},
             broker_name=self.broker or None,
             queue_id=self.queue,
-            properties=self._properties(),
         )
         return Done([_row(receipt)], ("topics", self.topic, "messages", receipt.message_id))
 
@@ -167,7 +165,7 @@ class ResendLetters(Operation, frozen=True, kw_only=True):
         if self.newest < 1:
             raise ConfigError("newest", self.newest, "1 or more dead letters")
         limits = browsing.Limits(rows=min(self.newest, MAX_LETTERS))
-        look = await browsing.look(around.cluster, topic, limits=limits)
+        look = await browsing.look(around.cluster, topic, browsing.Wanted(limits=limits))
         return [each.message for each in look.found if each.message.get(SETTLED) is None]
 
     async def plan(self, around: Surroundings) -> OperationPlan:

@@ -54,7 +54,7 @@ async def letters(visit: Visit) -> Response:
         raise HTTPException(404, visit.texts("error.no_page"))
     with visit.session.one_more("scans", visit.state.settings.max_scans):
         limits = browsing.Limits(rows=_MAX_LETTERS, seconds=visit.state.settings.scan_seconds)
-        look = await browsing.look(visit.cluster, dlq_topic(group), limits=limits)
+        look = await browsing.look(visit.cluster, dlq_topic(group), browsing.Wanted(limits=limits))
     await audit_look(visit, dlq_topic(group), len(look.found))
     as_csv, masks = form == "csv", visit.state.masks
 

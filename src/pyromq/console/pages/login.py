@@ -6,6 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pyromq.console.page import Data, answer, redirect
+from pyromq.console.security.audit import AuditEntry
 from pyromq.console.visit import COOKIE, SECURE_COOKIE, Visit
 
 
@@ -21,7 +22,8 @@ async def log_in(visit: Visit, form: dict[str, str]) -> Response:
         raise HTTPException(429, visit.texts("login.wait", seconds=round(wait_s + 0.5)))
     person = await asyncio.to_thread(state.users.check, name, form.get("password", ""))
     outcome = "ok" if person is not None else "refused"
-    await asyncio.to_thread(state.audit.write, name[:64], address, "login", outcome=outcome)
+    entry = AuditEntry(who=name[:64], where_from=address, what="login", outcome=outcome)
+    await asyncio.to_thread(state.audit.write, entry)
     if person is None:
         state.attempts.failed(name, address)
         data: Data = {"next": _own_path(form.get("next", "")), "problem": visit.texts("login.failed")}

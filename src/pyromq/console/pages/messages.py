@@ -11,6 +11,7 @@ from pyromq.admin import browsing, messages
 from pyromq.console.bodies import row_of
 from pyromq.console.operations.offsets import moment_ms
 from pyromq.console.page import Data
+from pyromq.console.security.audit import AuditEntry
 from pyromq.console.visit import Visit
 from pyromq.filtering.tags import ALL
 from pyromq.protocol.body import MessageQueue
@@ -48,9 +49,7 @@ async def look(visit: Visit, topic: str, rows: int) -> browsing.Look:
     if form["text"] or form["json"]:
         visit.require_bodies()
     settings = visit.state.settings
-    return await browsing.look(
-        visit.cluster,
-        topic,
+    wanted = browsing.Wanted(
         newest_first=form["order"] != "oldest",
         broker_name=form["broker"] or None,
         queue_id=visit.number("queue"),
@@ -62,6 +61,7 @@ async def look(visit: Visit, topic: str, rows: int) -> browsing.Look:
         only=visit.state.masks.filter(form["text"], form["json"]),
         limits=browsing.Limits(rows=rows, seconds=settings.scan_seconds),
     )
+    return await browsing.look(visit.cluster, topic, wanted)
 
 
 async def show(visit: Visit) -> Data:
@@ -110,12 +110,12 @@ async def _named(visit: Visit, topic: str, form: dict[str, Any]) -> Data:
 
 async def audit_look(visit: Visit, topic: str, count: int) -> None:
     """Every look at bodies is in the audit log; one that cannot be is refused."""
-    await asyncio.to_thread(
-        visit.state.audit.write,
-        visit.person.name,
-        visit.origin.client,
-        "bodies.read",
+    entry = AuditEntry(
+        who=visit.person.name,
+        where_from=visit.origin.client,
+        what="bodies.read",
         cluster=visit.cluster_name,
         fields={"topic": topic, "messages": count, "query": str(visit.query)[:500]},
         outcome="ok",
     )
+    await asyncio.to_thread(visit.state.audit.write, entry)

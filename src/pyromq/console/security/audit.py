@@ -20,9 +20,11 @@ class CannotAudit(PyroError):
     """The audit log cannot be written; nothing was done."""
 
 
-class AuditEntry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    id: str
-    at_ms: int
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    id: str = ""
+    """The same for an intention and its outcome; the log gives one to an entry without."""
+    at_ms: int = 0
+    """The log fills it in."""
     who: str
     where_from: str
     what: str
@@ -45,30 +47,9 @@ class AuditLog:
     def __repr__(self) -> str:
         return f"<AuditLog {self.path}>"
 
-    def write(
-        self,
-        who: str,
-        where_from: str,
-        what: str,
-        *,
-        cluster: str = "",
-        fields: dict[str, Any] | None = None,
-        before: Any = None,
-        outcome: str = "",
-        id: str = "",
-    ) -> str:
+    def write(self, entry: AuditEntry) -> str:
         """Append one line; returns its id. `CannotAudit` if that fails."""
-        entry = AuditEntry(
-            id or token_hex(8),
-            self._clock.now_ms(),
-            who,
-            where_from,
-            what,
-            cluster,
-            fields or {},
-            before,
-            outcome,
-        )
+        entry = msgspec.structs.replace(entry, id=entry.id or token_hex(8), at_ms=self._clock.now_ms())
         try:
             self._append(msgspec.json.encode(entry) + b"\n")
         except OSError as problem:

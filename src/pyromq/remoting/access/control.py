@@ -10,6 +10,7 @@ from other servers.
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyromq.clock import Clock
@@ -39,41 +40,44 @@ _NOBODY_KEY: Final = "a key that nobody has"
 _REFUSALS_PER_S: Final = 10.0
 
 
-class AccessControl:
-    """An Admission. `inner_user` is the user of servers among themselves."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strictness:
+    """What a server asks of requests, whatever the rules say. `inner_user` is the user of servers among
+    themselves."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        clock: Clock,
-        *,
-        free_codes: frozenset[int] = frozenset(),
-        unchecked_codes: frozenset[int] = frozenset(),
-        certificate_users: Mapping[str, str] | None = None,
-        inner_user: str = "",
-        trusts_plain_connections: bool = False,
-        requires_full_signatures: bool = False,
-        allows_admin_without_tls: bool = False,
-        max_request_age_ms: int = 900_000,
-        max_send_age_ms: int = 0,
-        max_call_age_ms: int = 0,
-        is_version_1: bool = False,
-    ) -> None:
+    free_codes: frozenset[int] = frozenset()
+    unchecked_codes: frozenset[int] = frozenset()
+    certificate_users: Mapping[str, str] = field(default_factory=dict)
+    inner_user: str = ""
+    trusts_plain_connections: bool = False
+    requires_full_signatures: bool = False
+    allows_admin_without_tls: bool = False
+    max_request_age_ms: int = 900_000
+    max_send_age_ms: int = 0
+    max_call_age_ms: int = 0
+    is_version_1: bool = False
+
+
+class AccessControl:
+    """An Admission."""
+
+    def __init__(self, rules: Rules, clock: Clock, strictness: Strictness | None = None) -> None:
+        asked = strictness if strictness is not None else Strictness()
         self.rules = rules
         self.version = 0
         self._clock = clock
-        self._free_codes = free_codes
-        self._unchecked_codes = unchecked_codes | free_codes
-        self._certificate_users = certificate_users or {}
-        self._inner_user = inner_user
-        self._trusts_plain_connections = trusts_plain_connections
-        self._requires_full_signatures = requires_full_signatures
-        self._allows_admin_without_tls = allows_admin_without_tls
-        self._replays = Replays(max_request_age_ms)
+        self._free_codes = asked.free_codes
+        self._unchecked_codes = asked.unchecked_codes | asked.free_codes
+        self._certificate_users = asked.certificate_users
+        self._inner_user = asked.inner_user
+        self._trusts_plain_connections = asked.trusts_plain_connections
+        self._requires_full_signatures = asked.requires_full_signatures
+        self._allows_admin_without_tls = asked.allows_admin_without_tls
+        self._replays = Replays(asked.max_request_age_ms)
         self._began_ms = clock.now_ms()
-        self._max_send_age_ms = max_send_age_ms
-        self._max_call_age_ms = max_call_age_ms
-        self._is_version_1 = is_version_1
+        self._max_send_age_ms = asked.max_send_age_ms
+        self._max_call_age_ms = asked.max_call_age_ms
+        self._is_version_1 = asked.is_version_1
         self.lack: Callable[[], str] = lambda: ""
         """Why this server cannot know the users of others yet."""
         self.refused = 0

@@ -16,7 +16,7 @@ from pyromq.filesystem import Files
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.requests.access import AccessTable
 from pyromq.remoting.access.account_files import AccountFiles
-from pyromq.remoting.access.control import AccessControl
+from pyromq.remoting.access.control import AccessControl, Strictness
 from pyromq.remoting.access.settings import AccessSettings
 from pyromq.remoting.access.users_file import Stamp, UsersFile, rules_in, table_of
 from pyromq.security.decision import Rules
@@ -68,9 +68,7 @@ class AccessRules:
             self.users = self._with_first_users(self.users, settings, clock)
             rules = self.users
         own = self._own = settings.credentials
-        self.control = AccessControl(
-            rules,
-            clock,
+        strictness = Strictness(
             free_codes=settings.free_codes,
             unchecked_codes=settings.unchecked_codes,
             certificate_users=settings.users_of_certificates,
@@ -83,6 +81,7 @@ class AccessRules:
             max_call_age_ms=settings.max_call_age_ms,
             is_version_1=settings.acl_enable,
         )
+        self.control = AccessControl(rules, clock, strictness)
         self._check_own()
 
     def __repr__(self) -> str:

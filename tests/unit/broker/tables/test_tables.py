@@ -1,11 +1,12 @@
 """The tables of the broker: what they remember, and what they say has changed."""
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from tests.support.broker_parts import FakeChannel
 
+from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import Client, ConsumerTable, ProducerTable
 from pyromq.broker.tables.filters import FilterTable
 from pyromq.broker.tables.groups import GroupTable
@@ -21,6 +22,8 @@ from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.store.json_table import JsonTable
 
+NAMES: Any = {"broker_name": "broker-a", "broker_cluster_name": "Default"}
+
 
 def connection(address: str = "127.0.0.1:1") -> FakeChannel:
     return FakeChannel(address)
@@ -31,24 +34,15 @@ def table_file(tmp_path: Path, name: str) -> JsonTable:
 
 
 def new_topics(tmp_path: Path) -> TopicTable:
-    system = system_topics(
-        broker_name="broker-a", cluster="Default", auto_create=True, default_queues=8, trace_topic=None
-    )
+    system = system_topics(BrokerSettings(**NAMES), has_timers=True)
     return TopicTable(table_file(tmp_path, "topics.json"), ManualClock(), system)
 
 
 class TestTopics:
     @pytest.mark.parametrize(("enabled", "perm"), [(True, 7), (False, 1)])
     def test_the_topics_of_cluster_and_broker_can_be_closed(self, enabled: bool, perm: int) -> None:
-        made = system_topics(
-            broker_name="broker-a",
-            cluster="Default",
-            auto_create=False,
-            default_queues=8,
-            trace_topic=None,
-            cluster_topic=enabled,
-            broker_topic=enabled,
-        )
+        settings = BrokerSettings(**NAMES, cluster_topic=enabled, broker_topic=enabled)
+        made = system_topics(settings, has_timers=True)
         perms = {config.topic_name: config.perm for config in made}
         assert (perms["Default"], perms["broker-a"], perms["SELF_TEST_TOPIC"]) == (perm, perm, 6)
 

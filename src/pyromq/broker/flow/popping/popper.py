@@ -7,6 +7,7 @@ and the answer leaves when the checkpoint is as safe as a message would be.
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
+import msgspec
 from msgspec.structs import replace
 
 from pyromq.broker.flow.message_properties import with_property
@@ -40,65 +41,31 @@ _MISPLACED = (ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_OVERFLOW_BADLY, Rea
 _SIZE_AND_QUEUE_OFFSET = Struct(">i16xq")
 
 
-class Pop:
+class Pop(msgspec.Struct, eq=False):
     """One request to pop, and what was found for it."""
 
-    __slots__ = (
-        "attempt_id",
-        "count",
-        "free_at_ms",
-        "group",
-        "init_mode",
-        "invisible_ms",
-        "is_unfinished",
-        "limit",
-        "offsets",
-        "order_counts",
-        "rest",
-        "revive_queue_id",
-        "starts",
-        "time_ms",
-        "topic",
-        "views",
-        "wanted",
-        "written",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        group: str,
-        limit: int,
-        wanted: WantedMessages,
-        invisible_ms: int = 0,
-        init_mode: int = START_AT_MIN,
-        *,
-        revive_queue_id: int = 0,
-        time_ms: int = 0,
-        attempt_id: str | None = None,
-    ) -> None:
-        self.topic = topic
-        self.group = group
-        self.limit = limit
-        self.wanted = wanted
-        self.invisible_ms = invisible_ms
-        self.init_mode = init_mode
-        self.revive_queue_id = revive_queue_id
-        self.time_ms = time_ms
-        self.attempt_id = attempt_id
-        self.views: list[bytes | memoryview] = []
-        self.count = 0
-        self.rest = 0
-        """How many messages the group has still ahead of it, in the examined queues."""
-        self.starts: dict[QueueKey, int] = {}
-        self.offsets: dict[QueueKey, Sequence[int]] = {}
-        self.order_counts: dict[OrderKey, int] = {}
-        self.written: list[AppendResult] = []
-        """The checkpoints."""
-        self.free_at_ms = 0
-        """When the first of the queues is free that are held in order; 0 if none is held."""
-        self.is_unfinished = False
-        """Whether a filter's time was over before it had examined all messages."""
+    topic: str
+    group: str
+    limit: int
+    wanted: WantedMessages
+    invisible_ms: int = 0
+    init_mode: int = START_AT_MIN
+    revive_queue_id: int = 0
+    time_ms: int = 0
+    attempt_id: str | None = None
+    views: list[bytes | memoryview] = []
+    count: int = 0
+    rest: int = 0
+    """How many messages the group has still ahead of it, in the examined queues."""
+    starts: dict[QueueKey, int] = {}
+    offsets: dict[QueueKey, Sequence[int]] = {}
+    order_counts: dict[OrderKey, int] = {}
+    written: list[AppendResult] = []
+    """The checkpoints."""
+    free_at_ms: int = 0
+    """When the first of the queues is free that are held in order; 0 if none is held."""
+    is_unfinished: bool = False
+    """Whether a filter's time was over before it had examined all messages."""
 
     @property
     def is_ordered(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pyromq.client.consumer.handling.outcomes import RetryLater
 from pyromq.client.session import Session
-from pyromq.client.trace_records import consumed_record, consuming_record
+from pyromq.client.trace_records import ConsumedRecord, ConsumingRecord
 from pyromq.client.tracing import Tracing
 from pyromq.client.values import ReceivedMessage
 from pyromq.protocol import names
@@ -27,7 +27,7 @@ class ConsumeTracing:
         now_ms = self._session.clock.now_ms()
         request_id = self._session.unique_keys.next(now_ms)
         for message in filter(self._is_traced, messages):
-            record = consuming_record(
+            record = ConsumingRecord(
                 at_ms=now_ms,
                 region=message.get(props.MSG_REGION) or names.DEFAULT_REGION,
                 group=self._group,
@@ -36,7 +36,7 @@ class ConsumeTracing:
                 retries=message.reconsume_times,
                 keys=message.get(props.KEYS),
             )
-            self._tracing.report(record, (message.message_id, *message.keys))
+            self._tracing.report(record.text(), (message.message_id, *message.keys))
         return request_id
 
     def end(
@@ -49,7 +49,7 @@ class ConsumeTracing:
         outcome = _SUCCEEDED if problem is None else _FAILED if isinstance(problem, RetryLater) else _RAISED
         now_ms = self._session.clock.now_ms()
         for message in filter(self._is_traced, messages):
-            record = consumed_record(
+            record = ConsumedRecord(
                 at_ms=now_ms,
                 group=self._group,
                 request_id=request_id,
@@ -59,7 +59,7 @@ class ConsumeTracing:
                 keys=message.get(props.KEYS),
                 outcome=outcome,
             )
-            self._tracing.report(record, (message.message_id, *message.keys))
+            self._tracing.report(record.text(), (message.message_id, *message.keys))
 
     def _is_traced(self, message: ReceivedMessage) -> bool:
         return message.topic != self._tracing.topic and message.get(props.TRACE_ON) != "false"
