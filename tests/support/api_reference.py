@@ -1,14 +1,15 @@
 """The reference of the public face, made from its source: what is documented there is documented here.
 
-python -m tests.support.api_reference    (writes docs/reference/api.md)
+python -m tests.support.api_reference    (writes docs/reference/api)
 """
 
 import ast
 import dataclasses
 import inspect
 import re
+import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from pyromq.client.pulled_message import InterpretedMessage, PulledMessage
 from pyromq.client.settings import ClientSettings
 from pyromq.config.options import Options
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "api"
 
 _INTRODUCTION = """\
 # Python API
@@ -30,10 +31,10 @@ _INTRODUCTION = """\
 Generated from the source by `python -m tests.support.api_reference`; do not edit.
 
 `pyromq` is for programs without an event loop, `pyromq.aio` has the same names for asyncio; messages,
-results and errors are the same for both. How to use them: [producing](../howto/producer.md),
-[consuming](../howto/consumer.md), [managing topics and groups](../howto/admin.md#from-python),
-[testing](../howto/testing.md). Whatever is not on this page may change
-without notice.
+results and [errors](errors.md) are the same for both. [Options](options.md) are keyword arguments of clients.
+How to use them: [producing](../../howto/producer.md), [consuming](../../howto/consumer.md),
+[managing topics and groups](../../howto/admin.md#from-python), [testing](../../howto/testing.md).
+Names that are not listed here may change without notice.
 """
 
 _OPTIONS: dict[str, type[Options]] = {
@@ -44,6 +45,8 @@ _OPTIONS: dict[str, type[Options]] = {
     "Of every client": ClientSettings,
 }
 _OPTIONS_INTRODUCTION = """\
+# Options
+
 Keyword arguments of producers and consumers: those of its kind, and those of every client.
 """
 _CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer", "SimpleConsumer", "Admin")
@@ -58,49 +61,63 @@ _SHOWN_AS = {"aio.": "", "push.": "", "pull.": "", "aio_transactions.": "", "_NO
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
+    """A page for each class and function, one for all options, one for all errors; the first lists them."""
     errors = [name for name in pyromq.__all__ if _is_error(getattr(pyromq, name))]
     values = [name for name in pyromq.__all__ if name not in (*errors, *_CLIENTS)]
-    parts = [
-        _INTRODUCTION,
-        *_section("pyromq: blocking clients", pyromq, _CLIENTS),
-        *_section("pyromq.aio: the same for asyncio", aio, _CLIENTS),
-        "## Options\n",
-        _OPTIONS_INTRODUCTION,
-        *(text for title, type_ in _OPTIONS.items() for text in (f"### {title}\n", _options(type_))),
-        *_section("Messages, results and other values", pyromq, values),
-        *_section("Errors", pyromq, errors),
-        *_section("pyromq.testing: clusters for tests", testing, testing.__all__),
-    ]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+    constants = [name for name in values if not callable(getattr(pyromq, name))]
+    sections: tuple[tuple[str, ModuleType, Sequence[str]], ...] = (
+        ("pyromq: blocking clients", pyromq, _CLIENTS),
+        ("pyromq.aio: the same for asyncio", aio, _CLIENTS),
+        ("Messages, results and other values", pyromq, [name for name in values if name not in constants]),
+        ("pyromq.testing: clusters for tests", testing, testing.__all__),
+    )
+    index = [_INTRODUCTION]
+    found = {}
+    for title, module, names in sections:
+        index.append(f"## {title}\n")
+        for name in names:
+            place = "/".join([*module.__name__.split(".")[1:], f"{name}.md"])
+            index.append(f"- [`{module.__name__}.{name}`]({place})")
+            found[place] = _page(_named(f"# `{module.__name__}.{name}`", getattr(module, name)))
+        if module is pyromq and names is not _CLIENTS:
+            index += [f"- `pyromq.{name}`: {inspect.getdoc(getattr(pyromq, name))}" for name in constants]
+        index.append("")
+    options = (text for title, type_ in _OPTIONS.items() for text in (f"## {title}\n", _options(type_)))
+    refusals = (text for name in errors for text in _named(f"## `pyromq.{name}`", getattr(pyromq, name)))
+    return {
+        "README.md": _page(index),
+        "options.md": _page([_OPTIONS_INTRODUCTION, *options]),
+        "errors.md": _page(["# Errors\n", *refusals]),
+        **found,
+    }
+
+
+def _page(parts: Iterable[str]) -> str:
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip("\n") + "\n"
 
 
 def _is_error(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, BaseException)
 
 
-def _section(title: str, module: ModuleType, names: tuple[str, ...] | list[str]) -> Iterator[str]:
-    yield f"## {title}\n"
-    for name in names:
-        value = getattr(module, name)
-        if isinstance(value, type):
-            yield from _class(f"{module.__name__}.{name}", value)
-        elif not callable(value):
-            yield f"### `{module.__name__}.{name}`\n\n{inspect.getdoc(value)}\n"
-        else:
-            function = _tree(inspect.unwrap(value))
-            assert isinstance(function, Function)
-            yield f"### `{module.__name__}.{name}`\n"
-            yield _function(function)
+def _named(heading: str, value: object) -> Iterator[str]:
+    if isinstance(value, type):
+        yield from _class(heading, value)
+    else:
+        function = _tree(inspect.unwrap(value))  # type: ignore[arg-type]
+        assert isinstance(function, Function)
+        yield f"{heading}\n"
+        yield _function(function)
 
 
 # Classes
 
 
-def _class(title: str, type_: type) -> Iterator[str]:
+def _class(heading: str, type_: type) -> Iterator[str]:
     bases = [base.__name__ for base in type_.__bases__ if base.__module__.startswith("pyromq")]
     above = f" ({', '.join(bases)})" if _is_error(type_) and bases else ""
-    yield f"### `{title}`{above}\n"
+    yield f"{heading}{above}\n"
     yield _documentation(_class_tree(type_))
     if type_.__bases__[0].__name__ in _CLIENTS:
         yield f"It has everything that a `{type_.__bases__[0].__name__}` has, and:\n"
@@ -304,4 +321,7 @@ def _documentation(node: ast.stmt) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    for place, text in pages().items():
+        (FOLDER / place).parent.mkdir(parents=True, exist_ok=True)
+        (FOLDER / place).write_text(text)
