@@ -32,7 +32,7 @@ from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.offsets import RemoteOffsets, StartPositions
-from pyromq.client.consumer.reading.queue_reader import QueueReader, ReadingContext
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReadingContext, Source
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import ReceivedMessage
@@ -458,10 +458,9 @@ def test_a_queue_is_read_on_after_whatever_was_answered(answers: list[Frame]) ->
             fetching=Fetching(network, "billing"),
             deliver=deliver,
             introduce=introduce,
-            thresholds=Thresholds(),
             stats=ConsumerStats(),
             clock=ManualClock(),
-            commits=True,
+            source=Source(thresholds=lambda _: Thresholds(), commits=True),
         )
         reader = QueueReader(QUEUE, ASKED_AT, Owner(), reading)
         reader.start()

@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pyromq.client.consumer.background import Background
-from pyromq.client.consumer.group.assigned_queues import QueueWork, RebalanceListener
+from pyromq.client.consumer.group.assigned_queues import RebalanceListener, Runner
 from pyromq.client.consumer.group.joining import JoinedTopics
 from pyromq.client.consumer.group.member import MemberKind
 from pyromq.client.consumer.group.membership import GroupMembership
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import on_the_wire
+from pyromq.client.consumer.reading.queue_reader import Source
 from pyromq.client.consumer.reading.stats import SAMPLE_S, ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Expression
 from pyromq.client.consumer.settings import PullSettings, PushSettings, check_group
@@ -172,10 +173,17 @@ class Consumer(ABC, Generic[P]):
         self._begin_work(parts)
 
     def _new_membership(
-        self, session: Session, group: str, fetching: Fetching, kind: MemberKind, work: QueueWork
+        self,
+        session: Session,
+        group: str,
+        fetching: Fetching,
+        kind: MemberKind,
+        source: Source,
+        runner: Runner,
     ) -> GroupMembership:
+        settings, topics, stats = self.settings, self._topics, self._stats
         return GroupMembership(
-            session, group, self.settings, kind, self._topics, fetching, work, self._stats, self._listeners
+            session, group, settings, kind, topics, fetching, source, runner, stats, self._listeners
         )
 
     def _kind(

@@ -14,11 +14,10 @@ from datetime import datetime
 from typing import Unpack
 
 from pyromq.client.consumer.consumer import Consumer, ConsumerParts
-from pyromq.client.consumer.group.assigned_queues import QueueWork
 from pyromq.client.consumer.group.membership import GroupMembership
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.reading.queue_reader import QueueReader
+from pyromq.client.consumer.reading.queue_reader import QueueReader, Source
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.consumer.settings import PullOptions, PullSettings
@@ -41,6 +40,27 @@ class PullStatistics:
     held_bytes: int
 
 
+class _Polling:
+    """What was pulled waits until the application polls."""
+
+    handle_now = None
+
+    def __init__(self) -> None:
+        self.pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
+        self.arrived = asyncio.Event()
+
+    def deliver(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+        self.pulled.append((reader.held, messages))
+        self.arrived.set()
+
+    async def give_up(self, held: InFlight[ReceivedMessage]) -> None:
+        """A queue is given up at once; messages that were not polled come again elsewhere."""
+        held.close()
+
+    def committable(self, reader: QueueReader) -> int | None:
+        return reader.confirmed_offset
+
+
 class PullConsumer(Consumer[ConsumerParts]):
     """`async with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer: await consumer.poll()`.
 
@@ -57,8 +77,7 @@ class PullConsumer(Consumer[ConsumerParts]):
         client_settings = ClientSettings.of(namesrv, **client_options)
         super().__init__(group, settings, client_settings, joins_unsubscribed=True)
         self._is_assigned_by_hand = False
-        self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
-        self._arrived = asyncio.Event()
+        self._polling = _Polling()
         if self._spans is not None:
             setattr(self, "poll", self._spans.receiving(self.poll))  # noqa: B010 (mypy: it is a method)
 
@@ -118,14 +137,8 @@ class PullConsumer(Consumer[ConsumerParts]):
             suspend_s=_SUSPEND_S,
             quick=quick_pulls(session, group),
         )
-        work = QueueWork(
-            deliver=self._take_in,
-            finish=_finish,
-            thresholds=self._thresholds,
-            committable=lambda reader: reader.confirmed_offset,
-        )
-        kind = self._kind(ConsumeType.CONSUME_ACTIVELY)
-        return ConsumerParts(self._new_membership(session, group, fetching, kind, work))
+        kind, source = self._kind(ConsumeType.CONSUME_ACTIVELY), Source(thresholds=self._thresholds)
+        return ConsumerParts(self._new_membership(session, group, fetching, kind, source, self._polling))
 
     def _begin_work(self, parts: ConsumerParts) -> None:
         membership = parts.membership
@@ -156,19 +169,15 @@ class PullConsumer(Consumer[ConsumerParts]):
         if self.settings.auto_commit and not is_failed:
             self._confirm(parts.membership)
         await self._leave(parts)
-        self._arrived.set()
+        self._polling.arrived.set()
         _log.info("pull consumer closed group=%s", parts.membership.group)
 
     async def _leave(self, parts: ConsumerParts) -> None:
         await parts.membership.leave()
-        self._pulled.clear()
+        self._polling.pulled.clear()
         self._parts = None
 
     # Messages
-
-    def _take_in(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
-        self._pulled.append((reader.held, messages))
-        self._arrived.set()
 
     async def poll(
         self, timeout_s: float = 5.0, max_messages: int | None = None, *, min_messages: int = 1
@@ -193,8 +202,8 @@ class PullConsumer(Consumer[ConsumerParts]):
         try:
             async with asyncio.timeout(timeout_s):
                 while not messages and self._parts is not None:
-                    self._arrived.clear()
-                    await self._arrived.wait()
+                    self._polling.arrived.clear()
+                    await self._polling.arrived.wait()
                     messages = self._next_messages(max_messages)
         except TimeoutError:
             pass
@@ -208,18 +217,18 @@ class PullConsumer(Consumer[ConsumerParts]):
                     more = self._next_messages(None if most is None else most - len(messages))
                     messages += more
                     if not more:
-                        self._arrived.clear()
-                        await self._arrived.wait()
+                        self._polling.arrived.clear()
+                        await self._polling.arrived.wait()
         return messages
 
     def _next_messages(self, max_messages: int | None) -> list[ReceivedMessage]:
-        while self._pulled:
-            held, messages = self._pulled.popleft()
+        while self._polling.pulled:
+            held, messages = self._polling.pulled.popleft()
             if held.is_closing:
                 continue
             if max_messages is not None and len(messages) > max_messages:
                 messages, rest = messages[:max_messages], messages[max_messages:]
-                self._pulled.appendleft((held, rest))
+                self._polling.pulled.appendleft((held, rest))
             for message in messages:
                 held.done(message)
             return messages
@@ -288,8 +297,3 @@ class PullConsumer(Consumer[ConsumerParts]):
         parts = self._parts
         held = [reader.held for reader in parts.membership.assigned] if parts is not None else []
         return PullStatistics(len(held), sum(map(len, held)), sum(each.size_bytes for each in held))
-
-
-async def _finish(held: InFlight[ReceivedMessage]) -> None:
-    """A queue is given up at once; messages that were not polled come again elsewhere."""
-    held.close()

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
 from pyromq.client.consumer.consumer import Consumer, ConsumerParts
-from pyromq.client.consumer.group.assigned_queues import QueueWork
-from pyromq.client.consumer.group.locks import RENEWAL_S, MemberLocks
+from pyromq.client.consumer.group.locks import RENEWAL_S
 from pyromq.client.consumer.handling.handlers import (
     Handler,
     HandlerFunction,
@@ -26,19 +25,17 @@ from pyromq.client.consumer.handling.routers import Router
 from pyromq.client.consumer.handling.typed import bound
 from pyromq.client.consumer.interrupts import run_until_interrupted, started_before
 from pyromq.client.consumer.reading.fetching import Fetching
-from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.reading.pop_reader import PopReader
+from pyromq.client.consumer.reading.in_flight import Thresholds
+from pyromq.client.consumer.reading.pop_reader import PopSource
 from pyromq.client.consumer.reading.popping import PopReading
-from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext
+from pyromq.client.consumer.reading.queue_reader import Source
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
 from pyromq.client.consumer.settings import PushOptions, PushSettings
 from pyromq.client.middleware import Middleware, surrounded
-from pyromq.client.requesting import expired
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
-from pyromq.client.values import ReceivedMessage
 from pyromq.errors import StateError
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.requests.membership import ConsumeType
@@ -165,19 +162,10 @@ class PushConsumer(Consumer[_Parts]):
 
     def _build(self, session: Session, group: str) -> _Parts:
         settings = self.settings
-        is_shared = not settings.broadcast
         popping: PopReading | None = None
         if settings.mode == "pop":
             popping = PopReading(session, group, _POP_TIMEOUT_S, settings.start_from)
         handling = Handling(settings, session, group, self._handlers, self._stats, popping)
-        delivery = handling.delivery
-
-        def deliver(reader: QueueReader, messages: list[ReceivedMessage]) -> None:
-            if late := expired(messages, session.clock.now_ms):
-                handling.drop(reader.held, late)
-                messages = [message for message in messages if message not in late]
-            delivery.deliver(reader.held, messages)
-
         fetching = Fetching(
             session,
             group,
@@ -192,62 +180,29 @@ class PushConsumer(Consumer[_Parts]):
             concurrency=settings.concurrency,
             **_java_settings(settings),
         )
-        if popping is not None:
-            work = self._pop_work(handling, popping, deliver)
-            return _Parts(self._new_membership(session, group, fetching, kind, work), handling)
-        work = QueueWork(
-            deliver=deliver,
-            finish=delivery.close,
-            thresholds=self._thresholds,
-            commits=is_shared,
-            interval_s=settings.pull_interval_s,
-            locks=MemberLocks(session, group, session.client_id)
-            if is_shared and settings.is_ordered
-            else None,
-            consume=handling.handle_now,
-            reads_retries=is_shared,
-        )
-        return _Parts(self._new_membership(session, group, fetching, kind, work), handling)
+        source = self._source(handling, popping)
+        return _Parts(self._new_membership(session, group, fetching, kind, source, handling), handling)
 
-    def _pop_work(
-        self,
-        handling: Handling,
-        popping: PopReading,
-        deliver: Callable[[QueueReader, list[ReceivedMessage]], None],
-    ) -> QueueWork:
-        settings, outcomes = self.settings, handling.popped
-        assert outcomes is not None
-
-        async def finish(held: InFlight[ReceivedMessage]) -> None:
-            await handling.delivery.close(held)
-            running = set(map(id, handling.delivery.unfinished()))
-            await outcomes.show_again([message for message in held if id(message) not in running])
-
-        def open_reader(
-            queue: MessageQueue, _: int, owner: ReaderOwner, reading: ReadingContext
-        ) -> QueueReader:
-            limit, invisible_s = settings.pull_batch_size, settings.invisible_s
-            return PopReader(
-                queue,
-                owner,
-                reading,
-                popping,
-                limit,
-                invisible_s,
-                outcomes.abandon,
-                in_order=settings.is_ordered,
+    def _source(self, handling: Handling, popping: PopReading | None) -> Source:
+        settings, popped = self.settings, handling.popped
+        if popping is not None and popped is not None:
+            return PopSource(
+                thresholds=self._thresholds,
+                interval_s=settings.pull_interval_s,
+                popping=popping,
+                limit=settings.pull_batch_size,
+                invisible_s=settings.invisible_s,
+                abandon=popped.abandon,
+                starts=popping.starts,
+                by_queue=settings.is_ordered,
             )
-
-        return QueueWork(
-            deliver=deliver,
-            finish=finish,
+        is_shared = not settings.broadcast
+        return Source(
             thresholds=self._thresholds,
-            committable=lambda _: None,
             interval_s=settings.pull_interval_s,
-            consume=handling.handle_now,
-            pops=popping.starts,
-            pops_by_queue=settings.is_ordered,
-            open=open_reader,
+            commits=is_shared,
+            needs_lock=is_shared and settings.is_ordered,
+            reads_retries=is_shared,
         )
 
     def _thresholds(self, queue_count: int) -> Thresholds:

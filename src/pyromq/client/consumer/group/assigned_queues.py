@@ -7,15 +7,13 @@ member continues where this one stopped.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pyromq.client.application_log import application_log
 from pyromq.client.consumer.group.locks import MemberLocks
-from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.offsets import OffsetStore
-from pyromq.client.consumer.reading.pop_starts import PopStarts
-from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReadingContext
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
 from pyromq.protocol.body import MessageQueue
@@ -28,31 +26,24 @@ RebalanceListener = Callable[[set[MessageQueue], set[MessageQueue]], None]
 """Called with the queues that were assigned and those that were revoked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueWork:
-    """What a kind of consumer does with its queues.
+class Runner(Protocol):
+    """What a consumer does with the messages of its queues: it runs handlers at the same time or in order,
+    feeds streams, or waits until the application polls."""
 
-    `deliver` gets the messages of a pull. `finish` starts no more messages of a queue, and returns when its
-    handlers need not be waited for. `thresholds` are those of each of so many queues. `committable` returns
-    the offset that may be committed, None if there is none. `commits`, `interval_s`: see
-    `ReadingContext`. `consume` handles a message for an operator; None where the application polls.
-    `reads_retries`: the group's retry
-    topic is subscribed to, too, as soon as any topic is. `pops`: brokers divide the queues, and know where
-    the group is once it was placed; `pops_by_queue`: each queue by itself. `open` makes a queue's reader.
-    """
+    @property
+    def handle_now(self) -> Callable[[ReceivedMessage], Awaitable[None]] | None:
+        """Handles a message for an operator; None where the application polls."""
+        ...
 
-    deliver: Callable[[QueueReader, list[ReceivedMessage]], None]
-    finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]]
-    thresholds: Callable[[int], Thresholds]
-    committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable
-    commits: bool = False
-    interval_s: float = 0.0
-    locks: MemberLocks | None = None
-    consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None
-    reads_retries: bool = False
-    pops: PopStarts | None = None
-    pops_by_queue: bool = False
-    open: Callable[[MessageQueue, int, ReaderOwner, ReadingContext], QueueReader] = QueueReader
+    def deliver(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None: ...
+
+    async def give_up(self, held: InFlight[ReceivedMessage]) -> None:
+        """Start no more messages of a queue; return when its handlers need not be waited for."""
+        ...
+
+    def committable(self, reader: QueueReader) -> int | None:
+        """The offset that may be committed, None if there is none."""
+        ...
 
 
 class AssignedQueues:
@@ -61,20 +52,18 @@ class AssignedQueues:
     def __init__(
         self,
         reading: ReadingContext,
-        work: QueueWork,
+        runner: Runner,
+        locks: MemberLocks | None,
         begin: Callable[[MessageQueue], Awaitable[int]],
         offsets: OffsetStore,
         listeners: Iterable[RebalanceListener],
     ) -> None:
         self._reading = reading
         self._begin = begin
-        self._finish = work.finish
-        self._open_reader = work.open
+        self._runner = runner
+        self._locks = locks
         self._offsets = offsets
-        self._locks = work.locks
-        self._thresholds = work.thresholds
         self._listeners = listeners
-        self._committable = work.committable
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._closing: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
         self._is_paused = False
@@ -145,7 +134,7 @@ class AssignedQueues:
                 self._reading.troubles.of_broker(queue, problem, "no start offset found yet queue=%s", queue)
                 return False
             self._reading.troubles.broker_answered(queue)
-            reader = self._open_reader(queue, offset, self, self._reading)
+            reader = self._reading.source.open(queue, offset, self, self._reading)
             if self._locks is not None:
                 reader.held.lock()
             if self._is_paused:
@@ -172,7 +161,7 @@ class AssignedQueues:
     async def _close(self, reader: QueueReader) -> None:
         try:
             await reader.stop()
-            await self._finish(reader.held)
+            await self._runner.give_up(reader.held)
             offset = self._to_store(reader)
             reader.held.drop()
             if offset is not None:
@@ -183,7 +172,7 @@ class AssignedQueues:
             del self._closing[reader.queue]
 
     def _spread_thresholds(self) -> None:
-        thresholds = self._thresholds(len(self._readers))
+        thresholds = self._reading.source.thresholds(len(self._readers))
         for reader in self._readers.values():
             reader.held.thresholds = thresholds
 
@@ -226,7 +215,7 @@ class AssignedQueues:
         async with self._changing:
             reader = self.reader(queue)
             await reader.stop()
-            await self._finish(reader.held)
+            await self._runner.give_up(reader.held)
             reader.begin_at(offset)
             reader.start()
             problems = await self._store({reader: offset}, confirmed=True) if for_all else {}
@@ -237,7 +226,7 @@ class AssignedQueues:
         """The broker told the reader to continue at this offset."""
         held = reader.held
         try:
-            await self._finish(held)
+            await self._runner.give_up(held)
         except asyncio.CancelledError:
             # Reading stops. Held messages are not started any more, so nobody may wait for them.
             held.drop()
@@ -289,7 +278,7 @@ class AssignedQueues:
 
     def _to_store(self, reader: QueueReader) -> int | None:
         """The offset to commit, if it has changed. Without the lock, it is for the member that has it now."""
-        offset = self._committable(reader) if reader.held.is_ours else None
+        offset = self._runner.committable(reader) if reader.held.is_ours else None
         return offset if offset != reader.stored_offset else None
 
     async def _store(
@@ -353,7 +342,7 @@ class AssignedQueues:
             if self._readers.get(reader.queue) is not reader:
                 return
             await reader.stop()
-            await self._finish(reader.held)
+            await self._runner.give_up(reader.held)
             # Before the offset is read: only the holder of the lock changes it.
             is_locked = await self._locks.acquire_one(reader.queue)
             try:

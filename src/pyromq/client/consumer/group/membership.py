@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from pyromq.client.consumer.group.assigned_queues import AssignedQueues, QueueWork, RebalanceListener
+from pyromq.client.consumer.group.assigned_queues import AssignedQueues, RebalanceListener, Runner
 from pyromq.client.consumer.group.joining import JoinedTopics, look_up
+from pyromq.client.consumer.group.locks import MemberLocks
 from pyromq.client.consumer.group.member import Member, MemberKind
 from pyromq.client.consumer.group.rebalancing import Rebalancing
 from pyromq.client.consumer.reading.brokers import QueueBrokers
@@ -24,7 +25,7 @@ from pyromq.client.consumer.reading.offsets import (
     offset_directory,
 )
 from pyromq.client.consumer.reading.pop_starts import PopStarts
-from pyromq.client.consumer.reading.queue_reader import ReadingContext
+from pyromq.client.consumer.reading.queue_reader import ReadingContext, Source
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
 from pyromq.client.session import Session
@@ -62,14 +63,15 @@ class GroupMembership:
         kind: MemberKind,
         topics: JoinedTopics,
         fetching: Fetching,
-        work: QueueWork,
+        source: Source,
+        runner: Runner,
         stats: ConsumerStats,
         listeners: Iterable[RebalanceListener],
     ) -> None:
         self.session = session
         self.group = group
         self._topics = topics
-        self._retries = retry_topic(group) if work.reads_retries else None
+        self._retries = retry_topic(group) if source.reads_retries else None
         self._is_joined = False
         self._is_known = False
         brokers = QueueBrokers(session)
@@ -79,27 +81,25 @@ class GroupMembership:
             self.offsets = LocalOffsets(directory, session.client_id, group)
         else:
             self.offsets = RemoteOffsets(brokers, group)
-        starts = work.pops
+        starts = source.starts
         self.positions = (
             starts.positions if starts else StartPositions(brokers, settings.start_from, session.clock)
         )
         reading = ReadingContext(
             subscriptions=topics.subscriptions,
+            source=source,
             fetching=fetching,
-            deliver=work.deliver,
+            deliver=runner.deliver,
             introduce=session.heartbeat_now,
-            thresholds=work.thresholds(1),
             stats=stats,
             clock=session.clock,
-            commits=work.commits,
-            needs_lock=work.locks is not None,
-            interval_s=work.interval_s,
         )
         self._troubles = reading.troubles
         begin: Callable[[MessageQueue], Awaitable[int]] = partial(self.positions.find, offsets=self.offsets)
         if starts is not None:
             begin = partial(_placed, starts)
-        self.assigned = AssignedQueues(reading, work, begin, self.offsets, listeners)
+        locks = MemberLocks(session, group, session.client_id) if source.needs_lock else None
+        self.assigned = AssignedQueues(reading, runner, locks, begin, self.offsets, listeners)
         self.rebalancing = Rebalancing(
             session,
             group,
@@ -107,8 +107,8 @@ class GroupMembership:
             None if settings.broadcast else settings.assignment,
             self._divided_topics,
             self.assigned.hold,
-            pops=work.pops is not None,
-            by_queue=work.pops_by_queue,
+            pops=starts is not None,
+            by_queue=source.by_queue,
             interval_s=settings.rebalance_interval_s,
             troubles=reading.troubles,
         )
@@ -120,7 +120,7 @@ class GroupMembership:
             assigned=self.assigned,
             stats=stats,
             rebalance_soon=self.rebalancing.soon,
-            consume=work.consume,
+            consume=runner.handle_now,
         )
 
     def __repr__(self) -> str:

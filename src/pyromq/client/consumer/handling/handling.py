@@ -22,8 +22,11 @@ from pyromq.client.consumer.handling.retries import HandlerRetries
 from pyromq.client.consumer.handling.retry_limit import RetryLimit
 from pyromq.client.consumer.handling.settling import HeldQueue, NoHandler, Settling, log_cut_off
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
+from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.popping import PopReading
+from pyromq.client.consumer.reading.queue_reader import QueueReader
 from pyromq.client.consumer.reading.stats import ConsumerStats
+from pyromq.client.requesting import expired
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
 
@@ -74,6 +77,7 @@ class Handling:
         """`popping`: messages are popped, and acknowledged one by one."""
         self._handlers = handlers
         self._grace_s = settings.stop_grace_s
+        self._now_ms = session.clock.now_ms
         self._threads = ApplicationThreads(
             settings.concurrency, f"consume-{session.unwrap(group)}", handlers.enter_thread
         )
@@ -153,7 +157,23 @@ class Handling:
         me = caller if caller is not None else asyncio.current_task()
         return self.delivery.is_done_by(me) or self._handlers.is_run_by(me)
 
-    def drop(self, held: HeldQueue, requests: list[ReceivedMessage]) -> None:
+    def deliver(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+        if late := expired(messages, self._now_ms):
+            self._drop(reader.held, late)
+            messages = [message for message in messages if message not in late]
+        self.delivery.deliver(reader.held, messages)
+
+    async def give_up(self, held: InFlight[ReceivedMessage]) -> None:
+        """Start no more messages of a queue; return when its handlers need not be waited for."""
+        await self.delivery.close(held)
+        if self.popped is not None:
+            running = set(map(id, self.delivery.unfinished()))
+            await self.popped.show_again([message for message in held if id(message) not in running])
+
+    def committable(self, reader: QueueReader) -> int | None:
+        return reader.held.committable if self.popped is None else None
+
+    def _drop(self, held: HeldQueue, requests: list[ReceivedMessage]) -> None:
         """Requests whose senders wait no more are done."""
         first = requests[0]
         application_log.info(

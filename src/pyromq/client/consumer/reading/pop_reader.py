@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from pyromq.chance import token
 from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.popping import PoppedMessage, PopReading
-from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReaderOwner, ReadingContext, Source
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
 from pyromq.protocol.body import MessageQueue
@@ -36,37 +37,37 @@ class PoppedInFlight(InFlight[ReceivedMessage]):
         return 0
 
 
-class PopReader(QueueReader):
-    """`limit` and `invisible_s` are those of each pop. `abandon` gets messages that arrive after the stop.
-    With `in_order` the messages of the queue come in order, and `limit` of them at most are held."""
+@dataclass(frozen=True, kw_only=True)
+class PopSource(Source):
+    """Brokers hand messages out. `limit` and `invisible_s` are those of each pop, `abandon` gets what arrives
+    late. With `by_queue` the messages of a queue come in order: at most `limit` of them are held."""
 
+    popping: PopReading
+    limit: int
+    invisible_s: float
+    abandon: Callable[[list[PoppedMessage]], None]
+
+    def open(
+        self, queue: MessageQueue, offset: int, owner: ReaderOwner, reading: ReadingContext
+    ) -> QueueReader:
+        return PopReader(queue, owner, reading, self)
+
+
+class PopReader(QueueReader):
     def __init__(
-        self,
-        queue: MessageQueue,
-        owner: ReaderOwner,
-        reading: ReadingContext,
-        popping: PopReading,
-        limit: int,
-        invisible_s: float,
-        abandon: Callable[[list[PoppedMessage]], None],
-        *,
-        in_order: bool = False,
+        self, queue: MessageQueue, owner: ReaderOwner, reading: ReadingContext, source: PopSource
     ) -> None:
         super().__init__(queue, 0, owner, reading)
-        self.held = PoppedInFlight(queue, 0, reading.thresholds, reading.clock)
-        self._popping = popping
-        self._limit = limit
-        self._invisible_s = invisible_s
-        self._abandon = abandon
+        self.held = PoppedInFlight(queue, 0, source.thresholds(1), reading.clock)
+        self._source = source
         self._asked: asyncio.Task[list[PoppedMessage]] | None = None
-        self._in_order = in_order
         self._attempt_id: str | None = None
 
     async def _read(self) -> None:
         held, reading = self.held, self._reading
         while True:
             await self._resumed.wait()
-            await (held.wait_until_empty() if self._in_order else held.wait_for_room())
+            await (held.wait_until_empty() if self._source.by_queue else held.wait_for_room())
             try:
                 self._asked = asyncio.create_task(self._pop(), name=f"pop {self.queue}")
                 messages = await asyncio.shield(self._asked)
@@ -84,8 +85,8 @@ class PopReader(QueueReader):
             received: list[ReceivedMessage] = [*messages]
             held.put(received, 0)
             reading.deliver(self, received)
-            if reading.interval_s:
-                await asyncio.sleep(reading.interval_s)
+            if self._source.interval_s:
+                await asyncio.sleep(self._source.interval_s)
 
     async def stop(self) -> None:
         """Stop popping; a pop that waits at the broker cannot be taken back."""
@@ -96,18 +97,18 @@ class PopReader(QueueReader):
 
     def _arrived_late(self, asked: "asyncio.Task[list[PoppedMessage]]") -> None:
         if not asked.cancelled() and asked.exception() is None and asked.result():
-            self._abandon(asked.result())
+            self._source.abandon(asked.result())
 
     async def _pop(self) -> list[PoppedMessage]:
         started = self._clock.monotonic()
         queue = self.queue
-        if self._in_order and self._attempt_id is None:
+        if self._source.by_queue and self._attempt_id is None:
             self._attempt_id = token(16)
-        messages = await self._popping.pop(
+        messages = await self._source.popping.pop(
             queue.broker_name,
             self.subscription,
-            self._limit,
-            self._invisible_s,
+            self._source.limit,
+            self._source.invisible_s,
             _WAIT_S,
             queue.queue_id,
             self._attempt_id,

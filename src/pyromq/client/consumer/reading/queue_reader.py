@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.pop_starts import PopStarts
 from pyromq.client.consumer.reading.quick_pulls import Pulled
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
@@ -49,24 +50,44 @@ class ReaderOwner(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """How a consumer reads its queues: it pulls each of them.
+
+    `thresholds` are those of each of that many queues. `commits`: pulls carry the offset up to which all is
+    done. `needs_lock`: a queue is pulled only while it is locked for us. `reads_retries`: the group's retry
+    topic is subscribed to, as soon as any topic is. `starts`: brokers divide the queues, and know where the
+    group is once it was placed; `by_queue`: each queue by itself.
+    """
+
+    thresholds: Callable[[int], Thresholds]
+    interval_s: float = 0.0
+    commits: bool = False
+    needs_lock: bool = False
+    reads_retries: bool = False
+    starts: PopStarts | None = None
+    by_queue: bool = False
+
+    def open(
+        self, queue: MessageQueue, offset: int, owner: ReaderOwner, reading: "ReadingContext"
+    ) -> "QueueReader":
+        return QueueReader(queue, offset, owner, reading)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingContext:
     """What all readers of one consumer have in common.
 
-    `deliver` gets the messages of a pull. `introduce` sends a heartbeat. `commits`: pulls carry the offset up
-    to which everything is done. `needs_lock`: a queue is pulled only while it is locked for us.
+    `deliver` gets the messages of a pull. `introduce` sends a heartbeat.
     """
 
     subscriptions: Mapping[str, Subscription]
+    source: Source
     fetching: Fetching
     deliver: Callable[["QueueReader", list[ReceivedMessage]], None]
     introduce: Callable[[], Awaitable[None]]
-    thresholds: Thresholds
     stats: ConsumerStats
     clock: Clock
-    commits: bool
-    needs_lock: bool = False
-    interval_s: float = 0.0
     troubles: Troubles = field(default_factory=partial(Troubles, _log))
 
 
@@ -74,9 +95,9 @@ class QueueReader:
     def __init__(self, queue: MessageQueue, offset: int, owner: ReaderOwner, reading: ReadingContext) -> None:
         self.queue = queue
         self.subscription = reading.subscriptions[queue.topic]
-        relock = partial(owner.lock, queue) if reading.needs_lock else None
+        relock = partial(owner.lock, queue) if reading.source.needs_lock else None
         self.held: InFlight[ReceivedMessage] = InFlight(
-            queue, offset, reading.thresholds, reading.clock, relock
+            queue, offset, reading.source.thresholds(1), reading.clock, relock
         )
         self.stored_offset: int | None = None
         """The offset that was last stored."""
@@ -145,7 +166,7 @@ class QueueReader:
         self.held.lock_as(former)
 
     async def _read(self) -> None:
-        deliver, interval_s = self._reading.deliver, self._reading.interval_s
+        deliver, interval_s = self._reading.deliver, self._reading.source.interval_s
         while True:
             if self.is_paused:
                 await self._resumed.wait()
@@ -193,7 +214,7 @@ class QueueReader:
             self.queue,
             self.subscription,
             held.next_offset,
-            held.committable if reading.commits and held.is_ours else 0,
+            held.committable if reading.source.commits and held.is_ours else 0,
             self._broker_id,
         )
         self._broker_id = pulled.next_broker_id

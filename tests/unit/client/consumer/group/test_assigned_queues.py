@@ -7,9 +7,9 @@ from typing import Any, cast
 from tests.support.held_messages import QUEUE, a_message
 from tests.support.loop import turn_until
 
-from pyromq.client.consumer.group.assigned_queues import AssignedQueues, QueueWork
+from pyromq.client.consumer.group.assigned_queues import AssignedQueues
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.reading.queue_reader import QueueReader, ReadingContext
+from pyromq.client.consumer.reading.queue_reader import QueueReader, ReadingContext, Source
 from pyromq.client.consumer.reading.quick_pulls import Pulled
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
@@ -60,37 +60,34 @@ class Broker:
 class Scene:
     """`handlers` are those that are at work."""
 
+    handle_now = None
+
     def __init__(self) -> None:
         self.broker = cast(Any, Broker())
         self.clock = ManualClock()
         self.handlers_end = asyncio.Event()
         self.handlers_end.set()
         self.delivered = asyncio.Event()
-        work = QueueWork(
-            deliver=self._deliver,
-            finish=self._finish,
-            thresholds=lambda count: Thresholds(),
-            locks=self.broker,
-        )
         reading = ReadingContext(
             subscriptions={"Orders": Subscription.of("Orders", "*", 0)},
             fetching=self.broker,
-            deliver=self._deliver,
+            deliver=self.deliver,
             introduce=self._introduce,
-            thresholds=Thresholds(),
+            source=Source(thresholds=lambda _: Thresholds(), commits=True, needs_lock=True),
             stats=ConsumerStats(),
             clock=self.clock,
-            commits=True,
-            needs_lock=True,
         )
-        self.assigned = AssignedQueues(reading, work, self.broker.begin, self.broker, [])
+        self.assigned = AssignedQueues(reading, self, self.broker, self.broker.begin, self.broker, [])
 
-    def _deliver(self, reader: QueueReader, messages: Collection[ReceivedMessage]) -> None:
+    def deliver(self, reader: QueueReader, messages: Collection[ReceivedMessage]) -> None:
         self.delivered.set()
 
-    async def _finish(self, held: InFlight[ReceivedMessage]) -> None:
+    async def give_up(self, held: InFlight[ReceivedMessage]) -> None:
         held.close()
         await self.handlers_end.wait()
+
+    def committable(self, reader: QueueReader) -> int | None:
+        return reader.held.committable
 
     async def _introduce(self) -> None: ...
 
