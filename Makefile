@@ -72,34 +72,34 @@ interpreted: setup ## the tests of what has compiled twins, without them
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central; Go for the tests of its client)
 	$(BIN)/python -m tests.support.apache_releases
-	$(BIN)/python -m tests.support.interop_runs $(TESTS)
+	$(BIN)/python -m tools.interop_runs $(TESTS)
 
 lakehouse: setup ## our Delta and Iceberg tables in the hands of Spark's own connectors (needs PyPI and Maven Central)
-	$(BIN)/python -m tests.support.lakehouse
+	$(BIN)/python -m tools.lakehouse
 
 registry: setup ## our registry client and Apicurio's server (needs Java 17, Maven and Maven Central)
-	$(BIN)/python -m tests.support.apicurio
+	$(BIN)/python -m tools.apicurio
 
 # `make test` without a browser has the rest of the console's tests.
 browser: setup ## the web console in a real browser (Debian's Chromium; apt installs it where it may)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
-	$(BIN)/python -m tests.support.chromium
+	$(BIN)/python -m tools.chromium
 	$(IN_SCRATCH) $(PYTEST) -n $(WORKERS) --dist load -m browser tests/browser $(TESTS)
 
 prometheus: setup ## the alert rules and the dashboard with a real Prometheus (Debian's package; apt downloads it where it may)
-	$(BIN)/python -m tests.support.prometheus
+	$(BIN)/python -m tools.prometheus
 	$(IN_SCRATCH) $(PYTEST) -m prometheus tests/prometheus $(TESTS)
 
 pictures: setup ## the pictures of the web console in docs/pictures, taken with a browser
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
-	$(BIN)/python -m tests.support.chromium
-	$(BIN)/python -m tests.support.pictures
+	$(BIN)/python -m tools.chromium
+	$(BIN)/python -m tools.pictures
 
 # MINUTES is how long to look; EXAMPLES how many a test gets in each round that has 100 in make test; SEED repeats a round.
 fuzz: MINUTES ?= 10
 fuzz: EXAMPLES ?= 500
 fuzz: setup ## examples that nobody has tried yet, for the property tests
-	$(BIN)/python -m tests.support.fuzzing --minutes $(MINUTES) --examples $(EXAMPLES) --workers $(WORKERS) \
+	$(BIN)/python -m tools.fuzzing --minutes $(MINUTES) --examples $(EXAMPLES) --workers $(WORKERS) \
 	  $(if $(SEED),--seed $(SEED)) $(TESTS)
 
 # MINUTES is how long to look, ONLY=headers,requests where.
@@ -111,7 +111,7 @@ fuzz-native: setup ## the compiled readers of strangers' bytes under sanitizers 
 audit: setup ## known weaknesses of the pinned dependencies (needs a package index that lists them); status 3 if they cannot be looked up
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(BIN)/python -m tests.support.dependency_audit build/audit/bin/pip-audit
+	$(BIN)/python -m tools.dependency_audit build/audit/bin/pip-audit
 
 # FAULTS='--crashes 2 --losses 1 --sends 1' are the bounds of one exploration, STATES the most states of one.
 model: STATES ?= 1000000
@@ -154,7 +154,7 @@ upgrade: setup ## two versions in one cluster, and the way from one to the other
 kills: MINUTES ?= 10
 kills: TIMES ?= 3
 kills: setup ## the tests that kill servers and clients, round after round with other chances
-	$(BIN)/python -m tests.support.campaign --minutes $(MINUTES) --times $(TIMES) $(if $(SEED),--seed $(SEED)) $(TESTS)
+	$(BIN)/python -m tools.campaign --minutes $(MINUTES) --times $(TIMES) $(if $(SEED),--seed $(SEED)) $(TESTS)
 
 # OPTIONS=--quick only shows that all of them work; MINUTES is the time of the comparison with Apache's servers.
 bench: MINUTES ?= 25
@@ -175,11 +175,11 @@ bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where 
 
 docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.example_requests
-	$(BIN)/python -m tests.support.option_types
-	$(BIN)/python -m tests.support.native_declarations
-	$(BIN)/python -m tests.support.api_reference
-	$(BIN)/python -m tests.support.spark_options
-	$(BIN)/python -m tests.support.compatibility_page
+	$(BIN)/python -m tools.option_types
+	$(BIN)/python -m tools.native_declarations
+	$(BIN)/python -m tools.api_reference
+	$(BIN)/python -m tools.spark_options
+	$(BIN)/python -m tools.compatibility_page
 	for part in namesrv broker store controller proxy console; do \
 	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done
 	$(BIN)/mqadmin help --markdown > docs/reference/mqadmin.md
@@ -200,11 +200,11 @@ site: setup ## the documentation as a site in build/site; a broken link stops it
 # PYTHONS are names or paths of the interpreters to try, all of 3.11 to 3.14 that are found without it.
 dist: setup ## sdists, wheels, SBOM and checksums of both distributions, tried out in empty environments with each Python that is here
 	@$(PIP) -c constraints.txt -e '.[dist]'
-	$(BIN)/python -m tests.support.distributions
+	$(BIN)/python -m tools.distributions
 
 wheels: setup ## wheels of both distributions for each Python that is here, tried out in empty environments
 	@$(PIP) -c constraints.txt -e '.[dist]'
-	$(BIN)/python -m tests.support.distributions --wheels
+	$(BIN)/python -m tools.distributions --wheels
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse src/*.egg-info

@@ -289,7 +289,7 @@ _PAINTED: Final = """() => new Promise(done => {
 def first_pages(url: str, loads: int) -> dict[str, dict[str, float]]:
     """How long Chromium takes for a page of somebody who was never here: nothing is in its cache."""
     from playwright.sync_api import sync_playwright
-    from tests.support.chromium import chromium
+    from tools.chromium import chromium
 
     found: dict[str, list[float]] = {"painted, ms": [], "scripts have run, ms": [], "all is loaded, ms": []}
     with sync_playwright() as playwright:

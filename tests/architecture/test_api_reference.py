@@ -1,6 +1,6 @@
 """The reference of the public face says what the source says, and leaves nothing out."""
 
-from tests.support.api_reference import FOLDER, pages
+from tools.api_reference import FOLDER, pages
 
 import pyromq
 from pyromq import aio, testing
@@ -8,7 +8,7 @@ from pyromq import aio, testing
 
 def test_the_reference_of_the_public_face_is_fresh() -> None:
     written = {str(page.relative_to(FOLDER)): page.read_text() for page in FOLDER.rglob("*.md")}
-    assert written == pages(), "run `python -m tests.support.api_reference`"
+    assert written == pages(), "run `python -m tools.api_reference`"
 
 
 def test_everything_public_is_in_it() -> None:

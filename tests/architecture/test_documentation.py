@@ -7,7 +7,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
-FOLDERS = (".github", "src", "tests", "benchmarks", "conf", "docs", "examples", "interop", "native", "deploy")
+FOLDERS = [
+    ".github",
+    "src",
+    "tests",
+    "tools",
+    "benchmarks",
+    "conf",
+    "docs",
+    "examples",
+    "interop",
+    "native",
+    "deploy",
+]
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED_FILE = re.compile(r"`([\w/.-]+\.(?:py|pyx|pyi|md|java|conf|sql|yml))`")

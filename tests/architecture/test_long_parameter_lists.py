@@ -30,7 +30,6 @@ KNOWN = {
     "client/consumer/group/membership.py GroupMembership.__init__",
     "client/consumer/group/rebalancing.py Rebalancing.__init__",
     "client/consumer/reading/fetching.py Fetching.__init__",
-    "client/consumer/reading/pop_reader.py PopReader.__init__",
 }
 """This list only gets shorter."""
 

@@ -2,8 +2,8 @@
 
 import tomllib
 
-from tests.support.native_declarations import PACKAGE, PATH, fresh
 from tests.support.places import ROOT
+from tools.native_declarations import PACKAGE, PATH, fresh
 
 
 def test_numbers_and_names_that_are_declared_in_the_source_are_fresh() -> None:

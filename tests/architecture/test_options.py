@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.support.option_types import WRITTEN, fresh
-from tests.support.spark_options import PAGE, page
+from tools.option_types import WRITTEN, fresh
+from tools.spark_options import PAGE, page
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)

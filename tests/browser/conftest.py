@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.chromium import Unavailable, axe, chromium, require_playwright
+from tools.chromium import Unavailable, axe, chromium, require_playwright
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from tests.support.access import ROOT, SECURE
-from tests.support.chromium import axe
 from tests.support.console_cluster import GROUP, ORDERS, RUN
 from tests.support.console_thread import ConsoleThread, console_thread
+from tools.chromium import axe
 
 from pyromq.admin import access, groups, topics
 from pyromq.admin.cluster import Cluster

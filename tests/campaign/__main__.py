@@ -30,8 +30,8 @@ from tests.campaign.failovers import KINDS_OF_FAILOVERS
 from tests.campaign.plans import KINDS_OF_FAULTS
 from tests.campaign.report import as_row, plot, round_text, summary
 from tests.campaign.rounds import Round, run_failovers, run_round
-from tests.support.fuzzing import ANY_SEED, explore, say
 from tests.support.loop import FASTEST_LOOP
+from tools.fuzzing import ANY_SEED, explore, say
 
 _FAIL_OVERS_A_ROUND = 40
 

@@ -21,9 +21,9 @@ from random import Random
 
 from tests.support.access import ALICE, ROOT, client, grant, is_refused
 from tests.support.broker_cluster import BrokerClient, message
-from tests.support.fuzzing import ANY_SEED, explore, say
 from tests.support.guarded_servers import UNKNOWN, guarded_servers
 from tests.support.loop import FASTEST_LOOP
+from tools.fuzzing import ANY_SEED, explore, say
 
 from pyromq.protocol.requests.access import DeleteAcl
 

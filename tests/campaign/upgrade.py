@@ -31,8 +31,8 @@ from tests.campaign.load import Load
 from tests.campaign.released import THIS, ReleasedParty, environment_of
 from tests.campaign.report import round_text
 from tests.campaign.rounds import run_breaking
-from tests.support.fuzzing import say
 from tests.support.loop import FASTEST_LOOP
+from tools.fuzzing import say
 
 _KIND = replace(KINDS["group"], is_relayed=False)
 _KILLS = 6

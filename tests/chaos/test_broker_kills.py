@@ -5,9 +5,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient
 from tests.support.killable_broker import start_killable_broker
+from tools import campaign
 
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode

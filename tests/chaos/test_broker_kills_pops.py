@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient
 from tests.support.killable_broker import start_killable_broker
 from tests.support.popped_messages import GROUP, TOPIC, Popped, pop_over
+from tools import campaign
 
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode

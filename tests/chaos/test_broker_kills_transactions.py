@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient, message
 from tests.support.killable_broker import start_killable_broker
+from tools import campaign
 
 from pyromq.errors import CallTimeout, Refused, TransportError
 from pyromq.protocol.codes import ResponseCode

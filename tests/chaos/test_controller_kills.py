@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from tests.support import campaign
 from tests.support.controlled_brokers import ControlledBroker
 from tests.support.etcd import running_etcd
 from tests.support.loop import turn_until
 from tests.support.server_programs import CONTROLLER
+from tools import campaign
 
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient, configuration
 from tests.support.controlled_brokers import controller
 from tests.support.killable_broker import start_killable_broker
 from tests.support.name_servers import name_server
 from tests.support.replicas import log_of
+from tools import campaign
 
 from pyromq import Message
 from pyromq.aio import Producer

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support import campaign
 from tests.support.broker_process import broker_process
 from tests.support.name_server_process import start_name_server_process
 from tests.support.name_servers import TIMEOUT_S, Peer, name_server, register_broker
+from tools import campaign
 
 from pyromq.clock import ManualClock
 from pyromq.config.durable_file import DurableFile

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from tests.chaos.test_broker_kills import Ledger, produce
-from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient, configuration
 from tests.support.killable_broker import start_killable_broker
 from tests.support.name_servers import name_server
 from tests.support.replicas import log_of
+from tools import campaign
 
 from pyromq.errors import Refused
 from pyromq.protocol.codes import ResponseCode

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support import campaign
 from tests.support.small_stores import bodies_of, small_settings
+from tools import campaign
 
 from pyromq.store.message_store import MessageStore
 

@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.support import campaign
 from tests.support.broker_cluster import PRODUCERS, TOPIC, BrokerClient
 from tests.support.killable_broker import start_killable_broker
+from tools import campaign
 
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from tests.support.chance import examples
-from tests.support.fuzzing import command, explore, how_to_repeat
 from tests.support.places import ROOT
+from tools.fuzzing import command, explore, how_to_repeat
 
 TEST = """
 from hypothesis import given, settings, strategies as st

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.dependency_audit import CLEAN, UNKNOWN, WEAK, verdict
+from tools.dependency_audit import CLEAN, UNKNOWN, WEAK, verdict
 
 FINE: dict[str, Any] = {"name": "click", "version": "8.5.1", "vulns": []}
 WEAK_ONE: dict[str, Any] = {

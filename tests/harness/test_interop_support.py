@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support import apache, apache_releases, interop_runs
+from tests.support import apache, apache_releases
 from tests.support.apache_releases import APACHE_5, UNAVAILABLE
-from tests.support.interop_runs import Share, run_all, shares_of
+from tools import interop_runs
+from tools.interop_runs import Share, run_all, shares_of
 
 JAVA_17 = "echo 'openjdk version \"17.0.1\" 2021-10-19' >&2"
 
@@ -286,9 +287,9 @@ def test_the_exit_code_says_what_the_last_line_says(
 ) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = interop\n")
     (tmp_path / "test_peer.py").write_text(f"import pytest\npytestmark = pytest.mark.interop\n{test}\n")
-    root = Path(interop_runs.__file__).parents[2]
+    root = Path(interop_runs.__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.interop_runs", "test_peer.py"],
+        [sys.executable, "-m", "tools.interop_runs", "test_peer.py"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(root), "FORCE_COLOR": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from tests.support.broker_cluster import BrokerClient, topic_creation
 from tests.support.places import ROOT
-from tests.support.prometheus import program
 from tests.support.replicas import until
+from tools.prometheus import program
 
 from pyromq.broker.broker import Broker
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig

@@ -21,8 +21,8 @@ from tests.spark_kills.kinds import KINDS
 from tests.spark_kills.programs import Pipeline
 from tests.spark_kills.rounds import Deaths, run_round
 from tests.spark_kills.topics import topics_of
-from tests.support.fuzzing import ANY_SEED, explore, say
 from tests.support.scratch import IN_MEMORY
+from tools.fuzzing import ANY_SEED, explore, say
 
 from pyromq.testing import cluster
 

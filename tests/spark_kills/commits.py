@@ -26,9 +26,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark_kills.changes import Changes
 from tests.spark_kills.rounds import is_starved
 from tests.spark_kills.topics import Topics, topics_of
-from tests.support.fuzzing import ANY_SEED, explore, say
 from tests.support.scratch import IN_MEMORY
 from tests.support.spark_session import small_session
+from tools.fuzzing import ANY_SEED, explore, say
 
 from pyromq.spark.batch_journal import DIRECTORY
 from pyromq.testing import RunningCluster, cluster

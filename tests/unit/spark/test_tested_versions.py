@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support import lakehouse
 from tests.support.apache_releases import UNAVAILABLE, PeerUnavailable
 from tests.support.places import ROOT
+from tools import lakehouse
 
 
 def test_the_table_of_tested_versions_has_those_of_the_tests() -> None:

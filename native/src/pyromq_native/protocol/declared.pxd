@@ -1,4 +1,4 @@
-"""Written by tests/support/native_declarations.py from what src/pyromq declares."""
+"""Written by tools/native_declarations.py from what src/pyromq declares."""
 
 cdef extern from *:
     """

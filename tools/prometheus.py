@@ -1,6 +1,6 @@
 """Prometheus and promtool: those of this machine, or else of Debian's package, which is only unpacked.
 
-python -m tests.support.prometheus (downloads the package by apt where it may)
+python -m tools.prometheus (downloads the package by apt where it may)
 
 Exit status 3 says that they cannot be had.
 """
@@ -21,7 +21,7 @@ def program(name: str) -> str:
     """The path of `prometheus` or `promtool`."""
     found = shutil.which(name) or shutil.which(name, path=str(_UNPACKED / "usr" / "bin"))
     if found is None:
-        raise FileNotFoundError(f"there is no {name}: python -m tests.support.prometheus")
+        raise FileNotFoundError(f"there is no {name}: python -m tools.prometheus")
     return found
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 PYTHONS = os.environ.get("PYTHONS", "python3.11 python3.12 python3.13 python3.14").split()
 EXAMPLES = ("send.py", "send_async.py", "batch.py", "ordered.py", "transaction.py")

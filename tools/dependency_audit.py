@@ -1,4 +1,4 @@
-"""Known weaknesses of the pinned dependencies: python -m tests.support.dependency_audit PROGRAM (pip-audit)
+"""Known weaknesses of the pinned dependencies: python -m tools.dependency_audit PROGRAM (pip-audit)
 
 pip-audit succeeds, too, if it could look up nothing. Here that fails: exit status 0 says that every one was
 looked up and has no known weakness, 1 that some have one, 3 that some could not be looked up.
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from tests.support.fuzzing import say
+from tools.fuzzing import say
 
 CLEAN, WEAK, UNKNOWN = 0, 1, 3
-_PINNED: Final = Path(__file__).resolve().parents[2] / "constraints.txt"
+_PINNED: Final = Path(__file__).resolve().parents[1] / "constraints.txt"
 _TIMEOUT_S: Final = 600
 
 

@@ -3,7 +3,7 @@
 The compiler wants them as constants. The fields of requests need no such file: `protocol/requests.pyx` reads
 the catalogue itself.
 
-python -m tests.support.native_declarations    (writes the file anew)
+python -m tools.native_declarations    (writes the file anew)
 """
 
 import re
@@ -87,7 +87,7 @@ def fresh() -> str:
     texts = {name: text for name, text in texts.items() if name in used}
     codes = {name: declaration_of(kind).code for name, kind in _CODES.items()}
     lines = [
-        '"""Written by tests/support/native_declarations.py from what src/pyromq declares."""',
+        '"""Written by tools/native_declarations.py from what src/pyromq declares."""',
         "",
         "cdef extern from *:",
         '    """',

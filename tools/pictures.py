@@ -1,6 +1,6 @@
 """Takes the pictures of the web console in docs/pictures, of a small cluster at work on several topics.
 
-python -m tests.support.pictures
+python -m tools.pictures
 """
 
 import asyncio
@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.chromium import chromium
 from tests.support.console_cluster import GROUP, ORDERS
 from tests.support.console_thread import console_thread
 from tests.support.places import ROOT
+from tools.chromium import chromium
 
 from pyromq.admin import groups, messages, offsets, pipeline_runs, topics
 from pyromq.admin.cluster import Cluster

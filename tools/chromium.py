@@ -1,6 +1,6 @@
 """Chromium, Playwright and axe-core for the browser tests, or a plain reason why they cannot be had here.
 
-python -m tests.support.chromium (installs what is missing, where it may: Chromium by apt, axe-core by
+python -m tools.chromium (installs what is missing, where it may: Chromium by apt, axe-core by
 npm's registry)
 
 Exit status 3 says that they cannot be had; everything else that is not 0 is our own fault.
@@ -49,7 +49,7 @@ def axe_file() -> Path:
 def axe() -> str:
     """The source of axe-core, which judges whether a page can be used by everybody."""
     if not axe_file().exists():
-        raise Unavailable("axe-core has not been fetched: python -m tests.support.chromium")
+        raise Unavailable("axe-core has not been fetched: python -m tools.chromium")
     return axe_file().read_text()
 
 

@@ -1,6 +1,6 @@
 """The part of docs/reference/compatibility.md that follows from the code: which requests are served.
 
-python -m tests.support.compatibility_page    (writes that part anew)
+python -m tools.compatibility_page    (writes that part anew)
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from pyromq.nameserver.nameserver import UNSERVED as UNSERVED_BY_NAME_SERVER
 from pyromq.protocol.catalogue import BROKER, CATALOGUE, CONTROLLER, NAMESERVER, Declaration, Peer
 from pyromq.protocol.requests.undeclared import UNDECLARED
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
-MARK = "<!-- From here on: `python -m tests.support.compatibility_page` -->\n"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "compatibility.md"
+MARK = "<!-- From here on: `python -m tools.compatibility_page` -->\n"
 
 
 def written_by_hand() -> str:

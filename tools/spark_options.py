@@ -1,6 +1,6 @@
 """The page of the connector's options, made from their declarations.
 
-python -m tests.support.spark_options    (writes docs/reference/spark-options.md)
+python -m tools.spark_options    (writes docs/reference/spark-options.md)
 """
 
 from collections.abc import Iterator

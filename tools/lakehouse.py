@@ -1,6 +1,6 @@
 """Our Delta and Iceberg tables, read by the connectors that users of Spark have, on a Spark that these know.
 
-    python -m tests.support.lakehouse
+    python -m tools.lakehouse
 
 Needs PyPI (older PySparks, into the user's cache directory) and Maven Central (the connectors). Exit status 3
 says that these could not be had; everything else that is not 0 is our own fault.

@@ -3,7 +3,7 @@
 Editors and type checkers know keyword arguments from a TypedDict only, and none can be derived in a way that
 they understand.
 
-python -m tests.support.option_types    (writes the classes anew)
+python -m tools.option_types    (writes the classes anew)
 """
 
 import ast

@@ -1,6 +1,6 @@
 """Finds prose that a native reader stumbles over, in everything that a user reads.
 
-`python -m tests.support.plain_words` lists the findings, `… FILE` those of one file; `… --write` writes the
+`python -m tools.plain_words` lists the findings, `… FILE` those of one file; `… --write` writes the
 allow-list. An entry of the list is the number of findings that a file still has: it may only shrink.
 """
 

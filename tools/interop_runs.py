@@ -1,6 +1,6 @@
 """The interop tests in several processes side by side: most of their time is waiting for timers of the peers.
 
-    python -m tests.support.interop_runs [PYTEST ARGUMENTS]
+    python -m tools.interop_runs [PYTEST ARGUMENTS]
 
 Tests that share servers stay together. Each process has a group of its own, so that whatever it started ends
 with it: at its end, at a signal, and when the time for everything is over.

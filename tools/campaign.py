@@ -1,6 +1,6 @@
 """`make kills`: kill brokers, replicas, controllers and clients, round after round, with other chances.
 
-    python -m tests.support.campaign [--minutes M] [--seed N] [--times T] [PYTEST ARGUMENTS]
+    python -m tools.campaign [--minutes M] [--seed N] [--times T] [PYTEST ARGUMENTS]
 
 `make test` runs each of these tests once, with a few kills and always the same chances. Here a round takes
 its chances from its seed, and has `--times` as many kills; the next round has the next seed. A failure ends
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.support.fuzzing import ANY_SEED, explore, say
+from tools.fuzzing import ANY_SEED, explore, say
 
 _SEED = "PYROMQ_CHAOS_SEED"
 _TIMES = "PYROMQ_CHAOS_TIMES"

@@ -1,6 +1,6 @@
 """Property tests with examples that nobody has tried yet, round after round, until the time is over.
 
-    python -m tests.support.fuzzing [--minutes M] [--seed N] [--examples E] [--workers W] [PYTEST ARGUMENTS]
+    python -m tools.fuzzing [--minutes M] [--seed N] [--examples E] [--workers W] [PYTEST ARGUMENTS]
 
 All that is chance in a round follows from its seed; the next round has the next one. A round that has begun
 is finished. A failure ends the run: the report shows the example, the last line says how to repeat the round.

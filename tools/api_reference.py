@@ -1,6 +1,6 @@
 """The reference of the public face, made from its source: what is documented there is documented here.
 
-python -m tests.support.api_reference    (writes docs/reference/api)
+python -m tools.api_reference    (writes docs/reference/api)
 """
 
 import ast
@@ -23,12 +23,12 @@ from pyromq.client.pulled_message import InterpretedMessage, PulledMessage
 from pyromq.client.settings import ClientSettings
 from pyromq.config.options import Options
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "api"
+FOLDER = Path(__file__).parents[1] / "docs" / "reference" / "api"
 
 _INTRODUCTION = """\
 # Python API
 
-Generated from the source by `python -m tests.support.api_reference`; do not edit.
+Generated from the source by `python -m tools.api_reference`; do not edit.
 
 `pyromq` is for programs without an event loop, `pyromq.aio` has the same names for asyncio; messages,
 results and [errors](errors.md) are the same for both. [Options](options.md) are keyword arguments of clients.

@@ -1,6 +1,6 @@
 """Apicurio's schema registry, in memory, and the tests of our registry client against it.
 
-    python -m tests.support.apicurio
+    python -m tools.apicurio
 
 Needs Java 17, Maven and Maven Central: the server has about 110 MB and is kept in the user's cache directory.
 Exit status 3 says that these could not be had; everything else that is not 0 is our own fault.
