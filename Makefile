@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus pictures bench docs changelog site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus pictures ha-example bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -35,6 +35,10 @@ $(VENV)/.installed: $(VENV)/.pyromq
 
 demo: $(VENV)/.pyromq ## the main job end to end: a cluster, a stream of orders, Spark, and totals that agree to the cent
 	$(BIN)/python examples/demo.py
+
+# DIRECTORY keeps its data, PORT is the first of 50 ports.
+ha-example: $(VENV)/.pyromq ## high availability, TLS and access control on this machine: two name servers, a controller, three brokers (needs openssl)
+	$(BIN)/python deploy/ha/cluster.py $(or $(DIRECTORY),build/ha) --port $(or $(PORT),19700)
 
 fmt: setup ## format the source
 	$(BIN)/ruff format .
@@ -139,12 +143,15 @@ chaos: MINUTES ?= $(if $(FAILOVERS),180,10)
 chaos: SECONDS ?= 45
 chaos: ACCESS ?= $(if $(SEED)$(CLUSTER)$(FAULTS)$(FAILOVERS),,2)
 chaos: KILLS ?= $(if $(SEED)$(CLUSTER)$(FAULTS)$(FAILOVERS),,300)
+# CLUSTER=dayone is the day of an operator on the cluster of deploy/ha, repeated for MINUTES; DAYONE is the same before the rest, once with 0.
+chaos: DAYONE ?= $(if $(filter dayone,$(CLUSTER)),$(MINUTES),$(if $(SEED)$(CLUSTER)$(FAULTS)$(FAILOVERS),,0))
 chaos: setup ## whole clusters, broken in every way we know, round after round: what was acknowledged must be there
 	$(if $(ACCESS),$(BIN)/python -m tests.campaign.access --minutes $(ACCESS))
 	$(if $(KILLS),$(BIN)/python -m tests.spark_kills --kills $(KILLS) --minutes 60)
 	$(if $(KILLS),$(BIN)/python -m tests.spark_kills.commits --kills $(KILLS) --minutes 60)
-	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(FAILOVERS),--failovers $(FAILOVERS))
+	$(if $(DAYONE),$(BIN)/python -m tests.campaign.dayone --minutes $(DAYONE))
+	$(if $(filter dayone,$(CLUSTER)),,$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(FAILOVERS),--failovers $(FAILOVERS)))
 
 # FROM is a revision, a directory of wheels or a release in the package index.
 upgrade: setup ## two versions in one cluster, and the way from one to the other and back, under load

@@ -15,15 +15,17 @@ from tests.support.broker_cluster import Bench
 from tests.support.controlled_brokers import controller
 from tests.support.name_servers import name_server
 
-from pyromq.apps import broker, namesrv
+from pyromq.apps import broker, console, namesrv, proxy
 from pyromq.apps import controller as controller_program
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.broker.settings import BrokerSettings
 from pyromq.config.settings import Settings
+from pyromq.console.settings import ConsoleSettings
 from pyromq.controller.settings import ControllerSettings
 from pyromq.metrics import Metrics
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol.frame import HeaderForm
+from pyromq.proxy.settings import ProxySettings
 from pyromq.store.settings import StoreSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -31,11 +33,15 @@ SETTINGS: dict[str, list[type[Settings]]] = {
     "mqnamesrv": [NameServerSettings],
     "mqbroker": [BrokerSettings, StoreSettings],
     "mqcontroller": [ControllerSettings],
+    "mqproxy": [ProxySettings],
+    "console": [ConsoleSettings],
 }
 PROGRAMS = {
     "mqnamesrv": namesrv.command,
     "mqbroker": broker.command,
     "mqcontroller": controller_program.command,
+    "mqproxy": proxy.command,
+    "console": console.console,
 }
 PROMETHEUS_ADDS = {"job", "instance", "le"}
 
@@ -61,7 +67,13 @@ def test_a_unit_calls_a_program_with_options_and_settings_that_exist(unit: str) 
     parsed.read(DEPLOY / "systemd" / unit)
     assert set(parsed.sections()) == {"Unit", "Service", "Install"}
     program, *arguments = shlex.split(parsed["Service"]["ExecStart"])
-    check_call(Path(program).name, arguments)
+    name = Path(program).name
+    check_call(arguments.pop(0) if name == "pyromq" else name, arguments)
+
+
+def test_every_server_has_a_unit() -> None:
+    servers = {re.split("[-@.]", path.name)[1] for path in DEPLOY.glob("systemd/*")}
+    assert servers == {"namesrv", "broker", "controller", "proxy", "console"}
 
 
 def test_the_compose_file_calls_servers_with_options_and_settings_that_exist() -> None:
