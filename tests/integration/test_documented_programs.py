@@ -1,6 +1,6 @@
-"""Every Python block of the README, the tutorials and the how-to pages is a program that runs as written.
+"""Every Python block of the README and the how-to pages is a program that runs as written.
 
-Those that use Spark are tried beside the tests of Spark, those of RocketMQ's own clients in tests/interop.
+Those with Spark, and the tutorial, are tried in tests/spark; those of RocketMQ's clients in tests/interop.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from pyromq.testing import RunningCluster, cluster
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("tutorials/*.md")),
     *sorted((ROOT / "docs").glob("howto/*.md")),
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
