@@ -284,7 +284,8 @@ class MessageStore:
     # Replication
 
     cuts = 0
-    """How often the end of the log was taken back: what was read of the log before may not be in it."""
+    """Changes when the end of the log is about to be taken back, and again when it was: what was read of the
+    log before, or meanwhile, may not be in it."""
 
     def ask_others(self, is_awaited: Callable[[int], bool]) -> None:
         """Readers wait while `is_awaited` says that other brokers are asked for damage at a log offset."""
@@ -347,6 +348,8 @@ class MessageStore:
             return (yield from self._cutting.steps(end))
         except OSError as error:
             raise StoreError(f"the log cannot be cut at {end}: {error}") from error
+        finally:
+            self.cuts += 1
 
     @property
     def cut_kept_as(self) -> tuple[Path, ...]:

@@ -364,6 +364,31 @@ class TestRestart:
             bench.delays.save_if_due()
             assert (bench.offsets.get(1), bench.offsets._file.path.exists()) == (0, False)
 
+    async def test_progress_that_is_taken_while_the_log_is_being_cut_is_never_saved(
+        self, tmp_path: Path
+    ) -> None:
+        """It counts deliveries that are cut off, although it was taken after the cut began."""
+        with opened(tmp_path) as bench:
+            store, durability = bench.parts.store, bench.parts.appending.durability
+            durability.hide_unconfirmed()
+            bench.park(b"1", 1)
+            parked_end = store.log_end
+            durability.replicated(parked_end)
+            store.flush()
+            bench.clock.advance(10)
+            bench.deliver()
+            store.begin_cut(parked_end).next()
+            bench.delays.save_if_due()
+            store.finish_cut()
+            fit_to_cut(store, bench.parts.tables)
+            assert (store.log_end, bench.offsets.get(1)) == (parked_end, 0)
+            bench.park(b"2", 1)
+            bench.park(b"3", 1)
+            durability.replicated(store.log_end)
+            store.flush()
+            bench.delays.save_if_due()
+            assert not bench.offsets._file.path.exists()
+
     async def test_the_file_is_the_one_that_apache_writes(self, tmp_path: Path) -> None:
         with opened(tmp_path) as bench:
             bench.offsets.advance(3, 17)
