@@ -48,6 +48,7 @@ class GroupRules:
         """What the controller has decided last; it holds also while the controller is down."""
         self._confirmed: dict[int, int] = {}
         """By epoch: up to where the log is confirmed."""
+        self._reached = 0
         self._compared = 0
         """Up to where the logs in sync had the same bytes when they were confirmed."""
         self._sides = [_Side(server) for server in cluster.brokers]
@@ -68,7 +69,15 @@ class GroupRules:
             if side is not None and side.confirmed != each.confirmed:
                 each.confirmed = side.confirmed
                 if (broker := each.master()) is not None:
+                    self._reached = max(self._reached, side.confirmed)
                     self._has_confirmed(each.server, broker, side.confirmed)
+
+    @property
+    def reached(self) -> int:
+        """Up to where any master has confirmed the log so far."""
+        confirmed = (each.side.confirmed for each in self._sides if each.side is not None and each.master())
+        self._reached = max(self._reached, *confirmed, 0)
+        return self._reached
 
     def look(self) -> None:
         """Every now and then, also if nothing seems to have changed."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.cluster import Server, SimulatedCluster
 from tests.simulation.contents import Contents, differences
-from tests.simulation.disk_rules import DiskRules
+from tests.simulation.disk_rules import DiskRules, Problem
 from tests.simulation.group_rules import GroupRules
+from tests.simulation.held_rules import HeldRules
 from tests.simulation.loop import nothing
 from tests.simulation.plans import Plan
+from tests.simulation.reader_rules import ReaderRules
 from tests.simulation.recording import Recorder
 
 from pyromq.broker.broker import Broker
@@ -58,7 +60,11 @@ class Always:
         self._recorder = recorder
         self._masters: dict[int, str] = {}
         """By epoch: who was its master."""
-        self._group_rules = GroupRules(cluster, recorder)
+        self._group_rules = rules = GroupRules(cluster, recorder)
+        is_confirmed = cluster.plan.has_controller and not cluster.plan.acknowledges_alone
+        ReaderRules(cluster, recorder, (lambda: rules.reached) if is_confirmed else None)
+        self._held_rules = {each: HeldRules(cluster, each) for each in cluster.brokers}
+        self._passed_over: dict[Server, set[Problem]] = {}
         self._disk_rules: dict[Server, tuple[Broker, DiskRules]] = {}
         self._ahead: dict[Server, set[str]] = {}
         self._positions: dict[Server, tuple[object, ...]] = {}
@@ -81,6 +87,7 @@ class Always:
                 self._check_master(server, broker)
                 self._check_disk(server, broker)
                 self._check_offsets(server, broker)
+                self._check_held(server, broker)
         self._group_rules.look()
         for load in self._loads:
             load.look()
@@ -126,6 +133,13 @@ class Always:
                 self._recorder.violation("a position ahead of its queue", text)
         if not self._ahead[server]:
             self._positions[server] = now
+
+    def _check_held(self, server: Server, broker: Broker) -> None:
+        """Progress of a replica, too, is ahead for a moment while its log is being cut."""
+        before, found = self._passed_over.get(server, set()), set(self._held_rules[server].look(broker))
+        self._passed_over[server] = found
+        for invariant, text in found if broker.role.now.is_master else found & before:
+            self._recorder.violation(invariant, f"{server.host.name}: {text}")
 
 
 def positions_ahead(broker: Broker) -> Iterator[tuple[str, int, int]]:

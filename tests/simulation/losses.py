@@ -30,6 +30,8 @@ _LOADS: tuple[LoadKind, ...] = (
     "tables",
     "streamed",
 )
+_EXTRA: tuple[tuple[LoadKind, float], ...] = (("leaving", 0.05), ("dropped", 0.1), ("sourced", 0.1))
+"""They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _LOSSES = (40, 80)
 _SHORT_S = (0.05, 0.8)
 _LEASE_S = 1.2
@@ -45,10 +47,14 @@ def draw_losses(seed: int) -> Plan:
     chance = Random(f"{seed}/losses")
     flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
     loads = chance.sample(_LOADS, chance.choice((1, 1, 2, 3)))
+    extra = (kind for kind, ratio in _EXTRA if Random(f"{seed}/losses {kind}").random() < ratio)
     return Plan(
         seed=seed,
         flush=flush,
-        loads=tuple(Load(kind, chance.choice((0.3, 0.6))) for kind in loads),
+        loads=(
+            *(Load(kind, chance.choice((0.3, 0.6))) for kind in loads),
+            *(Load(kind, 0.3) for kind in extra),
+        ),
         faults=tuple(_draw_loss(chance) for _ in range(chance.randint(*_LOSSES))),
         calm_s=1.0,
         restarts_at_end=chance.random() < 0.1,

@@ -120,6 +120,8 @@ _CUT_OFF = (
     Fault("kill", 0.8, 1.0),
 )
 """A master takes messages that it cannot confirm, and is replaced."""
+_DEPOSED = 3 * (Fault("partition", 4.0, 6.0, detail="all both"),)
+"""The same, and its process goes on."""
 _REJOINING = 5 * (Fault("kill", 0.3, 0.4, "replica"), Fault("severed", 0.07, 2.0, detail="in"))
 _UNHEARD = 4 * (Fault("kill", 0.3, 0.4, "replica"), Fault("severed", 0.07, 8.0, detail="in"))
 """A replica comes back, and the master does not hear whether it is in sync."""
@@ -554,6 +556,16 @@ MUTANTS = (
         "StampedTables(log_end,",
         "StampedTables(0 if tables.delay_offsets is not None else log_end,",
         _AHEAD,
+        ("delayed",),
+        _PATIENT,
+    ),
+    Mutant(
+        "2b",
+        "the progress of delays is saved before it is confirmed",
+        "pyromq.broker.services.delays:Delays.save_if_due",
+        "self._appending.durability.keeps(self._taken[1])",
+        "self._store.flushed_offset >= self._taken[1]",
+        _DEPOSED,
         ("delayed",),
         _PATIENT,
     ),

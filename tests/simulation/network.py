@@ -47,6 +47,8 @@ class Network:
         self.connections: dict[int, Connection] = {}
         self.flips: list[Callable[[Connection, bytes], int | None]] = []
         """Each looks for a place in the pieces that arrive; there, one bit is flipped."""
+        self.watchers: dict[int, Callable[[End], Callable[[bytes], None] | None]] = {}
+        """By port: for the server's end of a new connection, what sees all that it writes."""
         loop.network = self
 
     def add_host(self, host: Host) -> None:
@@ -173,6 +175,8 @@ class Network:
         far = listener.address
         connection = Connection(self, self._loop, self._count, process, near, listener.process, far)
         self.connections[connection.number] = connection
+        if (watcher := self.watchers.get(far[1])) is not None:
+            connection.server.watch = watcher(connection.server)
         listener.offer(connection.server)
         return connection
 
@@ -398,6 +402,7 @@ class End(asyncio.Transport):
         self._is_reading = True
         self._high, self._low = 64 * 1024, 16 * 1024
         self._is_write_paused = False
+        self.watch: Callable[[bytes], None] | None = None
 
     def __repr__(self) -> str:
         return f"<End of {self.connection}>"
@@ -460,7 +465,10 @@ class End(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or not data:
             return
-        self._out.send(_DATA, bytes(data))
+        content = bytes(data)
+        if self.watch is not None:
+            self.watch(content)
+        self._out.send(_DATA, content)
         if not self._is_write_paused and self.get_write_buffer_size() > self._high:
             self._is_write_paused = True
             cast(asyncio.Protocol, self._protocol).pause_writing()

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 
 from tests.simulation.contents import Contents
 from tests.simulation.loads.popped import PoppedLoad
@@ -34,14 +33,16 @@ class DroppedLoad(PoppedLoad):
         ) as consumer:
             consumer.subscribe(self.topic)
             while True:
-                with suppress(PyroError):
+                try:
                     for message in await self.receive(consumer, _GROUP):
                         self.delivered(_GROUP, message)
                         body = message.body.decode()
                         self._times[body] += 1
                         if self._times[body] > _MAX_FORGOTTEN or self.chance.random() < 0.5:
+                            self.finished(_GROUP, message)  # the broker may have it if no answer comes
                             await consumer.ack(message)
-                            self.finished(_GROUP, message)
+                except PyroError:
+                    await self.pause(has_failed=True)
 
     def judge(self, contents: list[Contents]) -> Iterator[tuple[str, str]]:
         yield from super().judge(contents)
