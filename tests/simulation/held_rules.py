@@ -60,8 +60,9 @@ class HeldRules:
         """Slots before it were looked at."""
         self._passed: list[tuple[int, int]] = []
         """Of messages that have left the wheel: the time of the slot, and where their deliveries end."""
+        self._confirmed_before = 0
         self._reign: tuple[int, float] = 0, 0.0
-        """The epoch in which it is master, and since when."""
+        """The epoch in which it is a master that runs and is heard, and since when."""
 
     def look(self, broker: Broker) -> Iterator[Problem]:
         store = broker.store
@@ -167,7 +168,12 @@ class HeldRules:
 
     def _check_late(self, broker: Broker) -> Iterator[Problem]:
         role, now_s = broker.role.now, self._cluster.loop.time()
-        epoch = role.epoch if role.is_master else -1
+        process, before = self._server.process, self._confirmed_before
+        self._confirmed_before = self._confirmed
+        # What the group does not confirm goes into no queue, and so not into the wheel.
+        is_heard = self._confirmed > before or self._confirmed in (0, broker.store.log_end)
+        is_able = is_heard and process is not None and process.is_running
+        epoch = role.epoch if role.is_master and is_able else -1
         if epoch != self._reign[0]:
             self._reign = epoch, now_s
         if epoch < 0 or now_s < self._reign[1] + _LATE_S:
