@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyromq.admin.failures import NotFound
     from pyromq.client.blocking import Producer, Transaction, TransactionProducer
     from pyromq.client.blocking_dead_letters import DeadLetters
+    from pyromq.client.blocking_reader import Reader
     from pyromq.client.blocking_schedule import Schedule
     from pyromq.client.codecs import JSON, MSGPACK, Codec
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
@@ -83,6 +84,7 @@ _HOMES = {
     "PyroError": "errors",
     "QueueLag": "admin.facade",
     "QueueRange": "admin.facade",
+    "Reader": "client.blocking_reader",
     "ReceivedMessage": "client.values",
     "Refused": "errors",
     "RequestFailed": "errors",
@@ -136,6 +138,7 @@ __all__ = [
     "PyroError",
     "QueueLag",
     "QueueRange",
+    "Reader",
     "ReceivedMessage",
     "Refused",
     "RequestFailed",

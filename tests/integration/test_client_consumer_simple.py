@@ -9,6 +9,7 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_
 from tests.support.loop import turn_until
 
 import pyromq
+from pyromq import aio
 from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.values import Message
@@ -270,3 +271,79 @@ async def test_programs_without_a_loop_have_it_too(cluster: ConsumerCluster) -> 
             return bodies
 
     assert len(await asyncio.to_thread(consume)) == 3
+
+
+async def test_messages_are_acknowledged_together(cluster: ConsumerCluster) -> None:
+    await cluster.send("Orders", 20)
+    async with simple(cluster) as consumer:
+        messages = await received(consumer, 20, SHORT_S)
+        await consumer.ack_many(messages)
+        assert await consumer.receive(wait_s=SHORT_S * 2) == []
+
+
+async def test_an_acknowledgement_that_does_not_wait_arrives_before_the_consumer_is_closed(
+    cluster: ConsumerCluster,
+) -> None:
+    await cluster.send("Orders", 20)
+    async with simple(cluster) as consumer:
+        for message in await received(consumer, 20, SHORT_S):
+            consumer.ack_soon(message)
+    async with simple(cluster) as consumer:
+        assert await consumer.receive(wait_s=SHORT_S * 2) == []
+
+
+async def test_a_renewed_message_stays_hidden_and_is_acknowledged_after_that(
+    cluster: ConsumerCluster,
+) -> None:
+    await cluster.send("Orders", 3)
+    async with simple(cluster) as consumer:
+        messages = await received(consumer, 3, SHORT_S)
+        assert await consumer.renew(messages, invisible_s=60) == []
+        renewal = asyncio.create_task(consumer.renew(messages, invisible_s=SHORT_S))
+        await asyncio.sleep(0)
+        for message in messages:
+            consumer.ack_soon(message)  # waits for the receipts that the renewal brings
+        assert await renewal == []
+        assert await consumer.receive(wait_s=SHORT_S * 2) == []
+
+
+async def test_a_rejected_message_is_a_dead_letter_that_says_why(cluster: ConsumerCluster) -> None:
+    await cluster.send("Orders", 1)
+    async with simple(cluster) as consumer:
+        (message,) = await received(consumer, 1)
+        await consumer.reject(message, "unreadable")
+        async with aio.DeadLetters("billing", cluster.namesrv) as letters:
+            (letter,) = await letters.list()
+    assert (letter.error, letter.topic, letter.message.body) == ("unreadable", "Orders", message.body)
+
+
+async def test_the_messages_of_a_queue_come_in_order_if_asked_for(cluster: ConsumerCluster) -> None:
+    producer = await cluster.producer()
+    for number in range(6):
+        await producer.send(Message("Orders", b"%d" % number), sharding_key="one")
+    consumer = SimpleConsumer("billing", cluster.namesrv, start_from="first", ordered=True)
+    consumer.subscribe("Orders")
+    async with consumer:
+        first = await consumer.receive(2)
+        assert await consumer.receive(2, wait_s=0.05) == []  # until the first are done
+        await consumer.ack_many(first)
+        bodies = [message.body for message in first]
+        while len(bodies) < 6:
+            messages = await consumer.receive(2)
+            bodies += [message.body for message in messages]
+            await consumer.ack_many(messages)
+    assert bodies == [b"%d" % number for number in range(6)]
+
+
+async def test_a_group_is_declared_with_its_number_of_retries(cluster: ConsumerCluster) -> None:
+    await cluster.send("Orders", 1)
+    consumer = SimpleConsumer("billing", cluster.namesrv, start_from="first", max_retries=1)
+    consumer.subscribe("Orders")
+    async with consumer:
+        for _ in range(2):
+            (message,) = await received(consumer, 1)
+            await consumer.change_invisible_time(message, 0.01)
+        async with aio.DeadLetters("billing", cluster.namesrv) as letters:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not await letters.list():
+                    await asyncio.sleep(0.05)

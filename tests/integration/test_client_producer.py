@@ -352,3 +352,11 @@ async def test_a_transaction_is_refused_by_a_broker_without_them(cluster: Client
     async with aio.TransactionProducer("orders", cluster.namesrv, check=nothing, retries=0) as producer:
         with pytest.raises(Exception, match="accepts no transactional messages"):
             await producer.send_in_transaction(Message("Orders", b"x"), nothing)
+
+
+async def test_a_declared_topic_is_created_once_and_stays_as_it_is(tmp_path: Path) -> None:
+    async with aio_cluster(tmp_path) as cluster, aio.Producer("g", cluster.namesrv) as producer:
+        assert await producer.declare_topic("Declared", queues=3)
+        assert len(await producer.queues("Declared")) == 3
+        assert not await producer.declare_topic("Declared", queues=5)
+        assert len(await producer.queues("Declared")) == 3

@@ -15,6 +15,7 @@ import msgspec
 from pyromq.admin import groups, offsets, progress, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
+from pyromq.client.declaring import TopicType
 from pyromq.client.namespaces import unwrap, wrap
 from pyromq.client.settings import ClientOptions, ClientSettings
 from pyromq.clock import clock_of
@@ -22,8 +23,6 @@ from pyromq.cluster.routes import route_addresses
 from pyromq.errors import ConfigError, StateError
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.requests.topics import TopicConfig
-
-TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "UNSPECIFIED"]
 
 _TYPE = "message.type"
 _LOOK_S = 0.02

@@ -14,6 +14,7 @@ from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.dead_letters import DeadLetter, DeadLetters
 from pyromq.client.health import ConsumerHealth, Health
 from pyromq.client.producer import Producer
+from pyromq.client.reader import Reader
 from pyromq.client.readiness import aio_readiness as readiness
 from pyromq.client.schedule import Schedule
 from pyromq.client.settings import Credentials, TlsOptions
@@ -66,6 +67,7 @@ __all__ = [
     "PyroError",
     "QueueLag",
     "QueueRange",
+    "Reader",
     "ReceivedMessage",
     "Refused",
     "RequestFailed",

@@ -441,6 +441,7 @@ class Producer(BlockingClient):
     send_oneway = awaited(aio.Producer.send_oneway)
     recall = awaited(aio.Producer.recall)
     queues = awaited(aio.Producer.queues)
+    declare_topic = awaited(aio.Producer.declare_topic)
     request = awaited(aio.Producer.request)
     reply = awaited(aio.Producer.reply)
     health = awaited(aio.Producer.health)

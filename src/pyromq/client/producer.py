@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, cast, o
 from pyromq.chance import uuid
 from pyromq.client.application_log import application_log
 from pyromq.client.batching import Accumulator, batch_request, check_batch, encode_batch, offset_ids, split
+from pyromq.client.declaring import TopicType, declare_topic
 from pyromq.client.health import DEFAULT_TIMEOUT_S, Health, health_of
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.middleware import Middleware, surrounded
@@ -392,6 +393,11 @@ class Producer:
         if parts.accumulator is not None:
             parts.accumulator.flush()
         await parts.in_flight.wait_empty()
+
+    async def declare_topic(self, topic: str, *, queues: int = 8, message_type: TopicType = "NORMAL") -> bool:
+        """Create a topic on every master, unless it exists; True if it was created."""
+        parts = self._started()
+        return await declare_topic(parts.session, parts.session.wrap(topic), queues, message_type)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The writable queues of a topic."""

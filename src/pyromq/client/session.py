@@ -200,7 +200,7 @@ class Session:
             self._every(_NAMESRV_URL_INTERVAL_S, self._ask_for_name_servers, first_s=_FIRST_NAMESRV_URL_S)
         self._every(self.settings.route_interval_s, self.routes.poll)
         self._every(self.settings.heartbeat_interval_s, self.heartbeat_now, first_s=_FIRST_HEARTBEAT_S)
-        _log.info("client started id=%s namesrv=%s", self.client_id, self.name_servers)
+        _log.debug("client started id=%s namesrv=%s", self.client_id, self.name_servers)
 
     async def release(self) -> None:
         self._users -= 1
@@ -216,7 +216,7 @@ class Session:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.routes.close()
         await self._dialer.close()
-        _log.info("client stopped id=%s", self.client_id)
+        _log.debug("client stopped id=%s", self.client_id)
 
     def _every(
         self, interval_s: float, work: Callable[[], Awaitable[None]], *, first_s: float | None = None

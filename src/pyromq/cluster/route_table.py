@@ -293,7 +293,7 @@ class KnownRoutes:
         self.changes += 1
         for borrower in [each for each, lender in self._lenders.items() if lender == route.topic]:
             self._give_back(borrower)
-        _log.info("route changed %r", route)
+        _log.debug("route changed %r", route)
         self._note_brokers(old, route)
         for callback in list(self._listeners.get(route.topic, ())):
             callback(route)

@@ -1,9 +1,10 @@
 """Popped messages: the receipt of each, and the requests that a consumer makes with it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from pyromq.protocol.bodies.popping import BatchAck
 from pyromq.protocol.pop_receipt import (
     PopReceipt,
     QueueKey,
@@ -52,6 +53,28 @@ def ack_request(receipt: PopReceipt, topic: str, group: str, offset: int) -> Ack
         offset=offset,
         target_broker_name=receipt.broker_name,
     )
+
+
+def batch_acks(popped: Iterable[tuple[PopReceipt, str, int]], group: str) -> list[BatchAck]:
+    """Acknowledgements of messages, each given as receipt, topic and offset; those of one pop are one."""
+    bits: dict[tuple[PopReceipt, str], int] = {}
+    for receipt, topic, offset in popped:
+        pop = (replace(receipt, queue_offset=None), topic)
+        bits[pop] = bits.get(pop, 0) | 1 << (offset - receipt.checkpoint_offset)
+    return [
+        BatchAck(
+            bit_set=acked.to_bytes((acked.bit_length() + 7) // 8, "little"),
+            consumer_group=group,
+            invisible_time=receipt.invisible_time_ms,
+            pop_time=receipt.pop_time_ms,
+            queue_id=receipt.queue_id,
+            retry=receipt.retry_mark,
+            revive_queue_id=receipt.revive_queue_id,
+            start_offset=receipt.checkpoint_offset,
+            topic=topic,
+        )
+        for (receipt, topic), acked in bits.items()
+    ]
 
 
 def find_request(receipt: PopReceipt, topic: str, group: str, offset: int) -> FindReceipt:

@@ -3,6 +3,7 @@
 A handler may be an `async` function; it then runs on the client's own loop.
 """
 
+import functools
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ from pyromq.client.consumer.handling.loops import is_left_on_purpose
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.push import F
+from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
 from pyromq.client.consumer.settings import PullOptions, PushOptions, SimpleOptions
 from pyromq.client.middleware import Middleware
@@ -269,4 +271,15 @@ class SimpleConsumer(BlockingClient):
     health = awaited(simple.SimpleConsumer.health)
     receive = awaited(simple.SimpleConsumer.receive)
     ack = awaited(simple.SimpleConsumer.ack)
+    ack_many = awaited(simple.SimpleConsumer.ack_many)
+    renew = awaited(simple.SimpleConsumer.renew)
+    reject = awaited(simple.SimpleConsumer.reject)
     change_invisible_time = awaited(simple.SimpleConsumer.change_invisible_time)
+
+    def ack_soon(self, message: PoppedMessage) -> None:
+        """The message is done, without waiting for the broker: with others of this moment in one request.
+
+        It is tried until the invisible time is over; `close` waits for that.
+        """
+        self._thread.check()
+        self._thread.call_soon(functools.partial(self._aio.ack_soon, message))

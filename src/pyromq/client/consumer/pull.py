@@ -144,7 +144,7 @@ class PullConsumer(Consumer[ConsumerParts]):
         membership = parts.membership
         if self.settings.auto_commit:
             self._background.every(self.settings.auto_commit_interval_s, membership.assigned.commit, "commit")
-        _log.info("pull consumer started group=%s client=%s", membership.group, membership.session.client_id)
+        _log.debug("pull consumer started group=%s client=%s", membership.group, membership.session.client_id)
 
     def _thresholds(self, queue_count: int) -> Thresholds:
         limits = self.settings.thresholds
@@ -170,7 +170,7 @@ class PullConsumer(Consumer[ConsumerParts]):
             self._confirm(parts.membership)
         await self._leave(parts)
         self._polling.arrived.set()
-        _log.info("pull consumer closed group=%s", parts.membership.group)
+        _log.debug("pull consumer closed group=%s", parts.membership.group)
 
     async def _leave(self, parts: ConsumerParts) -> None:
         await parts.membership.leave()

@@ -227,7 +227,7 @@ class PushConsumer(Consumer[_Parts]):
         background.every(
             timeout_s / _LATE_CHECKS_PER_TIMEOUT, lambda: delivery.stop_late(timeout_s), "late handlers"
         )
-        _log.info("consumer started group=%s client=%s", membership.group, membership.session.client_id)
+        _log.debug("consumer started group=%s client=%s", membership.group, membership.session.client_id)
 
     async def wait_assigned(self) -> None:
         """Wait until this member holds queues of every subscribed topic.
@@ -305,7 +305,7 @@ class PushConsumer(Consumer[_Parts]):
         finally:
             self._closed.set()
             self._interrupted.set()
-        _log.info("consumer closed group=%s", parts.membership.group)
+        _log.debug("consumer closed group=%s", parts.membership.group)
 
     async def _finish(self, parts: _Parts, *, is_failed: bool, reader: Hashable) -> None:
         parts.handling.delivery.halt()

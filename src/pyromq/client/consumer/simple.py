@@ -11,7 +11,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self, Unpack
 
+from pyromq.chance import token
+from pyromq.client.consumer.handling.retries import HandlerRetries
 from pyromq.client.consumer.reading.offsets import on_the_wire
+from pyromq.client.consumer.reading.popped_acks import PoppedAcks
 from pyromq.client.consumer.reading.popping import PoppedMessage, PopReading
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.consumer.settings import (
@@ -20,6 +23,7 @@ from pyromq.client.consumer.settings import (
     SimpleSettings,
     check_group,
 )
+from pyromq.client.declaring import declare_group
 from pyromq.client.health import DEFAULT_TIMEOUT_S, Health, health_of
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
@@ -65,6 +69,7 @@ class SimpleConsumer:
         self._subscriptions: dict[str, Subscription] = {}
         self._session: Session | None = None
         self._popping: PopReading
+        self._acks: PoppedAcks
         self._closing: asyncio.Future[list[PoppedMessage]]
         self._member: _Member
         self._is_closed = False
@@ -104,12 +109,15 @@ class SimpleConsumer:
         self._closing = asyncio.get_running_loop().create_future()
         start_from = self.settings.start_from
         self._popping = PopReading(session, group, _TIMEOUT_S, start_from)
+        self._acks = PoppedAcks(self._popping, session.clock)
         self._member = _Member(group, on_the_wire(start_from), self._subscriptions)
         session.add_consumer(group, self._member)
+        if self.settings.max_retries is not None:
+            await declare_group(session, group, self.settings.max_retries)
         for topic, expression in self._expressions.items():
             self._take_up(session, topic, expression, is_awaited=True)
         await self._wait_for_starts()
-        _log.info("simple consumer started group=%s client=%s", group, session.client_id)
+        _log.debug("simple consumer started group=%s client=%s", group, session.client_id)
 
     async def close(self) -> None:
         """Leave the group. Messages that were received and not acknowledged come again after their invisible
@@ -121,6 +129,7 @@ class SimpleConsumer:
         session.check_loop()
         self._session, self._is_closed = None, True
         self._closing.set_result([])
+        await self._acks.finish(_TIMEOUT_S)
         for start in self._starting:
             start.cancel()
         await self._wait_for_starts()
@@ -248,7 +257,10 @@ class SimpleConsumer:
             brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
             for broker in brokers:
                 if (subscription, broker) not in self._pops:
-                    pop = self._popping.pop(broker, subscription, limit, invisible_s, wait_s)
+                    attempt = token(16) if self.settings.ordered else None
+                    pop = self._popping.pop(
+                        broker, subscription, limit, invisible_s, wait_s, attempt_id=attempt
+                    )
                     task = asyncio.create_task(pop, name=f"pop of {name} at {broker}")
                     self._pops[subscription, broker] = _Pop(task, until)
 
@@ -336,6 +348,38 @@ class SimpleConsumer:
         is_in_time = session.clock.now_ms() < message.invisible_until_ms
         await self._popping.acknowledge(message)
         return is_in_time
+
+    def ack_soon(self, message: PoppedMessage) -> None:
+        """The message is done, without waiting for the broker: with others of this moment in one request.
+
+        It is tried until the invisible time is over; `close` waits for that.
+        """
+        self._running()
+        self._acks.soon(message)
+
+    async def ack_many(self, messages: Iterable[PoppedMessage]) -> None:
+        """The messages are done: one request to each broker."""
+        self._running()
+        await self._acks.together(messages)
+
+    async def renew(
+        self, messages: Iterable[PoppedMessage], *, invisible_s: float | None = None
+    ) -> list[PoppedMessage]:
+        """Hide messages for `invisible_s` from now on, while they are worked on. Returns those for which that
+        failed: they may come again. One that is being acknowledged is left alone."""
+        self._running()
+        return await self._acks.renew(
+            messages, self.settings.invisible_s if invisible_s is None else invisible_s
+        )
+
+    async def reject(self, message: PoppedMessage, reason: str = "rejected") -> None:
+        """Make the message a dead letter of the group, which says why; see `DeadLetters`."""
+        session = self._running()
+        retries = HandlerRetries(
+            session, self._member.group, session.clock, max_times=None, member=session.client_id
+        )
+        await retries.bury(message, reason)
+        await self._acks.together([message])
 
     async def change_invisible_time(self, message: PoppedMessage, seconds: float) -> None:
         """The message comes again after `seconds` from now, unless it is acknowledged."""

@@ -139,7 +139,10 @@ class HandlerRetries:
     ) -> None:
         """Send a copy to the retry topic; after too many retries the broker makes it a dead letter."""
         topic = names.retry_topic(self._group)
-        queues = list((await self._network.routes.get(topic)).publish_queues)
+        try:
+            queues = list((await self._network.routes.get(topic)).publish_queues)
+        except NoRoute:  # a broker creates it for its first message
+            queues = [MessageQueue(topic, message.queue.broker_name, 0)]
         if not queues:
             raise NoRoute(topic, "brokers that take messages")
         shuffle(queues)

@@ -1,5 +1,6 @@
 """Popping from a broker: what a pop asks for, what its answer says, and how a message is acknowledged."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -8,7 +9,8 @@ from pyromq.client.consumer.reading.pop_starts import PopStarts
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.session import Session
 from pyromq.client.values import MessageQueue, ReceivedMessage
-from pyromq.errors import NoRoute, PyroError
+from pyromq.errors import NoRoute, PyroError, Refused
+from pyromq.protocol.bodies.popping import BatchAckMessageRequestBody
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.pop_receipt import (
@@ -16,9 +18,9 @@ from pyromq.protocol.pop_receipt import (
     decode_order_counts,
     decode_start_offsets,
 )
-from pyromq.protocol.popped import ack_request, change_request, changed_receipt, receipt_of
+from pyromq.protocol.popped import ack_request, batch_acks, change_request, changed_receipt, receipt_of
 from pyromq.protocol.record import StoredMessage, decode_records
-from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
+from pyromq.protocol.requests.popping import AckMessages, PopMessage, PopMessageAnswer
 
 ANY_QUEUE = -1
 _START_AT_MIN, _START_AT_MAX = 0, 1
@@ -116,6 +118,21 @@ class PopReading:
     async def acknowledge(self, message: PoppedMessage) -> None:
         request = ack_request(message.receipt, message.queue.topic, self._group, message.queue_offset)
         await self._session.call(self._address(message.receipt.broker_name), request, self._timeout_s)
+
+    async def acknowledge_together(self, broker_name: str, messages: Iterable[PoppedMessage]) -> None:
+        """Messages of one broker, in one request if the broker knows that."""
+        messages = list(messages)
+        if len(messages) > 1:
+            popped = [(each.receipt, each.queue.topic, each.queue_offset) for each in messages]
+            body = BatchAckMessageRequestBody(acks=batch_acks(popped, self._group), broker_name=broker_name)
+            try:
+                await self._session.call(self._address(broker_name), AckMessages(body=body), self._timeout_s)
+                return
+            except Refused as refusal:
+                if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+        for message in messages:
+            await self.acknowledge(message)
 
     async def change_invisible_time(self, message: PoppedMessage, seconds: float) -> None:
         """The message has a new receipt afterwards."""
