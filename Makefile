@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus pictures ha-example bench docs changelog site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus frameworks pictures ha-example bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -68,7 +68,7 @@ quick: setup ## architecture, unit tests and a few examples of the property test
 
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
-	$(IN_SCRATCH) $(SHARED) -m 'not interop and not browser and not prometheus' $(TESTS)
+	$(IN_SCRATCH) $(SHARED) -m 'not interop and not browser and not prometheus and not frameworks' $(TESTS)
 
 interpreted: setup ## the tests of what has compiled twins, without them
 	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
@@ -93,6 +93,11 @@ browser: setup ## the web console in a real browser (Debian's Chromium; apt inst
 prometheus: setup ## the alert rules and the dashboard with a real Prometheus (Debian's package; apt downloads it where it may)
 	$(BIN)/python -m tools.prometheus
 	$(IN_SCRATCH) $(PYTEST) -m prometheus tests/prometheus $(TESTS)
+
+# What kombu and Celery test their own transports and brokers with comes from their sources on PyPI.
+frameworks: setup ## workers of task frameworks on our brokers, and the frameworks' own suites (needs PyPI)
+	$(IN_SCRATCH) $(PYTEST) -m frameworks tests/frameworks $(TESTS)
+	$(BIN)/python -m tools.framework_suites
 
 pictures: setup ## the pictures of the web console in docs/pictures, taken with a browser
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'

@@ -49,7 +49,15 @@ _OPTIONS_INTRODUCTION = """\
 
 Keyword arguments of producers and consumers: those of its kind, and those of every client.
 """
-_CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer", "SimpleConsumer", "Reader", "Admin")
+_CLIENTS = (
+    "Producer",
+    "TransactionProducer",
+    "PushConsumer",
+    "PullConsumer",
+    "SimpleConsumer",
+    "Reader",
+    "Admin",
+)
 
 _FOR_BROKERS = ("check_transaction",)
 _MADE_BY_US = ("PoppedMessage", "ReceivedMessage", "RunningCluster")

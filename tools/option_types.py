@@ -15,7 +15,7 @@ _CLIENT = ROOT / "src" / "pyromq" / "client"
 WRITTEN = {
     _CLIENT / "settings.py": ["Client"],
     _CLIENT / "producer_settings.py": ["Producer"],
-    _CLIENT / "consumer" / "settings.py": ["Consumer", "Push", "Pull"],
+    _CLIENT / "consumer" / "settings.py": ["Consumer", "Push", "Pull", "Simple"],
 }
 _GIVEN_APART = "namesrv"
 

@@ -19,7 +19,7 @@ FLOORS = [
     {"proxy"},
     {"admin", "django", "otel", "standalone"},
     {"aio"},
-    {"cli", "console", "spark", "testing"},
+    {"celery", "cli", "console", "spark", "testing"},
     {"apps"},
 ]
 # Words that name a role in a framework and tell the reader nothing about the thing.

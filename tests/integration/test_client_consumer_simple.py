@@ -346,4 +346,4 @@ async def test_a_group_is_declared_with_its_number_of_retries(cluster: ConsumerC
         async with aio.DeadLetters("billing", cluster.namesrv) as letters:
             async with asyncio.timeout(TIMEOUT_S):
                 while not await letters.list():
-                    await asyncio.sleep(0.05)
+                    assert await consumer.receive(wait_s=0.1) == []

@@ -8,6 +8,7 @@ import pytest
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_cluster
 
 import pyromq
+from pyromq import aio
 from pyromq.aio import Message, NoRoute, Reader, StateError
 
 
@@ -34,11 +35,11 @@ async def read(reader: Reader, count: int) -> list[bytes]:
 
 async def test_each_reader_sees_what_was_sent_since_its_start(cluster: ConsumerCluster) -> None:
     await send(cluster, ("EUR", b"before"))
-    async with Reader("Prices", namesrv=cluster.namesrv) as one:
-        async with Reader("Prices", namesrv=cluster.namesrv) as other:
-            await send(cluster, ("EUR", b"1"), ("USD", b"2"))
-            assert await read(one, 2) == [b"1", b"2"]
-            assert await read(other, 2) == [b"1", b"2"]
+    one, other = (Reader("Prices", namesrv=cluster.namesrv) for _ in range(2))
+    async with one, other:
+        await send(cluster, ("EUR", b"1"), ("USD", b"2"))
+        assert await read(one, 2) == [b"1", b"2"]
+        assert await read(other, 2) == [b"1", b"2"]
 
 
 async def test_a_reader_may_begin_at_the_first_message(cluster: ConsumerCluster) -> None:
@@ -59,11 +60,21 @@ async def test_a_reader_gets_the_tags_that_it_asks_for_and_may_ask_for_others(
         assert await read(reader, 2) == [b"3", b"4"]
 
 
+async def test_the_newest_messages_with_a_key_are_found_first(cluster: ConsumerCluster) -> None:
+    producer = await cluster.producer()
+    for body in (b"1", b"2", b"3"):
+        await producer.send(Message("Prices", body, keys="EUR-USD"))
+    await producer.send(Message("Prices", b"other", keys="EUR-GBP"))
+    async with Reader("Prices", namesrv=cluster.namesrv) as reader:
+        assert [message.body for message in await reader.find("EUR-USD")] == [b"3", b"2", b"1"]
+        assert await reader.find("nothing") == []
+
+
 async def test_a_reader_leaves_nothing_at_the_broker(cluster: ConsumerCluster) -> None:
     async with Reader("Prices", namesrv=cluster.namesrv) as reader:
         await send(cluster, ("EUR", b"1"))
         await read(reader, 1)
-    async with pyromq.aio.Admin(cluster.namesrv) as admin:
+    async with aio.Admin(cluster.namesrv) as admin:
         assert await admin.groups() == []
 
 

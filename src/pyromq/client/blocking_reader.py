@@ -34,6 +34,7 @@ class Reader(Blocking):
 
     filter = on_the_loop(reader.Reader.filter)
     receive = awaited(reader.Reader.receive)
+    find = awaited(reader.Reader.find)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         while messages := self.receive():

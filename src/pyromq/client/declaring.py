@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -45,11 +46,10 @@ async def declare_topic(session: Session, topic: str, queues: int, message_type:
     await asyncio.gather(*(session.call(address, request, timeout_s) for address in masters.values()))
     until = session.clock.monotonic() + timeout_s
     while True:
-        try:
+        missing = set(masters)
+        with suppress(NoRoute):
             route = await session.routes.refresh(topic)
-            missing = masters.keys() - {queue.broker_name for queue in route.publish_queues}
-        except NoRoute:
-            missing = masters.keys()
+            missing.difference_update(queue.broker_name for queue in route.publish_queues)
         if not missing:
             return True
         if session.clock.monotonic() > until:

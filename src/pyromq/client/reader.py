@@ -19,12 +19,17 @@ from pyromq.client.session import Session
 from pyromq.client.settings import ClientOptions, ClientSettings
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.cluster.routes import Route
-from pyromq.errors import PyroError, StateError
+from pyromq.errors import PyroError, Refused, StateError
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.message import open_message
 from pyromq.protocol.names import TOOLS_GROUP
+from pyromq.protocol.record import decode_records
+from pyromq.protocol.requests.pulling import QueryMessage
 
 _log = logging.getLogger(__name__)
 
 _AFTER_FAILURE_S = 1.0
+_FOREVER_MS = 2**63 - 1
 _MAX_HELD = 1000
 """Messages that lie here unread; then queues wait."""
 
@@ -125,6 +130,33 @@ class Reader:
         if len(self._held) < _MAX_HELD:
             self._has_room.set()
         return taken
+
+    async def find(self, key: str, limit: int = 32) -> list[ReceivedMessage]:
+        """The newest messages of the topic that have the key, newest first: at most these of each broker."""
+        session = self._running()
+        name = session.wrap(self.topic)
+        route = await session.routes.get(name)
+        request = QueryMessage(
+            topic=name, key=key, max_num=limit, begin_timestamp=0, end_timestamp=_FOREVER_MS
+        )
+
+        async def ask(broker_name: str) -> list[ReceivedMessage]:
+            try:
+                address = session.broker_address(broker_name) or ""
+                answer = await session.call(address, request, session.settings.call_timeout_s)
+            except Refused as refusal:
+                if refusal.code == ResponseCode.QUERY_NOT_FOUND:
+                    return []
+                raise
+            return [
+                ReceivedMessage(each, MessageQueue(name, broker_name, each.queue_id), self.topic)
+                for record in decode_records(answer.body)
+                for each in open_message(record)
+            ]
+
+        answers = await asyncio.gather(*map(ask, {queue.broker_name for queue in route.subscribe_queues}))
+        found = [message for answer in answers for message in answer if key in message.keys]
+        return sorted(found, key=lambda each: (each.stored_ms, each.stored.log_offset), reverse=True)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         while not self._is_closed:

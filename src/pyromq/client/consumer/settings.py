@@ -225,5 +225,7 @@ class SimpleOptions(ClientOptions, total=False):
 
     start_from: StartFrom
     invisible_s: float
+    ordered: bool
+    max_retries: int | None
     wait_s: float
     otel: bool

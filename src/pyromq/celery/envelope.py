@@ -1,0 +1,73 @@
+"""A kombu message as a message of RocketMQ, and back.
+
+The body is the task's own, so that the console shows it. The rest, headers and properties, is JSON in one
+property; if that is too long for a property, it stands before the body.
+"""
+
+from itertools import count
+from typing import Any
+
+import msgspec
+from kombu.utils.json import dumps, loads
+
+from pyromq.celery.names import as_tag
+from pyromq.client.values import Message, ReceivedMessage
+
+_HEAD, _HEAD_BYTES = "kombu", "kombu-head"
+_MAX_HEAD_CHARS = 16_000
+_tags = count(1)
+
+
+class Times(msgspec.Struct, frozen=True):
+    """`due_ms`: when the broker is asked to deliver; `eta_ms`: when the task is to run."""
+
+    due_ms: int | None = None
+    eta_ms: int | None = None
+    expires_ms: int | None = None
+
+
+def packed(topic: str, raw: dict[str, Any], times: Times, tag: str | None = None) -> Message:
+    headers, properties = raw["headers"], dict(raw["properties"])
+    properties.pop("delivery_tag", None)
+    properties.pop("body_encoding", None)
+    head = {"t": raw["content-type"], "e": raw["content-encoding"], "h": headers, "p": properties}
+    if times.expires_ms is not None or times.eta_ms is not None:
+        head["x"] = [times.due_ms, times.eta_ms, times.expires_ms]
+    text = dumps(head)
+    body = raw["body"] or b""
+    body = body.encode() if isinstance(body, str) else bytes(body)
+    if len(text) <= _MAX_HEAD_CHARS:
+        carried = {_HEAD: text}
+    else:
+        encoded = text.encode()
+        carried, body = {_HEAD_BYTES: str(len(encoded))}, encoded + body
+    task_id = headers.get("id") or properties.get("correlation_id")
+    return Message(
+        topic,
+        body,
+        tags=tag if tag is not None else as_tag(headers.get("task")),
+        keys=(task_id,) if isinstance(task_id, str) and task_id and " " not in task_id else (),
+        properties=carried,
+        deliver_at_ms=times.due_ms,
+    )
+
+
+def unpacked(message: ReceivedMessage) -> tuple[dict[str, Any], Times]:
+    """With a delivery tag that no other delivery has."""
+    body, text = message.body, message.get(_HEAD)
+    if text is None and (size := message.get(_HEAD_BYTES)) is not None:
+        text, body = body[: int(size)].decode(), body[int(size) :]
+    head: dict[str, Any] = {}
+    if text is not None:
+        head = loads(text) if '"__type__"' in text else msgspec.json.decode(text)
+    properties = head.get("p") or {"delivery_info": {}}
+    properties["delivery_tag"] = next(_tags)
+    properties.setdefault("delivery_info", {})["redelivered"] = message.reconsume_times > 0
+    raw = {
+        "body": body,
+        "content-type": head.get("t") or "application/octet-stream",
+        "content-encoding": head.get("e") or "binary",
+        "headers": head.get("h") or {},
+        "properties": properties,
+    }
+    return raw, Times(*head.get("x") or ())

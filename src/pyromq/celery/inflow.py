@@ -1,0 +1,378 @@
+"""The loop side of a connection: pops the queues that kombu consumes, follows exchanges, settles messages.
+
+Every message that is here, waiting or worked on, is renewed until it is settled. A channel has no more of
+them than its prefetch count, apart from pops that already wait at a broker. Only `arrived`, `settle` and
+`wake` are for other threads.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from pyromq.celery import readers
+from pyromq.celery.envelope import Times, packed, unpacked
+from pyromq.celery.names import group_of, topic_of
+from pyromq.celery.options import ClusterTarget
+from pyromq.celery.traits import QueueTraits
+from pyromq.client.blocking import LoopThread
+from pyromq.client.consumer.reading.popping import PoppedMessage
+from pyromq.client.consumer.simple import SimpleConsumer
+from pyromq.client.producer import Producer
+from pyromq.client.reader import Reader
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import PyroError
+
+_log = logging.getLogger(__name__)
+
+_MAX_POPPED = 32
+_WAIT_S = 15.0
+_AFTER_FAILURE_S = 1.0
+_EARLY_MS = 1000
+"""A task that comes this much before its time is left to the worker, which waits."""
+_SOON_S = 0.01
+
+Settlement = Literal["ack", "reject", "requeue", "show"]
+
+
+class Arrival(NamedTuple):
+    """A message for kombu's thread."""
+
+    feed: "Feed"
+    tag: int
+    raw: dict[str, Any]
+
+
+class _Held(NamedTuple):
+    feed: "Feed"
+    consumer: SimpleConsumer
+    message: PoppedMessage
+
+
+class Feed:
+    """What one channel consumes of one queue."""
+
+    def __init__(self, channel: Any, queue: str, traits: QueueTraits, *, no_ack: bool = False) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.traits = traits
+        self.no_ack = no_ack
+        self.is_active = True
+        self.tasks: list[asyncio.Task[None]] = []
+        self.wake = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Feed {self.queue} {'active' if self.is_active else 'cancelled'}>"
+
+
+class Inflow:
+    def __init__(self, target: ClusterTarget, thread: LoopThread, notify: Callable[[], None]) -> None:
+        self._target = target
+        self._thread = thread
+        self._notify = notify
+        self._feeds: dict[tuple[int, str], Feed] = {}
+        self._consumers: dict[str, asyncio.Task[SimpleConsumer]] = {}
+        self._readers: list[tuple[str, str, Reader]] = []
+        self._held: dict[int, _Held] = {}
+        self._of_channel: dict[int, int] = {}
+        """How many messages each channel holds."""
+        self._settled: deque[tuple[int, Settlement]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._renewal: asyncio.Task[None] | None = None
+        self._producer: Producer | None = None
+        self.arrived: deque[Arrival] = deque()
+        """For kombu's thread."""
+
+    def __repr__(self) -> str:
+        return f"<Inflow feeds={len(self._feeds)} held={len(self._held)} arrived={len(self.arrived)}>"
+
+    def _options(self) -> dict[str, Any]:
+        settings = self._target.settings
+        return {
+            "namesrv": settings.namesrv,
+            "namespace": settings.namespace,
+            "credentials": settings.credentials,
+            "tls": settings.tls,
+        }
+
+    # Task queues
+
+    async def consume(self, channel: Any, queue: str, traits: QueueTraits, *, no_ack: bool) -> None:
+        key = (id(channel), queue)
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = Feed(channel, queue, traits)
+            feed.tasks.append(asyncio.create_task(self._pop(feed), name=f"consume {queue}"))
+        feed.no_ack, feed.is_active = no_ack, True
+        feed.wake.set()
+
+    async def _consumer(self, queue: str, traits: QueueTraits) -> SimpleConsumer:
+        """One for each queue, started once."""
+
+        async def start() -> SimpleConsumer:
+            options = self._target.options
+            consumer = SimpleConsumer(
+                group_of(queue),
+                start_from="first",
+                ordered=traits.is_ordered,
+                max_retries=options.max_retries,
+                invisible_s=options.invisible_s,
+                **self._options(),
+            )
+            consumer.subscribe(topic_of(queue))
+            await consumer.start()
+            return consumer
+
+        if queue not in self._consumers:
+            self._consumers[queue] = asyncio.create_task(start(), name=f"start {queue}")
+        try:
+            return await asyncio.shield(self._consumers[queue])
+        except PyroError:
+            self._consumers.pop(queue, None)
+            raise
+
+    async def _pop(self, feed: Feed) -> None:
+        is_failing = False
+        while True:
+            room = self._room(feed) if feed.is_active else 0
+            if room <= 0:
+                feed.wake.clear()
+                await feed.wake.wait()
+                continue
+            try:
+                consumer = await self._consumer(feed.queue, feed.traits)
+                messages = await consumer.receive(1 if feed.traits.is_ordered else room, wait_s=_WAIT_S)
+            except PyroError as problem:
+                if not is_failing:
+                    _log.warning("cannot consume queue=%s: %s", feed.queue, problem)
+                is_failing = True
+                await asyncio.sleep(_AFTER_FAILURE_S)
+                continue
+            is_failing = False
+            for message in messages:
+                await self._take(feed, consumer, message)
+
+    def _room(self, feed: Feed) -> int:
+        """How many more messages a queue may bring: its part of what the channel has left."""
+        limit: int = feed.channel.prefetch_limit
+        if not limit:
+            return _MAX_POPPED - len(self.arrived)
+        left = limit - self._of_channel.get(id(feed.channel), 0)
+        if left <= 0:
+            return 0
+        sharing = sum(each.is_active and each.channel is feed.channel for each in self._feeds.values())
+        return min(max(left // max(sharing, 1), 1), _MAX_POPPED)
+
+    async def _take(self, feed: Feed, consumer: SimpleConsumer, message: PoppedMessage) -> None:
+        if not feed.is_active:
+            self._start(self._show(consumer, message))
+            return
+        raw = await self._ready(feed.queue, consumer, message)
+        if raw is not None:
+            self.arrived.append(self._hold(feed, consumer, message, raw))
+            self._notify()
+
+    async def _ready(
+        self, queue: str, consumer: SimpleConsumer, message: PoppedMessage
+    ) -> dict[str, Any] | None:
+        """What kombu gets; None if the message is too old, or too early."""
+        raw, times = unpacked(message)
+        now_ms = round(time.time() * 1000)
+        if times.expires_ms is not None and times.expires_ms <= now_ms:
+            consumer.ack_soon(message)
+            return None
+        # A message that comes before it is due comes from a broker that knows no times: the worker waits.
+        is_timed = times.due_ms is not None and now_ms >= times.due_ms - _EARLY_MS
+        if is_timed and times.eta_ms is not None and times.eta_ms > now_ms + _EARLY_MS:
+            due_ms = min(times.eta_ms, now_ms + round(self._target.options.max_delay_s * 1000))
+            await self._resend(queue, consumer, message, Times(due_ms, times.eta_ms, times.expires_ms))
+            return None
+        return raw
+
+    def _hold(
+        self, feed: Feed, consumer: SimpleConsumer, message: PoppedMessage, raw: dict[str, Any]
+    ) -> Arrival:
+        tag = raw["properties"]["delivery_tag"]
+        self._held[tag] = _Held(feed, consumer, message)
+        self._of_channel[id(feed.channel)] = self._of_channel.get(id(feed.channel), 0) + 1
+        if self._renewal is None:
+            self._renewal = asyncio.create_task(self._renew(), name="renew")
+        return Arrival(feed, tag, raw)
+
+    async def _renew(self) -> None:
+        invisible_s = self._target.options.invisible_s
+        while True:
+            await asyncio.sleep(invisible_s / 3)
+            by_consumer: dict[SimpleConsumer, list[PoppedMessage]] = {}
+            for held in self._held.values():
+                by_consumer.setdefault(held.consumer, []).append(held.message)
+            for consumer, messages in by_consumer.items():
+                await consumer.renew(messages, invisible_s=invisible_s)
+
+    async def get(self, channel: Any, queue: str, traits: QueueTraits, wait_s: float) -> Arrival | None:
+        consumer = await self._consumer(queue, traits)
+        until = time.monotonic() + wait_s
+        while True:
+            left_s = max(until - time.monotonic(), 0.0)
+            messages = await consumer.receive(1, wait_s=left_s)
+            if not messages:
+                return None
+            if (raw := await self._ready(queue, consumer, messages[0])) is not None:
+                return self._hold(Feed(channel, queue, traits), consumer, messages[0], raw)
+
+    async def purge(self, queue: str, traits: QueueTraits) -> int:
+        consumer = await self._consumer(queue, traits)
+        count = 0
+        while messages := await consumer.receive(_MAX_POPPED, wait_s=0.1):
+            await consumer.ack_many(messages)
+            count += len(messages)
+        return count
+
+    async def cancel(self, channel: Any, queue: str) -> None:
+        """Stop; what has arrived and was not delivered goes back, and so does what a waiting pop finds."""
+        feed = self._feeds.get((id(channel), queue))
+        if feed is None:
+            return
+        feed.is_active = False
+        for arrival in [each for each in self.arrived if each.feed is feed]:
+            try:
+                self.arrived.remove(arrival)
+            except ValueError:
+                continue  # it was delivered meanwhile
+            self._end(arrival.tag, "show")
+
+    # Exchanges
+
+    async def follow(
+        self, channel: Any, queue: str, is_wanted: Callable[[str, dict[str, Any]], bool]
+    ) -> None:
+        key = (id(channel), queue)
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = Feed(channel, queue, QueueTraits(), no_ack=True)
+        feed.is_active = True
+        for exchange, reader in readers.take(self._target, queue).items():
+            self._readers.append((queue, exchange, reader))
+            feed.tasks.append(asyncio.create_task(self._read(feed, exchange, reader, is_wanted)))
+
+    async def _read(
+        self,
+        feed: Feed,
+        exchange: str,
+        reader: Reader,
+        is_wanted: Callable[[str, dict[str, Any]], bool],
+    ) -> None:
+        while messages := await reader.receive(_MAX_POPPED):
+            for message in messages:
+                self._pass_on(feed, exchange, message, is_wanted)
+            self._notify()
+
+    def _pass_on(
+        self,
+        feed: Feed,
+        exchange: str,
+        message: ReceivedMessage,
+        is_wanted: Callable[[str, dict[str, Any]], bool],
+    ) -> None:
+        raw, _ = unpacked(message)
+        if feed.is_active and is_wanted(exchange, raw):
+            self.arrived.append(Arrival(feed, raw["properties"]["delivery_tag"], raw))
+
+    # Settling
+
+    def wake(self, channel: Any) -> None:
+        """The prefetch count of a channel has changed; from any thread."""
+        if self._thread.is_of_this_process:
+            self._thread.call_soon(lambda: self._wake(channel))
+
+    def _wake(self, channel: Any) -> None:
+        for feed in self._feeds.values():
+            if feed.channel is channel:
+                feed.wake.set()
+
+    def settle(self, tag: int, how: Settlement) -> None:
+        """From any thread; those of one moment are settled together."""
+        self._settled.append((tag, how))
+        if len(self._settled) == 1 and self._thread.is_of_this_process:
+            self._thread.call_soon(self._settle_all)
+
+    def _settle_all(self) -> None:
+        while self._settled:
+            tag, how = self._settled.popleft()
+            self._end(tag, how)
+        self._notify()
+
+    def _end(self, tag: int, how: Settlement) -> None:
+        held = self._held.pop(tag, None)
+        if held is None:
+            return
+        feed, consumer, message = held
+        self._of_channel[id(feed.channel)] -= 1
+        if how == "ack":
+            consumer.ack_soon(message)
+        elif how == "reject":
+            self._start(self._reject(consumer, message))
+        elif how == "requeue" and feed.traits.max_priority:  # retries have no priority
+            self._start(self._resend(feed.queue, consumer, message, Times()))
+        else:
+            self._start(self._show(consumer, message))
+        self._wake(feed.channel)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _show(self, consumer: SimpleConsumer, message: PoppedMessage) -> None:
+        try:
+            await consumer.change_invisible_time(message, _SOON_S)
+        except PyroError as problem:
+            _log.info("task is visible later id=%s: %s", message.message_id, problem)
+
+    async def _reject(self, consumer: SimpleConsumer, message: PoppedMessage) -> None:
+        try:
+            await consumer.reject(message, "rejected by a worker")
+        except PyroError as problem:
+            _log.warning("rejected task comes again id=%s: %s", message.message_id, problem)
+
+    async def _resend(
+        self, queue: str, consumer: SimpleConsumer, message: PoppedMessage, times: Times
+    ) -> None:
+        """Send a copy first: if that fails, the message itself comes again."""
+        if self._producer is None:
+            self._producer = Producer("CELERY-PRODUCERS", **self._options())
+            await self._producer.start()
+        raw, _ = unpacked(message)
+        copy = packed(topic_of(queue), raw, times).replace(tags=message.tags)
+        try:
+            await self._producer.send(copy.replace(priority=message.priority))
+        except PyroError as problem:
+            _log.warning("task not sent again, it comes again id=%s: %s", message.message_id, problem)
+        else:
+            consumer.ack_soon(message)
+
+    async def close(self) -> None:
+        self._settle_all()
+        for feed in self._feeds.values():
+            feed.is_active = False
+            for task in feed.tasks:
+                task.cancel()
+        await asyncio.gather(
+            *(task for feed in self._feeds.values() for task in feed.tasks), return_exceptions=True
+        )
+        for tag in list(self._held):
+            self._end(tag, "show")
+        if self._renewal is not None:
+            self._renewal.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for queue, exchange, reader in self._readers:
+            readers.closed(self._target, queue, exchange)
+            await reader.close()
+        for starting in self._consumers.values():
+            consumer = (await asyncio.gather(starting, return_exceptions=True))[0]
+            if isinstance(consumer, SimpleConsumer):
+                await consumer.close()
+        if self._producer is not None:
+            await self._producer.close()

@@ -1,0 +1,223 @@
+"""One connection of kombu: what it publishes, and what its loop side has received for it.
+
+kombu's thread calls here; everything about receiving runs on the client's loop (`inflow`). In a forked child
+a link of the parent does nothing.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from pyromq.celery import readers
+from pyromq.celery.envelope import Times, packed
+from pyromq.celery.inflow import Arrival, Inflow
+from pyromq.celery.names import exchange_topic_of, group_of, topic_of
+from pyromq.celery.options import ClusterTarget
+from pyromq.celery.traits import QueueTraits
+from pyromq.client.blocking import LoopThread, Producer
+from pyromq.errors import BadMessage, ConnectFailed, PyroError, Refused
+
+_HEALTH_TIMEOUT_S = 5.0
+_CLOSE_TIMEOUT_S = 10.0
+_GET_WAIT_S = 0.1
+_GET_AFTER_REQUEUE_S = 1.0
+_LOOK_S = 1.0
+
+
+class BrokerLink:
+    def __init__(self, target: ClusterTarget) -> None:
+        self.target = target
+        self._thread = LoopThread.shared()
+        self._declared: set[str] = set()
+        self._requeued_at = 0.0
+        self._arrived = threading.Condition()
+        self._wake: Callable[[], None] | None = None
+        self.producer = Producer("CELERY-PRODUCERS", **self.client_options())
+        self.producer.start()
+        health = self.producer.health(timeout_s=_HEALTH_TIMEOUT_S)
+        if not health.is_ok:
+            self.producer.close()
+            raise ConnectFailed("; ".join(health.problems))
+        self.inflow = Inflow(target, self._thread, self._notify)
+
+    def client_options(self) -> dict[str, Any]:
+        settings = self.target.settings
+        return {
+            "namesrv": settings.namesrv,
+            "namespace": settings.namespace,
+            "credentials": settings.credentials,
+            "tls": settings.tls,
+            "max_message_bytes": self.target.options.max_message_bytes,
+        }
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_of_this_process
+
+    # Publishing
+
+    def put(self, queue: str, raw: dict[str, Any], traits: QueueTraits) -> None:
+        topic = topic_of(queue)
+        self.declare(topic, traits)
+        times = self._times(raw, traits)
+        message = packed(topic, raw, times)
+        if traits.max_priority and times.due_ms is None:
+            wanted = raw["properties"].get("priority")
+            message = message.replace(priority=max(0, min(int(wanted or 0), traits.max_priority)))
+        key = raw["headers"].get("order_key") if traits.is_ordered else None
+        self._send(message, None if key is None else str(key))
+
+    def post(self, exchange: str, routing_key: str, raw: dict[str, Any], tag: str | None) -> None:
+        """For private queues: whoever follows the exchange reads it."""
+        topic = exchange_topic_of(exchange)
+        self.declare(topic, QueueTraits(), queues=1)
+        self._send(packed(topic, raw, Times(), tag or ""))
+
+    def _send(self, message: Any, sharding_key: str | None = None) -> None:
+        try:
+            if sharding_key is None:
+                self.producer.send(message)
+            else:
+                self.producer.send(message, sharding_key=sharding_key)
+        except BadMessage as problem:
+            limit = self.target.options.max_message_bytes
+            if len(message.body) > limit:
+                raise BadMessage(
+                    f"{problem}: raise maxMessageSize of the brokers and max_message_bytes of"
+                    " broker_transport_options, or store the argument elsewhere and send its address"
+                ) from problem
+            raise
+
+    def _times(self, raw: dict[str, Any], traits: QueueTraits) -> Times:
+        now_ms = round(time.time() * 1000)
+        ttl = raw["properties"].get("expiration")
+        lives_ms = [int(each) for each in (ttl, traits.ttl_ms) if each is not None]
+        expires_ms = now_ms + min(lives_ms) if lives_ms else None
+        options = self.target.options
+        eta_ms = eta_of(raw) if options.native_delay and not traits.is_ordered else None
+        if eta_ms is None or eta_ms <= now_ms:
+            return Times(None, None, expires_ms)
+        return Times(min(eta_ms, now_ms + round(options.max_delay_s * 1000)), eta_ms, expires_ms)
+
+    def declare(self, topic: str, traits: QueueTraits, queues: int | None = None) -> None:
+        """Once in a process; a broker that forbids it may have the topic all the same."""
+        if topic in self._declared:
+            return
+        if queues is None:
+            queues = traits.max_priority + 1 if traits.max_priority else self.target.options.queues
+        with suppress(Refused):
+            self.producer.declare_topic(topic, queues=queues, message_type=traits.topic_type)
+        self._declared.add(topic)
+
+    def has_topic(self, queue: str) -> bool:
+        try:
+            self.producer.queues(topic_of(queue))
+        except PyroError:
+            return False
+        return True
+
+    # Receiving
+
+    def consume(self, channel: Any, queue: str, traits: QueueTraits, *, no_ack: bool) -> None:
+        self.declare(topic_of(queue), traits)
+        self._thread.run(self.inflow.consume, channel, queue, traits, no_ack=no_ack)
+
+    def bind(self, queue: str, exchange: str, tag: str) -> None:
+        """Fix where a private queue begins to read an exchange: now, or earlier if it is bound already."""
+        if readers.is_known(self.target, queue, exchange):
+            return
+        self.declare(exchange_topic_of(exchange), QueueTraits(), queues=1)
+        self._thread.run(readers.prepare, self.target, queue, exchange, tag)
+
+    def follow(self, channel: Any, queue: str, is_wanted: Callable[[str, dict[str, Any]], bool]) -> None:
+        self._thread.run(self.inflow.follow, channel, queue, is_wanted)
+
+    def cancel(self, channel: Any, queue: str) -> None:
+        if self.is_alive:
+            self._thread.run(self.inflow.cancel, channel, queue)
+
+    def get(self, channel: Any, queue: str, traits: QueueTraits) -> Arrival | None:
+        self.declare(topic_of(queue), traits)
+        is_expected = time.monotonic() < self._requeued_at + _GET_AFTER_REQUEUE_S
+        wait_s = _GET_AFTER_REQUEUE_S if is_expected else _GET_WAIT_S
+        return self._thread.run(self.inflow.get, channel, queue, traits, wait_s)
+
+    def purge(self, queue: str, traits: QueueTraits) -> int:
+        self.declare(topic_of(queue), traits)
+        return self._thread.run(self.inflow.purge, queue, traits)
+
+    def size(self, queue: str) -> int:
+        # Imported late: workers do not need it.
+        from pyromq.admin.blocking import Admin
+        from pyromq.admin.failures import NotFound
+
+        options = self.client_options()
+        del options["max_message_bytes"]
+        with Admin(**options) as admin:
+            try:
+                return admin.lag(group_of(queue), topic_of(queue)).total
+            except NotFound:
+                pass
+            try:
+                return admin.describe_topic(topic_of(queue)).messages
+            except NotFound:
+                return 0
+
+    def ack(self, tag: int) -> None:
+        self.inflow.settle(tag, "ack")
+
+    def reject(self, tag: int) -> None:
+        self.inflow.settle(tag, "reject")
+
+    def requeue(self, tag: int) -> None:
+        self._requeued_at = time.monotonic()
+        self.inflow.settle(tag, "requeue")
+
+    # Waking kombu
+
+    def on_arrival(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def _notify(self) -> None:
+        """Called on the client's loop, and by acknowledgements of other threads."""
+        with self._arrived:
+            self._arrived.notify_all()
+        if self._wake is not None:
+            self._wake()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Until something may have arrived, or the time is over."""
+        with self._arrived:
+            if not self.inflow.arrived:
+                self._arrived.wait(_LOOK_S if timeout_s is None else min(timeout_s, _LOOK_S))
+
+    def close(self) -> None:
+        """Give back what no one has taken, and leave. Nothing in a forked child."""
+        if not self.is_alive:
+            return
+
+        async def close() -> None:
+            with suppress(TimeoutError):  # then the messages come again by themselves
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await self.inflow.close()
+
+        self._thread.run(close)
+        self.producer.close()
+
+
+def eta_of(raw: dict[str, Any]) -> int | None:
+    """When the task is to run, in milliseconds since 1970."""
+    text = raw["headers"].get("eta")
+    if not isinstance(text, str):
+        return None
+    # Imported late: a process that publishes no such task does not need it.
+    from datetime import UTC, datetime
+
+    try:
+        eta = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return round((eta if eta.tzinfo is not None else eta.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,114 @@
+"""Where the cluster is and how the transport works: from the broker's URL and `broker_transport_options`.
+
+An option of the URL's query wins. A URL that kombu took to pieces (an alternate, after a failure) is put
+together again.
+"""
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+import msgspec
+
+from pyromq.client.settings import ClientSettings
+from pyromq.errors import ConfigError
+from pyromq.remoting.tls import TlsOptions
+
+SCHEME, TLS_SCHEME = "rocketmq", "rocketmqs"
+DEFAULT_PORT = 9876
+_MASK = "**"
+
+
+class TransportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    namespace: str | None = None
+    """Put in front of every topic and group, so that projects can share a cluster."""
+    invisible_s: float = 30.0
+    """After a worker has died, its tasks come again in this time. Workers that live renew theirs."""
+    queues: int = 8
+    """Queues on each broker of a topic that is created."""
+    native_delay: bool = True
+    """Tasks with an ETA wait at the broker, not in a worker."""
+    max_delay_s: float = 3 * 86_400 - 60
+    """As long as the broker's timerMaxDelaySec allows; a longer wait is made of several."""
+    max_retries: int = 100
+    """How often a task comes again, after a crash or given back, before it is a dead letter."""
+    max_message_bytes: int = 4 * 1024 * 1024
+    """As the broker's maxMessageSize."""
+
+
+class ClusterTarget(msgspec.Struct, frozen=True):
+    """A cluster, and how to use it."""
+
+    settings: ClientSettings
+    options: TransportOptions
+
+
+def target_of(client: Any) -> ClusterTarget:
+    """For a `kombu.Connection`."""
+    url, given = whole_url(client), dict(client.transport_options or {})
+    scheme, _, rest = url.partition("://")
+    place, _, query = rest.partition("?")
+    known = set(TransportOptions.__struct_fields__)
+    asked = parse_qsl(query, keep_blank_values=True)
+    given |= {name: value for name, value in asked if name in known}
+    try:
+        options = msgspec.convert(
+            {k: v for k, v in given.items() if k in known}, TransportOptions, strict=False
+        )
+    except msgspec.ValidationError as problem:
+        raise ConfigError("broker_transport_options", given, str(problem)) from None
+    left = urlencode([(name, value) for name, value in asked if name not in known])
+    tls = _tls(client.ssl) if client.ssl else TlsOptions() if scheme == TLS_SCHEME else None
+    settings = ClientSettings.of(
+        f"{SCHEME}://{place}" + (f"?{left}" if left else ""), tls=tls, namespace=options.namespace
+    )
+    return ClusterTarget(settings, options)
+
+
+def whole_url(client: Any) -> str:
+    host = client.hostname or ""
+    keys = (
+        f"{quote(client.userid, safe='')}:{quote(client.password or '', safe='')}@" if client.userid else ""
+    )
+    if "://" in host:
+        scheme, _, rest = host.partition("://")
+        return f"{scheme}://{keys if '@' not in rest else ''}{rest or f'127.0.0.1:{DEFAULT_PORT}'}"
+    space = (client.virtual_host or "").strip("/")
+    scheme = client.transport_cls if client.transport_cls in (SCHEME, TLS_SCHEME) else SCHEME
+    return f"{scheme}://{keys}{host or '127.0.0.1'}:{client.port or DEFAULT_PORT}/{space}"
+
+
+def without_keys(url: str) -> tuple[str, str | None, str | None]:
+    """The URL without user and secret, and both of them: kombu shows the URL to whoever asks a worker."""
+    scheme, mark, rest = url.partition("://")
+    user, has_user, place = rest.rpartition("@")
+    if not mark or not has_user:
+        return url, None, None
+    name, _, secret = user.partition(":")
+    return f"{scheme}://{place}", unquote(name), unquote(secret)
+
+
+def masked(url: str, user: str | None, secret: str | None, mask: str = _MASK) -> str:
+    scheme, _, rest = url.partition("://")
+    shown = f"{quote(user, safe='')}:{mask if secret is None else quote(secret, safe='')}@" if user else ""
+    return f"{scheme}://{shown}{rest}"
+
+
+def _tls(given: Any) -> TlsOptions:
+    """From `broker_use_ssl`."""
+    if not isinstance(given, Mapping):
+        return TlsOptions()
+
+    def path(*names: str) -> Path | None:
+        return next((Path(given[name]) for name in names if given.get(name)), None)
+
+    trust = path("ca_certs", "ssl_ca_certs")
+    needed = given.get("cert_reqs", given.get("ssl_cert_reqs"))
+    return TlsOptions(
+        certificate_path=path("certfile", "ssl_certfile"),
+        key_path=path("keyfile", "ssl_keyfile"),
+        trust_path=trust,
+        verify=trust is not None and needed is not ssl.CERT_NONE,
+    )

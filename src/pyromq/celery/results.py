@@ -1,0 +1,105 @@
+"""Results in a topic: a result is a message with the task's id as its key, and the newest one counts.
+
+A success stays one, whatever a late copy of the task stores. Results are there as long as the broker keeps
+messages. Chords are counted by a task that looks at the results, as in every backend without counters.
+"""
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from celery import states
+from celery.backends.base import KeyValueStoreBackend
+from kombu.utils.encoding import bytes_to_str
+
+_TOPIC = "CELERY-RESULTS"
+_DELETED = "DELETED"
+_QUEUES = 8
+
+
+class RocketBackend(KeyValueStoreBackend):  # type: ignore[misc]
+    """`result_backend="rocketmq://key:secret@ns1:9876,ns2:9876/namespace"`."""
+
+    supports_autoexpire = True
+    persistent = True
+
+    def __init__(self, url: str | None = None, **kwargs: Any) -> None:
+        super().__init__(url=url, **kwargs)
+        self._making = threading.Lock()
+        self._clients: tuple[int, Any, Any] | None = None
+        """Of this process: a producer and a reader."""
+
+    def _connected(self) -> tuple[Any, Any]:
+        import os
+
+        with self._making:
+            if self._clients is None or self._clients[0] != os.getpid():
+                # Imported late: an application may never ask for a result.
+                from pyromq.celery.options import SCHEME, TLS_SCHEME
+                from pyromq.client.blocking import Producer
+                from pyromq.client.blocking_reader import Reader
+                from pyromq.client.settings import TlsOptions
+
+                url, tls = self.url or f"{SCHEME}://127.0.0.1:9876", None
+                if url.startswith(f"{TLS_SCHEME}://"):
+                    url, tls = url.replace(TLS_SCHEME, SCHEME, 1), TlsOptions()
+                producer = Producer("CELERY-PRODUCERS", url, tls=tls)
+                producer.start()
+                producer.declare_topic(_TOPIC, queues=_QUEUES)
+                reader = Reader(_TOPIC, namesrv=url, tls=tls)
+                reader.start()
+                self._clients = os.getpid(), producer, reader
+            return self._clients[1:]
+
+    def as_uri(self, include_password: bool = False) -> str:
+        from pyromq.celery.options import masked, without_keys
+
+        url, user, secret = without_keys(self.url or "")
+        return masked(url, user, secret if include_password else None)
+
+    def get(self, key: Any) -> bytes | None:
+        _, reader = self._connected()
+        newest: bytes | None = None
+        for message in reader.find(bytes_to_str(key)):
+            if message.tags == _DELETED:
+                break
+            if message.tags == states.SUCCESS:
+                return bytes(message.body)
+            newest = newest if newest is not None else bytes(message.body)
+        return newest
+
+    def mget(self, keys: Iterable[Any]) -> list[bytes | None]:
+        return [self.get(key) for key in keys]
+
+    def set(self, key: Any, value: Any) -> None:
+        self._set_with_state(key, value, "")
+
+    def _set_with_state(self, key: Any, value: Any, state: str) -> None:
+        self._send(key, value.encode() if isinstance(value, str) else bytes(value), state)
+
+    def delete(self, key: Any) -> None:
+        self._send(key, b"-", _DELETED)
+
+    def _send(self, key: Any, body: bytes, tag: str) -> None:
+        from pyromq.client.values import Message
+
+        producer, _ = self._connected()
+        producer.send(Message(_TOPIC, body, tags=tag or None, keys=bytes_to_str(key)))
+
+    def _store_result(
+        self,
+        task_id: str,
+        result: Any,
+        state: str,
+        traceback: Any = None,
+        request: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Without a look at what is there: a read finds the success among later states."""
+        meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
+        meta["task_id"] = bytes_to_str(task_id)
+        self._set_with_state(self.get_key_for_task(task_id), self.encode(meta), state)
+        return result
+
+    def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        return super().__reduce__(args, {**(kwargs or {}), "url": self.url})

@@ -1,0 +1,254 @@
+"""kombu on RocketMQ: queues, exchanges, acknowledgements and times, without a worker."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pyromq import Admin
+from pyromq.errors import TransportError
+from pyromq.testing import RunningCluster
+
+kombu = pytest.importorskip("kombu")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TIMEOUT_S = 20.0
+
+
+@pytest.fixture
+def connect(rocketmq: RunningCluster) -> Iterator[Callable[..., Any]]:
+    import kombu.serialization
+
+    opened: list[Any] = []
+
+    def new(**options: Any) -> Any:
+        opened.append(kombu.Connection(f"rocketmq://{rocketmq.namesrv}/shop", transport_options=options))
+        return opened[-1]
+
+    yield new
+    for each in opened:
+        each.release()
+
+
+def drained(connection: Any, wanted: Callable[[], bool]) -> None:
+    until = time.monotonic() + TIMEOUT_S
+    while not wanted():
+        assert time.monotonic() < until, "nothing has come"
+        try:
+            connection.drain_events(timeout=0.5)
+        except TimeoutError:
+            continue
+
+
+def consumer(connection: Any, queue: Any, found: list[Any], **options: Any) -> Any:
+    made = kombu.Consumer(connection, [queue], accept=["json", "text/plain"], **options)
+    made.register_callback(lambda body, message: found.append((body, message)))
+    return made
+
+
+def test_a_task_goes_to_the_topic_of_its_queue_in_the_namespace(
+    connect: Callable[..., Any], rocketmq: RunningCluster
+) -> None:
+    found: list[Any] = []
+    connection = connect()
+    queue = kombu.Queue("mail.out", routing_key="mail.out")
+    connection.Producer().publish({"a": 1}, routing_key="mail.out", declare=[queue], headers={"k": "v"})
+    with consumer(connection, queue, found):
+        drained(connection, lambda: bool(found))
+    (body, message), *_ = found
+    message.ack()
+    assert (body, message.headers) == ({"a": 1}, {"k": "v"})
+    assert message.delivery_info["routing_key"] == "mail.out"
+    assert message.delivery_info["redelivered"] is False
+    with Admin(rocketmq.namesrv, namespace="shop") as admin:
+        assert "mail%2Eout" in admin.topics()
+
+
+def test_what_is_requeued_comes_again_and_says_so(connect: Callable[..., Any]) -> None:
+    connection = connect()
+    with connection.SimpleQueue("again") as queue:
+        queue.put({"a": 1})
+        first = queue.get(timeout=TIMEOUT_S)
+        first.requeue()
+        second = queue.get(timeout=TIMEOUT_S)
+        assert second.delivery_tag != first.delivery_tag
+        assert second.delivery_info["redelivered"] is True
+        second.ack()
+
+
+def test_what_is_rejected_is_a_dead_letter_of_the_queue(
+    connect: Callable[..., Any], rocketmq: RunningCluster
+) -> None:
+    connection = connect()
+    with connection.SimpleQueue("orders") as queue:
+        queue.put({"a": 1})
+        queue.get(timeout=TIMEOUT_S).reject()
+    connection.release()
+    (letter,) = rocketmq.dead_letters("shop%CELERY_orders")
+    assert letter.message.body == b'{"a": 1}'
+
+
+def test_a_connection_that_closes_gives_back_what_it_holds(connect: Callable[..., Any]) -> None:
+    found: list[Any] = []
+    one, other = connect(), connect()
+    queue = kombu.Queue("shared", routing_key="shared")
+    producer = one.Producer()
+    for number in range(6):
+        producer.publish({"number": number}, routing_key="shared", declare=[queue])
+    held: list[Any] = []
+    taking = consumer(one, queue, held, prefetch_count=4)
+    taking.consume()
+    drained(one, lambda: bool(held))
+    one.release()
+    with consumer(other, queue, found):
+        drained(other, lambda: len({each["number"] for each, _ in found}) == 6)
+
+
+def test_no_more_messages_are_delivered_than_the_prefetch_count_allows(connect: Callable[..., Any]) -> None:
+    found: list[Any] = []
+    connection = connect()
+    queue = kombu.Queue("few", routing_key="few")
+    for number in range(5):
+        connection.Producer().publish({"number": number}, routing_key="few", declare=[queue])
+    with consumer(connection, queue, found, prefetch_count=2):
+        drained(connection, lambda: len(found) == 2)
+        with pytest.raises(socket.timeout):
+            connection.drain_events(timeout=0.3)
+        assert len(found) == 2
+        found[0][1].ack()
+        drained(connection, lambda: len(found) == 3)
+
+
+def test_a_message_that_is_held_for_long_stays_with_its_consumer(connect: Callable[..., Any]) -> None:
+    one, other = connect(invisible_s=1.0), connect()
+    found: list[Any] = []
+    others: list[Any] = []
+    queue = kombu.Queue("long", routing_key="long")
+    one.Producer().publish({}, routing_key="long", declare=[queue])
+    with consumer(one, queue, found), consumer(other, queue, others):
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            for connection in (one, other):
+                try:
+                    connection.drain_events(timeout=0.2)
+                except TimeoutError:
+                    continue
+    assert len(found) + len(others) == 1
+
+
+def test_higher_priorities_come_first(connect: Callable[..., Any]) -> None:
+    connection = connect()
+    with connection.SimpleQueue("ranked", queue_opts={"max_priority": 9}) as queue:
+        for priority in (1, 9, 5):
+            queue.put(priority, priority=priority)
+        bodies = []
+        for _ in range(3):
+            message = queue.get(timeout=TIMEOUT_S)
+            bodies.append(message.payload)
+            message.ack()
+    assert bodies == [9, 5, 1]
+
+
+def test_every_process_that_is_bound_to_a_fanout_exchange_gets_a_copy(connect: Callable[..., Any]) -> None:
+    exchange = kombu.Exchange("news", type="fanout")
+    found: list[Any] = []
+    sender = connect()
+    sender.Producer(exchange=exchange).publish("before", declare=[exchange])
+    readers = [connect() for _ in range(2)]
+    consumers = [
+        consumer(each, kombu.Queue(f"reader{number}", exchange, auto_delete=True), found, no_ack=True)
+        for number, each in enumerate(readers)
+    ]
+    for each in consumers:
+        each.consume()
+    sender.Producer(exchange=exchange).publish("news", declare=[exchange])
+    drained(readers[0], lambda: len(found) == 1)
+    drained(readers[1], lambda: len(found) == 2)
+    assert [body for body, _ in found] == ["news", "news"]
+
+
+def test_a_reply_reaches_the_private_queue_of_another_connection(connect: Callable[..., Any]) -> None:
+    found: list[Any] = []
+    asker, worker = connect(), connect()
+    name = str(uuid4())
+    queue = kombu.Queue(name, kombu.Exchange(""), routing_key=name, durable=False, auto_delete=True)
+    queue(asker.default_channel).declare()
+    worker.Producer().publish("early", routing_key=name)
+    with consumer(asker, queue, found, no_ack=True):
+        worker.Producer().publish("late", routing_key=name)
+        worker.Producer().publish("not ours", routing_key=str(uuid4()))
+        drained(asker, lambda: len(found) == 2)
+    assert [body for body, _ in found] == ["early", "late"]
+
+
+def test_a_topic_exchange_without_queues_here_is_read_by_patterns_elsewhere(
+    connect: Callable[..., Any],
+) -> None:
+    exchange = kombu.Exchange("celeryev", type="topic")
+    found: list[Any] = []
+    monitor, worker = connect(), connect()
+    queue = kombu.Queue(f"celeryev.{uuid4()}", exchange, routing_key="task.#", auto_delete=True)
+    with consumer(monitor, queue, found, no_ack=True):
+        producer = worker.Producer(exchange=exchange)
+        producer.publish("beat", routing_key="worker.heartbeat", declare=[exchange])
+        producer.publish("sent", routing_key="task.sent", declare=[exchange])
+        drained(monitor, lambda: bool(found))
+    assert [body for body, _ in found] == ["sent"]
+
+
+@pytest.mark.parametrize("max_delay_s", [60.0, 1.0])
+def test_a_task_with_an_eta_waits_at_the_broker_if_need_be_in_several_steps(
+    connect: Callable[..., Any], max_delay_s: float
+) -> None:
+    found: list[Any] = []
+    connection = connect(max_delay_s=max_delay_s)
+    queue = kombu.Queue("later", routing_key="later")
+    eta = datetime.now(UTC) + timedelta(seconds=2.5)
+    producer = connection.Producer()
+    producer.publish("late", routing_key="later", declare=[queue], headers={"eta": eta.isoformat()})
+    producer.publish("early", routing_key="later", declare=[queue])
+    with consumer(connection, queue, found, no_ack=True):
+        drained(connection, lambda: bool(found))
+        assert found[0][0] == "early"
+        drained(connection, lambda: len(found) == 2)
+        assert datetime.now(UTC) >= eta - timedelta(seconds=1)
+
+
+def test_a_purge_says_how_many_messages_it_has_removed(connect: Callable[..., Any]) -> None:
+    connection = connect()
+    queue = kombu.Queue("full", routing_key="full")
+    for number in range(40):
+        connection.Producer().publish(number, routing_key="full", declare=[queue])
+    bound = queue(connection.default_channel)
+    assert bound.queue_declare(passive=True).message_count == 40
+    assert bound.purge() == 40
+    assert bound.get() is None
+
+
+def test_a_cluster_that_is_away_fails_to_connect(connect: Callable[..., Any]) -> None:
+    import kombu.serialization
+
+    with pytest.raises(TransportError):
+        kombu.Connection("rocketmq://127.0.0.1:1").connect()
+
+
+def test_no_one_sees_the_secret_of_a_url() -> None:
+    import kombu.serialization
+
+    connection = kombu.Connection("rocketmq://key:hidden@ns1:9876,ns2:9876/shop?invisible_s=5")
+    assert connection.as_uri() == "rocketmq://key:**@ns1:9876,ns2:9876/shop?invisible_s=5"
+    assert "hidden" not in str({k: v for k, v in connection.info().items() if k != "password"})
+    assert connection.clone().as_uri(include_password=True).startswith("rocketmq://key:hidden@ns1:9876,ns2")
+
+
+def test_a_value_that_an_option_cannot_have_is_named() -> None:
+    import kombu.serialization
+
+    from pyromq.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="invisible_s"):
+        kombu.Connection("rocketmq://ns:9876", transport_options={"invisible_s": "soon"}).connect()
