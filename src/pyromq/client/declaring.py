@@ -9,12 +9,10 @@ import msgspec
 
 from pyromq.client.session import Session
 from pyromq.errors import NoRoute, PyroError, Refused, StateError
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.names import AUTO_CREATE_TOPIC, MASTER_ID
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup, GetGroupConfig
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, GetGroupConfig, SubscriptionGroupConfig
 from pyromq.protocol.requests.routes import GetClusterInfo
-from pyromq.protocol.requests.topics import CreateOrUpdateTopic
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic, TopicConfig
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from pyromq.protocol.bodies.popping import BatchAck
 from pyromq.protocol.pop_receipt import (
     PopReceipt,
     QueueKey,
@@ -17,6 +16,7 @@ from pyromq.protocol.properties import POP_CK
 from pyromq.protocol.record import StoredMessage
 from pyromq.protocol.requests.popping import (
     AckMessage,
+    BatchAck,
     ChangeInvisibleTime,
     ChangeInvisibleTimeAnswer,
     FindReceipt,

@@ -10,7 +10,6 @@ from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.session import Session
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import NoRoute, PyroError, Refused
-from pyromq.protocol.bodies.popping import BatchAckMessageRequestBody
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.pop_receipt import (
@@ -20,7 +19,12 @@ from pyromq.protocol.pop_receipt import (
 )
 from pyromq.protocol.popped import ack_request, batch_acks, change_request, changed_receipt, receipt_of
 from pyromq.protocol.record import StoredMessage, decode_records
-from pyromq.protocol.requests.popping import AckMessages, PopMessage, PopMessageAnswer
+from pyromq.protocol.requests.popping import (
+    AckMessages,
+    BatchAckMessageRequestBody,
+    PopMessage,
+    PopMessageAnswer,
+)
 
 ANY_QUEUE = -1
 _START_AT_MIN, _START_AT_MAX = 0, 1
