@@ -1,6 +1,6 @@
 """The integration tests of kombu and Celery themselves, from their sources on PyPI, with our brokers.
 
-python -m tests.support.framework_suites [kombu|celery] [arguments of pytest]
+python -m tools.framework_suites [kombu|celery] [arguments of pytest]
 
 kombu's classes run with three fixtures. Celery's need Redis, for results and for what a few tests look up:
 Debian's package, which apt downloads where it may. What is left out, and why, is below.
