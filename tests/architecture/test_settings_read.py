@@ -32,10 +32,10 @@ SERVERS: list[type[Settings]] = [
     ConsoleSettings,
 ]
 READERS: dict[type[Options], tuple[str, ...]] = {
-    NameServerSettings: ("nameserver", "remoting", "apps"),
-    BrokerSettings: ("broker", "remoting", "apps"),
+    NameServerSettings: ("nameserver", "cluster", "remoting", "apps"),
+    BrokerSettings: ("broker", "cluster", "remoting", "apps"),
     StoreSettings: ("store", "broker"),
-    ControllerSettings: ("controller", "remoting", "apps"),
+    ControllerSettings: ("controller", "cluster", "remoting", "apps"),
     ProxySettings: ("proxy", "remoting", "apps"),
     ConsoleSettings: ("console", "apps"),
     ClientSettings: ("client", "cluster"),

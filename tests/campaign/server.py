@@ -23,7 +23,7 @@ from tests.support.name_servers import name_server
 
 from pyromq.broker.broker import Broker
 from pyromq.clock import SystemClock
-from pyromq.remoting.lifetime import Lifetime
+from pyromq.remoting.program import Program
 
 READY = "ready"
 
@@ -38,7 +38,7 @@ class MovedClock(SystemClock):
         return super().now_ms() + self.moved_ms
 
 
-def _server(kind: str, settings: dict[str, Any], clock: MovedClock, files: BreakableFiles) -> Lifetime:
+def _server(kind: str, settings: dict[str, Any], clock: MovedClock, files: BreakableFiles) -> Program:
     directory = Path(settings.pop("directory"))
     directory.mkdir(parents=True, exist_ok=True)
     if kind == "namesrv":

@@ -35,7 +35,7 @@ from pyromq.protocol.catalogue import CATALOGUE
 from pyromq.protocol.requests.access import CreateUser, DeleteUser, UpdateUser
 from pyromq.proxy.proxy import Proxy
 from pyromq.proxy.settings import ProxySettings
-from pyromq.remoting.lifetime import Lifetime
+from pyromq.remoting.program import Program
 from pyromq.store.settings import StoreSettings
 
 BROKER_NAME, CLUSTER = "group", "Simulated"
@@ -64,11 +64,11 @@ _RESTART_S = 1.0
 class Server:
     """One server program on its host: started, killed and started again."""
 
-    def __init__(self, host: Host, build: Callable[[Process], Lifetime]) -> None:
+    def __init__(self, host: Host, build: Callable[[Process], Program]) -> None:
         self.host = host
         self._build = build
         self.process: Process | None = None
-        self.program: Lifetime | None = None
+        self.program: Program | None = None
         """The program, once it has started; None while it is down."""
         self.failed_starts: list[str] = []
         self.ended: list[str] = []
@@ -137,7 +137,7 @@ class Server:
             self.process.run(self._stop(self.process, self.program), "stop")
             self._is_down()
 
-    async def _stop(self, process: Process, program: Lifetime) -> None:
+    async def _stop(self, process: Process, program: Program) -> None:
         await program.stop()
         # From outside: a process cannot run on after its own end.
         process.host.loop.call_soon(process.kill, context=Context())
@@ -169,7 +169,7 @@ class SimulatedCluster:
         uses_etcd = plan.has_controller and plan.controllers == "etcd"
         self.etcd_data = EtcdData()
         self._decoded: tuple[tuple[int, bytes] | None, GroupRecord | None] = None, None
-        self._journaled: tuple[Lifetime | None, dict[str, Stored]] = None, {}
+        self._journaled: tuple[Program | None, dict[str, Stored]] = None, {}
         """The controller that runs, and what its journal has."""
         self.etcd = Server(self._host("etcd", "10.0.0.9"), self._etcd) if uses_etcd else None
         self.controllers = [

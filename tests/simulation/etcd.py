@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import h11
@@ -17,7 +18,7 @@ import msgspec
 from tests.simulation.network import Network
 from tests.simulation.processes import Process
 
-from pyromq.remoting.lifetime import Lifetime, end
+from pyromq.remoting.program import Program, Work
 
 ETCD_PORT = 2379
 _LATE_S = 0.5
@@ -163,8 +164,10 @@ class EtcdData:
                 yield {"key": base64.b64encode(key).decode(), **fields}
 
 
-class SimulatedEtcd(Lifetime):
+class SimulatedEtcd(Program):
     """The process that serves the data."""
+
+    NAME = "etcd"
 
     def __init__(self, data: EtcdData, network: Network, process: Process) -> None:
         super().__init__()
@@ -175,17 +178,16 @@ class SimulatedEtcd(Lifetime):
     def __repr__(self) -> str:
         return f"<SimulatedEtcd revision={self._data.revision}>"
 
-    async def start(self) -> None:
+    async def _open(self, _: AsyncExitStack) -> None:
         self._data.restarted(self._now_s)
         self._listener = self._network.listen(self._process, ETCD_PORT)
         self._listener.add_reader(self._accept)
-        self._run_in_background(self._end_leases(), "leases")
 
-    async def stop(self) -> None:
-        if self._begin_stop():
-            self._listener.close()
-            await end(*self._background)
-            self._stopped.set()
+    def _work(self) -> Work:
+        return {"leases": self._end_leases()}
+
+    async def _drain(self) -> None:
+        self._listener.close()
 
     @property
     def _now_s(self) -> float:

@@ -127,8 +127,6 @@ def run(configuration: BrokerConfiguration) -> None:
 
     def started() -> None:
         warn_if_open(settings, broker.addresses)
-        if settings.metrics_exporter == "PROM":
-            log.info("serving metrics and health address=%s:%d", *broker.metrics_address)
         # java: operators' scripts wait for exactly this line.
         line = (
             f"The broker[{settings.broker_name}, {broker.advertised_address}] boot success. "

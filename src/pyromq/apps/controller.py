@@ -70,8 +70,6 @@ def run(loaded: Loaded[ControllerSettings]) -> None:
 
     def started() -> None:
         warn_if_open(settings, [controller.address])
-        if settings.metrics_exporter == "PROM":
-            log.info("serving metrics and health address=%s:%d", *controller.metrics_address)
         # java: operators' scripts wait for this line, up to the comma.
         announce(
             f"The Controller Server boot success. serializeType={settings.serialize_type}, "

@@ -1,15 +1,12 @@
 """A controller in the process of a name server: both read the same file, each has its own port."""
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyromq.config.loading import Layer, Loaded, environment_layers, load
-from pyromq.controller.controller import Controller
 from pyromq.controller.settings import ControllerSettings
 from pyromq.errors import ConfigError
-from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
 
 _NAME_SERVERS_OWN = {"listenPort"}
@@ -39,31 +36,3 @@ def _controllers(values: Mapping[str, str]) -> dict[str, str]:
         for key, text in values.items()
         if key not in _NAME_SERVERS_OWN and ControllerSettings.find(key) is not None
     }
-
-
-class NameServerWithController:
-    """Started and stopped as one; the failure of one ends both."""
-
-    def __init__(self, name_server: NameServer, controller: Controller) -> None:
-        self._name_server = name_server
-        self._controller = controller
-
-    def __repr__(self) -> str:
-        return f"<NameServerWithController {self._name_server!r} {self._controller!r}>"
-
-    async def start(self) -> None:
-        await self._controller.start()
-        try:
-            await self._name_server.start()
-        except BaseException:
-            await self._controller.stop()
-            raise
-
-    async def run_until_stopped(self) -> None:
-        async with asyncio.TaskGroup() as both:
-            both.create_task(self._name_server.run_until_stopped())
-            both.create_task(self._controller.run_until_stopped())
-
-    async def stop(self) -> None:
-        await self._name_server.stop()
-        await self._controller.stop()

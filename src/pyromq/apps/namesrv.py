@@ -67,27 +67,25 @@ def command(
 
 def run(loaded: Loaded[NameServerSettings], with_controller: "Loaded[ControllerSettings] | None") -> None:
     """Run a name server, and perhaps a controller, until a signal stops it."""
-    from pyromq.apps.serving import ServedProgram, serve
+    from pyromq.apps.serving import serve
     from pyromq.clock import SystemClock
     from pyromq.nameserver.nameserver import NameServer
+    from pyromq.remoting.program import Startable, Together
 
     settings = loaded.settings
     start_log(
         settings, LOG_FILE, loaded.notices, settings.as_java_dict(), NameServerSettings().as_java_dict()
     )
     server = NameServer(settings, clock=SystemClock())
-    served: ServedProgram = server
+    served: Startable = server
     if with_controller is not None:
-        from pyromq.apps.embedded_controller import NameServerWithController
         from pyromq.controller.controller import Controller
 
         controller = Controller(with_controller.settings, clock=SystemClock())
-        served = NameServerWithController(server, controller)
+        served = Together(lambda: controller, lambda: server)
 
     def started() -> None:
         warn_if_open(settings, [server.address])
-        if settings.metrics_port is not None:
-            log.info("serving metrics and health address=%s:%d", *server.metrics_address)
         host, port = server.address
         # java: operators' scripts wait for exactly this line.
         announce(

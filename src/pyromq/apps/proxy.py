@@ -1,12 +1,12 @@
 """mqproxy loads settings and runs a gRPC front, in LOCAL mode with a broker in the same process."""
 
-import asyncio
 import json
 import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,7 +27,11 @@ from pyromq.config.loading import Layer, Loaded, environment_layers, file_layer,
 from pyromq.errors import ConfigError
 from pyromq.proxy.settings import ProxySettings
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.program import Together
 from pyromq.store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from pyromq.proxy.proxy import Proxy
 
 PROGRAM = "mqproxy"
 LOG_FILE = "proxy.log"
@@ -117,35 +121,22 @@ def _file_layer(path: Path) -> Layer:
     return Layer(str(path), texts, is_file=True)
 
 
-class ProxyWithBroker:
-    """Started and stopped as one; the failure of one ends both. The broker's ports serve HTTP/2, too."""
+class ProxyWithBroker(Together):
+    """A proxy and a broker whose ports serve HTTP/2, too."""
 
     def __init__(self, settings: ProxySettings, configuration: BrokerConfiguration) -> None:
         from pyromq.proxy.proxy import Proxy
 
+        super().__init__(lambda: self.broker, self._proxy_of_broker)
         # The proxy calls the broker as the broker calls other servers.
         inner = settings.inner_credentials or configuration.broker.inner_credentials
         self.proxy = Proxy(replace(settings, inner_credentials=inner))
         self.broker = Broker(configuration, http2=self.proxy)
         self.proxy.in_process = self.broker.server_at
 
-    async def start(self) -> None:
-        await self.broker.start()
+    def _proxy_of_broker(self) -> "Proxy":
         self.proxy.access = self.broker.access
-        try:
-            await self.proxy.start()
-        except BaseException:
-            await self.broker.stop()
-            raise
-
-    async def run_until_stopped(self) -> None:
-        async with asyncio.TaskGroup() as both:
-            both.create_task(self.broker.run_until_stopped())
-            both.create_task(self.proxy.run_until_stopped())
-
-    async def stop(self) -> None:
-        await self.proxy.stop()
-        await self.broker.stop()
+        return self.proxy
 
 
 def local_broker(settings: ProxySettings) -> BrokerConfiguration:
@@ -180,8 +171,6 @@ def run(loaded: Loaded[ProxySettings]) -> None:
     def started() -> None:
         warn_if_open(settings, proxy.addresses)
         log.info("serving gRPC address=%s mode=%s", format_address(*proxy.address), settings.mode)
-        if settings.metrics_exporter == "PROM":
-            log.info("serving metrics and health address=%s", format_address(*proxy.metrics_address))
         # java: operators' scripts wait for this line, up to the comma.
         announce(f"rocketmq-proxy startup successfully, address {format_address(*proxy.address)}")
 

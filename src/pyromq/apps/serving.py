@@ -11,7 +11,8 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+
+from pyromq.remoting.program import Startable
 
 log = logging.getLogger("pyromq.apps")
 
@@ -25,20 +26,8 @@ _SWITCH_INTERVAL_S = 0.001
 """How long the loop waits for the interpreter while another thread computes; Python's default is 5 ms."""
 
 
-class ServedProgram(Protocol):
-    async def start(self) -> None:
-        """Listen; raises if that is not possible."""
-        ...
-
-    async def run_until_stopped(self) -> None: ...
-
-    async def stop(self) -> None:
-        """Stop accepting, finish requests in flight, close; `run_until_stopped` returns."""
-        ...
-
-
 def serve(
-    server: ServedProgram, announce: Callable[[], None], *, collect_at: tuple[int, int, int] = _COLLECT_AT
+    server: Startable, announce: Callable[[], None], *, collect_at: tuple[int, int, int] = _COLLECT_AT
 ) -> None:
     """Run the server on its own event loop; returns after a graceful stop."""
     report_faults()
@@ -86,9 +75,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(
-    server: ServedProgram, announce: Callable[[], None], collect_at: tuple[int, int, int]
-) -> None:
+async def _serve(server: Startable, announce: Callable[[], None], collect_at: tuple[int, int, int]) -> None:
     loop = asyncio.get_running_loop()
     stop_asked = asyncio.Event()
 

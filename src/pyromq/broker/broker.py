@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
@@ -12,7 +12,6 @@ from pyromq.broker.parts import BrokerParts
 from pyromq.broker.recovery_log import log_recovery
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
-from pyromq.broker.status_pages import StatusPages
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock, SystemClock
@@ -21,9 +20,10 @@ from pyromq.errors import StateError
 from pyromq.filesystem import Files
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.admission import Admission
+from pyromq.remoting.exporters import Measured, exporters
 from pyromq.remoting.handshake import Http2Front
-from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.ports import Ports
+from pyromq.remoting.program import Program, Work, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics
 from pyromq.store.message_store import MessageStore
@@ -46,8 +46,10 @@ class BrokerStatistics:
     held_pulls: int
 
 
-class Broker(Lifetime):
+class Broker(Program):
     """`async with Broker(configuration) as broker: broker.address`."""
+
+    NAME = "broker"
 
     def __init__(
         self,
@@ -64,18 +66,18 @@ class Broker(Lifetime):
 
         `admission` decides instead of the settings of access control.
         """
-        super().__init__()
-        self._configuration = configuration
+        settings = configuration.broker
         self._clock: Clock = clock if clock is not None else SystemClock()
+        pages = {"/status": self._status, "/ready": self._ready}
+        address = settings.metrics_address or settings.broker_ip1, settings.metrics_port
+        super().__init__(exporters(settings.metrics_exporter, address, pages, self._clock))
+        self._configuration = configuration
         self._files = files
         self._ports = ports if ports is not None else Ports()
         self._admission = admission
         self._http2 = http2
-        self._live = LiveSettings(configuration.broker)
-        self._pages = StatusPages(self._clock)
+        self._live = LiveSettings(settings)
         self._parts: BrokerParts | None = None
-        self._working: asyncio.Task[None] | None = None
-        self._registering: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         state = repr(self._parts.server) if self._parts is not None else "not started"
@@ -104,11 +106,6 @@ class Broker(Lifetime):
         """The server that listens on an advertised address, for callers in the same process."""
         is_here = self._parts is not None and not self._is_stopping and address == self._parts.advertised
         return self._started.server if is_here else None
-
-    @property
-    def metrics_address(self) -> tuple[str, int]:
-        """The address of metrics and readiness; raises StateError if they are off."""
-        return self._pages.address
 
     @property
     def store(self) -> MessageStore:
@@ -154,49 +151,59 @@ class Broker(Lifetime):
         """A test has let time pass: deliver what is due now, and ask about open transactions."""
         await self._started.catch_up()
 
-    async def start(self) -> None:
-        if self._parts is not None:
-            raise StateError("the broker is already started")
-        await self._pages.start(self.settings)
-        try:
-            self._parts = parts = await self._open()
-        except BaseException:
-            await self._pages.stop()
-            raise
-        self._working = self._run_in_background(parts.run(), "broker")
-        self._registering = self._run_in_background(parts.registration.run(), "registration")
-        try:
-            if (session := parts.replication.session) is not None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_FIRST_ROLE_S):
-                        await session.joined.wait()
-            await parts.registration.wait_tried()
-        except BaseException:
-            await self.stop()
-            raise
-        self._pages.show(
-            parts.metering, parts.store, lambda: parts.replication.problem, parts.brokers.all_figures
-        )
-        _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
-
-    async def _open(self) -> BrokerParts:
+    async def _open(self, opened: AsyncExitStack) -> None:
         store = await self._open_store()
+        opened.callback(store.close)
         log_recovery(store.recovery)
         taken: list[socket.socket] = []
         try:
             taken += _take_ports(self._ports, self.settings)
             main, fast, ha = taken
             addresses = BrokerAddresses.of(self.settings, self._ports, _port_of(main), _port_of(ha))
-            parts = BrokerParts(self._live, store, self._clock, addresses, self._admission, self._http2)
+            parts = BrokerParts(
+                *(self._live, store, self._clock, addresses, self._admission, self._http2),
+                is_metered=bool(self._exporters),
+            )
             for server, port in zip(parts.servers, (main, fast), strict=True):
                 await server.listen(port, self.settings.socket_backlog)
             await parts.replication.master.listen(ha)
         except BaseException:
             for port in taken:
                 port.close()
-            store.close()
             raise
-        return parts
+        self._parts = parts
+        opened.push_async_callback(parts.settings_file.close)
+        opened.push_async_callback(parts.dialer.close)
+        opened.callback(parts.close)
+
+    def _work(self) -> Work:
+        return {"broker": self._started.run(), "registration": self._started.registration.run()}
+
+    async def _settle(self) -> None:
+        parts = self._started
+        if (session := parts.replication.session) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_ROLE_S):
+                    await session.joined.wait()
+        await parts.registration.wait_tried()
+
+    def _measured(self) -> Measured | None:
+        return self._started.metering
+
+    def _described(self) -> str:
+        return f"name={self.settings.broker_name} address={self.advertised_address}"
+
+    def _status(self) -> tuple[int, str]:
+        """What `mqadmin brokerStatus` shows."""
+        figures = self._started.brokers.all_figures()
+        return 200, "".join(f"{name:<40}: {value}\n" for name, value in figures.items())
+
+    def _ready(self) -> tuple[int, str]:
+        parts = self._started
+        if parts.store.faults:
+            return 503, f"the store accepts no messages: {parts.store.statistics().fault_reason}\n"
+        problem = parts.replication.problem
+        return (503, f"{problem}\n") if problem else (200, "ready\n")
 
     async def _open_store(self) -> MessageStore:
         # Recovery may take long; a signal must be able to stop it.
@@ -218,12 +225,10 @@ class Broker(Lifetime):
                 opening.result().close()
             raise
 
-    async def stop(self) -> None:
-        """Unregister, finish the requests in flight, save everything, close."""
-        if not self._begin_stop():
-            return
+    async def _drain(self) -> None:
+        """Unregister, and finish the requests in flight."""
         parts = self._started
-        await end(self._registering)
+        await end(self._background["registration"])
         await parts.registration.unregister()
         for server in parts.servers:
             server.start_draining()  # before held pulls are answered, or clients would pull again at once
@@ -233,20 +238,13 @@ class Broker(Lifetime):
         await parts.durability.drained(grace_s)
         await parts.replication.leave()
         await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))
-        await end(self._working)
-        parts.close()
-        await parts.dialer.close()
-        await parts.settings_file.close()
-        await self._pages.stop()
-        self._stopped.set()
-        _log.info("broker stopped name=%s", self.settings.broker_name)
 
     async def abandon(self) -> None:
         """Stop at once, like a crash: nothing is saved or unregistered, and the next start recovers."""
         if not self._begin_stop():
             return
         parts = self._started
-        await end(self._registering, self._working)
+        await end(*self._background.values())
         await parts.replication.master.close()
         for server in parts.servers:
             for connection in list(server.connections):
@@ -254,18 +252,20 @@ class Broker(Lifetime):
             await server.stop(0)
         parts.tables.abandon()
         parts.store.abandon()
+        self._opened.pop_all()  # it would save everything
         await parts.dialer.close()
         await parts.settings_file.close()
-        await self._pages.stop()
+        for exporter in self._exporters:
+            await exporter.stop()
         self._stopped.set()
 
 
 def _take_ports(ports: Ports, settings: BrokerSettings) -> list[socket.socket]:
     """The main port, the fast port two below it and the HA port; free ones if the system chooses."""
     for attempt in range(_PORT_TRIES):
-        taken = [_take(ports, settings, settings.listen_port)]
+        taken = [settings.take_port(ports, settings.listen_port)]
         try:
-            taken.append(_take(ports, settings, vip_port(_port_of(taken[0]))))
+            taken.append(settings.take_port(ports, vip_port(_port_of(taken[0]))))
             taken.append(_take_ha_port(ports, settings, _port_of(taken[0]) + 1))
             return taken
         except OSError:
@@ -279,11 +279,11 @@ def _take_ports(ports: Ports, settings: BrokerSettings) -> list[socket.socket]:
 def _take_ha_port(ports: Ports, settings: BrokerSettings, usual: int) -> socket.socket:
     """The usual port may be taken by anyone; replicas learn another one from the name server."""
     if settings.ha_listen_port:
-        return _take(ports, settings, settings.ha_listen_port)
+        return settings.take_port(ports, settings.ha_listen_port)
     try:
-        return _take(ports, settings, usual)
+        return settings.take_port(ports, usual)
     except OSError as problem:
-        chosen = _take(ports, settings, 0)
+        chosen = settings.take_port(ports, 0)
         _log.info("replicas connect to port %d, set haListenPort to choose it: %s", _port_of(chosen), problem)
         return chosen
 
@@ -291,12 +291,3 @@ def _take_ha_port(ports: Ports, settings: BrokerSettings, usual: int) -> socket.
 def _port_of(taken: socket.socket) -> int:
     port: int = taken.getsockname()[1]
     return port
-
-
-def _take(ports: Ports, settings: BrokerSettings, port: int) -> socket.socket:
-    return ports.listen(
-        settings.bind_address,
-        port,
-        send_buffer_bytes=settings.socket_send_buffer_bytes,
-        receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-    )

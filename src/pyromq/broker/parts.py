@@ -64,7 +64,7 @@ from pyromq.clock import Clock
 from pyromq.cluster.aio import ask
 from pyromq.cluster.name_servers import NameServers
 from pyromq.cluster.routes import Route, build_route
-from pyromq.cluster.signing import signers
+from pyromq.cluster.server_dialer import server_dialer
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import StoreError
@@ -79,7 +79,6 @@ from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.connection_group import FastPath as AnyFastPath
-from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.handshake import Http2Front
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
@@ -120,6 +119,8 @@ class BrokerParts:
         addresses: BrokerAddresses,
         admission: Admission | None = None,
         http2: Http2Front | None = None,
+        *,
+        is_metered: bool = False,
     ) -> None:
         settings = live.now
         self._live = live
@@ -156,12 +157,7 @@ class BrokerParts:
             cluster=settings.broker_cluster_name,
             files=store.files,
         )
-        self.dialer = Dialer(
-            ConnectionTerms(form=settings.header_form, clock=clock),
-            new_signer=signers(settings.credentials, clock=clock),
-            tls=settings.tls_client,
-            connect_timeout_s=settings.connect_timeout_ms / 1000,
-        )
+        self.dialer = server_dialer(settings, clock)
         self.registration = Registration(
             live,
             self.tables.topics,
@@ -179,7 +175,7 @@ class BrokerParts:
         self._all_services = self._services()
         self._unserved = UNDECLARED | UNSERVED | ({} if settings.controller_mode else WITHOUT_CONTROLLER)
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=self._unserved)
-        self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
+        self.metering = self._metering() if is_metered else None
         if self.metering is not None:
             self.metering.watch_replication(self.replication)
             self.metering.watch_security(self.access.refused, settings.tls_cert_path)

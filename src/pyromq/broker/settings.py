@@ -32,8 +32,9 @@ from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.replication import HEADER_BYTES
 from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.exporters import MetricsExporter
 from pyromq.remoting.networks import Networks
-from pyromq.remoting.settings import MetricsExporter, ServerSettings, addresses_in
+from pyromq.remoting.settings import ServerSettings, addresses_in
 from pyromq.remoting.tls import TlsClient, TlsOptions, TlsServer
 from pyromq.store.settings import StoreSettings
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import ClassVar
 
 import anyio
@@ -16,6 +17,7 @@ from pyromq.console.state import State
 from pyromq.errors import ConfigError
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.ports import Ports
+from pyromq.remoting.program import Program, Work
 
 _STOPPING_S = 2
 _MAX_CONNECTIONS = 2000
@@ -28,12 +30,14 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-class Console:
+class Console(Program):
+    NAME = "console"
     COLLECT_AT: ClassVar[tuple[int, int, int]] = (2_000, 5, 100)
     """For the garbage collector: pages and connections make many objects; a look at 50,000 takes 50 ms."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         """Raises ConfigError if it would listen beyond this machine without users."""
+        super().__init__()
         self.settings = settings
         users = Users(settings.users_file).load()
         self.first_password: str | None = None
@@ -47,8 +51,6 @@ class Console:
                 )
             self.first_password = users.make_first()
         self.state = State(settings, users)
-        self._server: _Uvicorn | None = None
-        self._task: asyncio.Task[None] | None = None
         self._port = settings.listen_port
 
     def __repr__(self) -> str:
@@ -61,7 +63,7 @@ class Console:
             f"{scheme}://{format_address(self.settings.bind_address, self._port)}{self.settings.base_path}/"
         )
 
-    async def start(self) -> None:
+    async def _open(self, opened: AsyncExitStack) -> None:
         compile_all()
         async with anyio.create_task_group():
             pass  # the first stream would have to load what this needs
@@ -90,19 +92,21 @@ class Console:
                 "tlsCertPath", settings.tls_cert_path, f"a certificate and its key: {problem}"
             ) from None
         await self.state.open()
-        self._server = _Uvicorn(config)
-        self._task = asyncio.create_task(self._server.serve([listener]), name="console")
+        opened.push_async_callback(self.state.close)
+        self._server, self._listener = _Uvicorn(config), listener
+
+    def _work(self) -> Work:
+        return {"console": self._server.serve([self._listener])}
+
+    async def _settle(self) -> None:
         # uvicorn has no event for this; the socket accepts connections already.
-        while not self._server.started and not self._task.done():  # noqa: ASYNC110
+        while not self._server.started and not self._background["console"].done():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
-    async def run_until_stopped(self) -> None:
-        assert self._task is not None, "the console has not been started"
-        await asyncio.shield(self._task)
-
-    async def stop(self) -> None:
+    async def _drain(self) -> None:
         self.state.is_stopping = True
-        if self._server is not None and self._task is not None:
-            self._server.should_exit = True
-            await self._task
-        await self.state.close()
+        self._server.should_exit = True
+        await self._background["console"]
+
+    def _described(self) -> str:
+        return f"url={self.url}"

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.local_address import local_address
-from pyromq.cluster.signing import signers
+from pyromq.cluster.server_dialer import server_dialer
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.controller.elections import Elections
@@ -23,7 +24,7 @@ from pyromq.controller.settings import ControllerSettings
 from pyromq.controller.store import ControllerStore, Leader
 from pyromq.errors import StateError
 from pyromq.filesystem import Files
-from pyromq.metrics import content_type
+from pyromq.metrics import Metrics
 from pyromq.protocol.catalogue import CONTROLLER, Declaration
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.access.requests import AccessRequests
@@ -32,10 +33,9 @@ from pyromq.remoting.admission import Admission
 from pyromq.remoting.channel import Channel
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.connection_group import ConnectionTerms
-from pyromq.remoting.dialer import Dialer
-from pyromq.remoting.http_status import HttpStatus, in_turns
-from pyromq.remoting.lifetime import Lifetime, end
+from pyromq.remoting.exporters import exporters
 from pyromq.remoting.ports import Ports
+from pyromq.remoting.program import Program, Work, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.security_metrics import register_security
 from pyromq.remoting.server import Server
@@ -47,7 +47,6 @@ UNSERVED: dict[int, str] = {}
 
 _EVERYWHERE = ("", "0.0.0.0", "::")
 _A_LITTLE_S = 0.05
-_TEXT = "text/plain; charset=utf-8"
 
 
 def _chosen_store(settings: ControllerSettings, clock: Clock, files: Files) -> ControllerStore:
@@ -64,8 +63,10 @@ def _chosen_store(settings: ControllerSettings, clock: Clock, files: Files) -> C
     return EtcdStore(gateway, settings.etcd_prefix, lease_s, clock)
 
 
-class Controller(Lifetime):
+class Controller(Program):
     """`async with Controller(settings) as controller: controller.address`."""
+
+    NAME = "controller"
 
     def __init__(
         self,
@@ -79,21 +80,17 @@ class Controller(Lifetime):
     ) -> None:
         """`admission` decides instead of the settings of access control."""
         files = files or Files()
-        super().__init__()
-        self._ports = ports if ports is not None else Ports()
         self._clock: Clock = clock if clock is not None else SystemClock()
+        address, pages = (settings.metrics_address, settings.metrics_port), {"/ready": self._ready}
+        super().__init__(exporters(settings.metrics_exporter, address, pages, self._clock))
+        self._ports = ports if ports is not None else Ports()
         self._settings = LiveSettings(settings)
         self._store = store if store is not None else _chosen_store(settings, self._clock, files)
         self._file = SettingsFile(settings.config_store_path, files)
         self.liveness: Liveness[Channel] = Liveness(
             self._clock.monotonic(), unheard_timeout_s=settings.unheard_broker_timeout_ms / 1000
         )
-        self._dialer = Dialer(
-            ConnectionTerms(form=settings.header_form, clock=self._clock),
-            tls=settings.tls_client,
-            connect_timeout_s=settings.connect_timeout_ms / 1000,
-            new_signer=signers(settings.credentials, clock=self._clock),
-        )
+        self._dialer = server_dialer(settings, self._clock)
         self._access = AccessRules(settings, self._clock, directory=settings.store_path, files=files)
         self._notices = RoleNotices(self._dialer)
         self._metering: ControllerMetering | None = None
@@ -122,10 +119,6 @@ class Controller(Lifetime):
             trusted_proxies=settings.trusted_proxies,
         )
         self._server.on_connection_lost(self._connection_lost)
-        self._http = HttpStatus(
-            {"/metrics": self._metrics_page, "/ready": self._ready_page, "/health": self._health_page},
-            clock=self._clock,
-        )
         self._own: Leader | None = None
         self._election: asyncio.Task[None] | None = None
         self._election_wanted = False
@@ -146,11 +139,6 @@ class Controller(Lifetime):
         return self._require_own().address
 
     @property
-    def metrics_address(self) -> tuple[str, int]:
-        """The address of the HTTP port; raises StateError if there is none."""
-        return self._http.address
-
-    @property
     def is_leading(self) -> bool:
         return self._store.is_leading
 
@@ -159,53 +147,26 @@ class Controller(Lifetime):
             raise StateError("the controller has not been started")
         return self._own
 
-    async def start(self) -> None:
-        if self._background:
-            raise StateError("the controller has been started already")
+    async def _open(self, opened: AsyncExitStack) -> None:
         settings = self._settings.now
-        taken = self._ports.listen(
-            settings.bind_address,
-            settings.port,
-            send_buffer_bytes=settings.socket_send_buffer_bytes,
-            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-        )
+        taken = settings.take_port(self._ports, settings.port)
+        opened.push_async_callback(self._file.close)
+        opened.push_async_callback(self._store.close)
         try:
             self._own = self._named(taken.getsockname()[1])
             self._metering = ControllerMetering(self._own, settings.group_name, self._store, self.liveness)
             register_security(self._metering.metrics, self._access.refused, settings.tls_cert_path)
             await self._store.open(self._own)
-            if settings.metrics_exporter == "PROM":
-                content_type()  # Import the metrics library before brokers connect.
-                await self._http.start(settings.metrics_address, settings.metrics_port)
             await self._server.listen(taken, settings.socket_backlog)
         except BaseException:
             taken.close()
-            await self._http.stop()
-            await self._store.close()
             raise
-        self._run_in_background(self._run(), "controller")
-        _log.info("controller started address=%s:%d advertised=%s", *self.address, self.advertised_address)
+        opened.push_async_callback(self._dialer.close)
+        opened.push_async_callback(self._notices.close)
+        opened.push_async_callback(self._end_election)
 
-    def _named(self, port: int) -> Leader:
-        settings = self._settings.now
-        if (own := settings.all_peers.get(settings.self_id)) is not None:
-            return own
-        host = local_address() if settings.bind_address in _EVERYWHERE else settings.bind_address
-        return Leader(settings.self_id, format_address(host, port))
-
-    async def stop(self) -> None:
-        """Stop accepting, finish the requests in flight, then close."""
-        if not self._begin_stop():
-            return
-        await self._server.stop(self._settings.now.shutdown_wait_seconds)
-        await end(*self._background, self._election)
-        await self._http.stop()
-        await self._notices.close()
-        await self._dialer.close()
-        await self._store.close()
-        await self._file.close()
-        self._stopped.set()
-        _log.info("controller stopped")
+    def _work(self) -> Work:
+        return {"controller": self._run()}
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -213,6 +174,25 @@ class Controller(Lifetime):
             tasks.create_task(self._watch_brokers(), name="brokers")
             tasks.create_task(self._watch_masters(), name="masters")
             tasks.create_task(self._access.run(), name="access rules")
+
+    async def _drain(self) -> None:
+        await self._server.stop(self._settings.now.shutdown_wait_seconds)
+
+    async def _end_election(self) -> None:
+        await end(self._election)
+
+    def _measured(self) -> Metrics | None:
+        return self._metering.metrics if self._metering is not None else None
+
+    def _described(self) -> str:
+        return f"address={format_address(*self.address)} advertised={self.advertised_address}"
+
+    def _named(self, port: int) -> Leader:
+        settings = self._settings.now
+        if (own := settings.all_peers.get(settings.self_id)) is not None:
+            return own
+        host = local_address() if settings.bind_address in _EVERYWHERE else settings.bind_address
+        return Leader(settings.self_id, format_address(host, port))
 
     async def _watch_brokers(self) -> None:
         while True:
@@ -264,16 +244,8 @@ class Controller(Lifetime):
         if self._metering is not None:
             self._metering.request_handled(declaration, code, result_code, seconds, waited)
 
-    async def _metrics_page(self) -> tuple[int, str, bytes]:
-        if self._metering is None:
-            return 503, _TEXT, b"starting\n"
-        return 200, content_type(), await in_turns(self._metering.metrics.pieces())
-
-    def _ready_page(self) -> tuple[int, str, bytes]:
+    def _ready(self) -> tuple[int, str]:
         leader = self._store.leader
         if leader is None:
-            return 503, _TEXT, b"no controller leads: masters stay as they are\n"
-        return 200, _TEXT, f"ready, led by {leader.id} at {leader.address}\n".encode()
-
-    def _health_page(self) -> tuple[int, str, bytes]:
-        return 200, _TEXT, b"alive\n"
+            return 503, "no controller leads: masters stay as they are\n"
+        return 200, f"ready, led by {leader.id} at {leader.address}\n"

@@ -14,7 +14,8 @@ from pyromq.controller.etcd_gateway import Endpoint, endpoints_in
 from pyromq.controller.store import Leader
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.settings import MetricsExporter, ServerSettings
+from pyromq.remoting.exporters import MetricsExporter
+from pyromq.remoting.settings import ServerSettings
 
 StoreKind = Literal["file", "etcd"]
 

@@ -2,18 +2,19 @@
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
-from pyromq.cluster.signing import signers
+from pyromq.cluster.server_dialer import server_dialer
 from pyromq.config.durable_file import DurableFile
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
 from pyromq.config.settings_file import SettingsFile
-from pyromq.errors import RemoteProtocolError, StateError
+from pyromq.errors import RemoteProtocolError
 from pyromq.filesystem import Files
-from pyromq.metrics import Metrics, content_type
+from pyromq.metrics import Metrics
 from pyromq.nameserver.broker_requests import BrokerRequests
 from pyromq.nameserver.cluster_test import ClusterTestLookup
 from pyromq.nameserver.config_requests import ConfigRequests
@@ -35,13 +36,13 @@ from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.access.requests import AccessRequests
+from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.connection_group import ConnectionTerms
-from pyromq.remoting.dialer import Dialer
-from pyromq.remoting.http_status import HttpStatus, in_turns
-from pyromq.remoting.lifetime import Lifetime, end
+from pyromq.remoting.exporters import exporters
 from pyromq.remoting.ports import Ports
+from pyromq.remoting.program import Program, Work
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.security_metrics import register_security
 from pyromq.remoting.server import Server, ServerStatistics
@@ -65,8 +66,10 @@ class NameServerStatistics:
     is_ready: bool
 
 
-class NameServer(Lifetime):
+class NameServer(Program):
     """`async with NameServer(settings) as server: server.address`."""
+
+    NAME = "name server"
 
     def __init__(
         self,
@@ -79,22 +82,17 @@ class NameServer(Lifetime):
     ) -> None:
         """`admission` decides instead of the settings of access control."""
         files = files or Files()
-        super().__init__()
-        self._ports = ports if ports is not None else Ports()
         self._clock: Clock = clock if clock is not None else SystemClock()
+        address, pages = (settings.metrics_address, settings.metrics_port or 0), {"/ready": self._ready}
+        super().__init__(exporters(settings.metrics_exporter, address, pages, self._clock))
+        self._ports = ports if ports is not None else Ports()
         self._live_settings = settings_now = LiveSettings(settings)
-        form = settings.header_form
 
         self._table = RouteTable()
         self._kv = KvTable()
         self._readiness = Readiness(self._clock)
         self._metrics = Metrics()
-        self._dialer = Dialer(
-            ConnectionTerms(form=form, clock=self._clock),
-            tls=settings.tls_client,
-            connect_timeout_s=settings.connect_timeout_ms / 1000,
-            new_signer=signers(settings.credentials, clock=self._clock),
-        )
+        self._dialer = server_dialer(settings, self._clock)
         self.access = AccessRules(
             settings, self._clock, directory=settings.kv_config_path.parent, files=files
         )
@@ -137,7 +135,7 @@ class NameServer(Lifetime):
                 clock=self._clock,
                 observer=self._metering,
                 admission=admission or self.access.control,
-                form=form,
+                form=settings.header_form,
                 fast_path=None
                 if settings.cluster_test
                 else fast_path(self._lookup, self._metering, self._clock, settings.limits),
@@ -148,10 +146,6 @@ class NameServer(Lifetime):
             trusted_proxies=settings.trusted_proxies,
         )
         self._server.on_connection_lost(self._connection_lost)
-        self._http = HttpStatus(
-            {"/metrics": self._metrics_page, "/ready": self._ready_page, "/health": self._health_page},
-            clock=self._clock,
-        )
         for listener in (self._apply_settings, self._readiness.apply_settings, self._lookup.apply_settings):
             settings_now.on_change(listener)
 
@@ -167,11 +161,6 @@ class NameServer(Lifetime):
         """The address it listens on; raises StateError before the start."""
         return self._server.address
 
-    @property
-    def metrics_address(self) -> tuple[str, int]:
-        """The address of the HTTP port; raises StateError if there is none."""
-        return self._http.address
-
     def statistics(self) -> NameServerStatistics:
         return NameServerStatistics(
             tables=self._table.sizes(),
@@ -181,48 +170,34 @@ class NameServer(Lifetime):
             is_ready=self._readiness.is_ready,
         )
 
-    async def start(self) -> None:
-        if self._background:
-            raise StateError("the name server has been started already")
+    async def _open(self, opened: AsyncExitStack) -> None:
         await self._load_kv()
         settings = self.settings
-        try:
-            if settings.metrics_port is not None:
-                content_type()  # Import the metrics library before clients connect.
-                await self._http.start(settings.metrics_address, settings.metrics_port)
-            taken = self._ports.listen(
-                settings.bind_address,
-                settings.listen_port,
-                send_buffer_bytes=settings.socket_send_buffer_bytes,
-                receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-            )
-            await self._server.listen(taken, settings.socket_backlog)
-        except OSError:
-            await self._http.stop()
-            raise
-        self._run_in_background(self._run(), "name server")
-        _log.info("name server started address=%s:%d", *self.address)
+        taken = settings.take_port(self._ports, settings.listen_port)
+        await self._server.listen(taken, settings.socket_backlog)
+        opened.push_async_callback(self._settings_file.close)
+        opened.push_async_callback(self._kv_saving.close)
+        opened.push_async_callback(self._dialer.close)
+        opened.push_async_callback(self._consequences.close)
+        opened.callback(self._reading.close)
 
-    async def stop(self) -> None:
-        """Stop accepting, finish the requests in flight, then close."""
-        if not self._begin_stop():
-            return
-        await self._server.stop(self.settings.shutdown_wait_seconds)
-        await end(*self._background)
-        await self._http.stop()
-        self._reading.close()
-        await self._consequences.close()
-        await self._dialer.close()
-        await self._kv_saving.close()
-        await self._settings_file.close()
-        self._stopped.set()
-        _log.info("name server stopped")
+    def _work(self) -> Work:
+        return {"name server": self._run()}
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._departures.run(), name="expiry")
             tasks.create_task(self._log_kv(), name="kv log")
             tasks.create_task(self.access.run(), name="access rules")
+
+    async def _drain(self) -> None:
+        await self._server.stop(self.settings.shutdown_wait_seconds)
+
+    def _measured(self) -> Metrics:
+        return self._metrics
+
+    def _described(self) -> str:
+        return f"address={format_address(*self.address)}"
 
     async def _log_kv(self) -> None:
         await asyncio.sleep(_FIRST_KV_LOG_S)
@@ -265,16 +240,7 @@ class NameServer(Lifetime):
             guard_live_brokers=settings.guard_live_brokers,
         )
 
-    async def _metrics_page(self) -> tuple[int, str, bytes]:
-        return 200, content_type(), await in_turns(self._metrics.pieces())
-
-    def _ready_page(self) -> tuple[int, str, bytes]:
+    def _ready(self) -> tuple[int, str]:
         if self._readiness.is_ready:
-            return 200, _TEXT, b"ready\n"
-        return 503, _TEXT, f"ready in {self._readiness.remaining_s:.0f} s\n".encode()
-
-    def _health_page(self) -> tuple[int, str, bytes]:
-        return 200, _TEXT, b"alive\n"
-
-
-_TEXT = "text/plain; charset=utf-8"
+            return 200, "ready\n"
+        return 503, f"ready in {self._readiness.remaining_s:.0f} s\n"

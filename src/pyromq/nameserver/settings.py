@@ -14,6 +14,7 @@ from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seco
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
 from pyromq.protocol.requests.topics import MAX_QUEUES_PER_TOPIC
+from pyromq.remoting.exporters import MetricsExporter
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 _MIB = 1024 * 1024
@@ -71,6 +72,10 @@ class NameServerSettings(ServerSettings):
         super().verify_together()
         if self.cluster_test and not self.cluster_test_name_servers:
             raise ConfigError("clusterTestNamesrvAddr", "", "host:port;host:port, because clusterTest is true")
+
+    @property
+    def metrics_exporter(self) -> MetricsExporter:
+        return "DISABLE" if self.metrics_port is None else "PROM"
 
     @property
     def cluster_test_name_servers(self) -> tuple[str, ...]:

@@ -1,11 +1,9 @@
-"""Metrics and health of a front, over HTTP: calls are counted as they end, the rest is read on request."""
+"""The metrics of a front: calls are counted as they end, the rest is read on request."""
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from pyromq.clock import Clock
-from pyromq.metrics import Metrics, content_type
+from pyromq.metrics import Metrics
 from pyromq.proxy.clients import Clients
 from pyromq.proxy.codes import Code
 from pyromq.proxy.grpc.server import GrpcServer
@@ -15,10 +13,6 @@ from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.settings import ProxySettings
 from pyromq.proxy.transactions import ProxyTransactions
 
-if TYPE_CHECKING:
-    from pyromq.remoting.http_status import HttpStatus
-
-_TEXT = "text/plain; charset=utf-8"
 _CLIENT_TYPES = {number: name.lower() for name, number in enum_values("ClientType").items()}
 _STATUSES = {int(code): code.name for kind in (Code, GrpcCode) for code in kind}
 
@@ -30,12 +24,9 @@ class ProxyMetering:
         node: str,
         grpc: Callable[[], GrpcServer | None],
         clients: Clients,
-        clock: Clock,
     ) -> None:
         """`grpc`: the server, while it serves."""
         self._grpc = grpc
-        self._clock = clock
-        self._http: HttpStatus | None = None
         # java: the labels of Apache's proxy
         labels = {"cluster": settings.cluster_name, "node_type": "proxy", "node_id": node}
         self.metrics = metrics = Metrics({**labels, "proxy_mode": settings.mode.lower()})
@@ -90,38 +81,6 @@ class ProxyMetering:
     def _open_calls(self) -> dict[tuple[str, ...], float]:
         grpc = self._grpc()
         return {} if grpc is None else {(name,): count for name, count in grpc.open_calls().items()}
-
-    # Pages
-
-    @property
-    def address(self) -> tuple[str, int]:
-        assert self._http is not None
-        return self._http.address
-
-    async def start(self, host: str, port: int) -> None:
-        from pyromq.remoting.http_status import HttpStatus
-
-        content_type()  # load its modules before clients come
-        self._http = HttpStatus(
-            {"/metrics": self._metrics_page, "/ready": self._ready_page, "/health": self._health_page},
-            clock=self._clock,
-        )
-        await self._http.start(host, port)
-
-    async def stop(self) -> None:
-        if self._http is not None:
-            await self._http.stop()
-
-    async def _metrics_page(self) -> tuple[int, str, bytes]:
-        from pyromq.remoting.http_status import in_turns
-
-        return 200, content_type(), await in_turns(self.metrics.pieces())
-
-    def _ready_page(self) -> tuple[int, str, bytes]:
-        return (200, _TEXT, b"ready\n") if self._is_ready else (503, _TEXT, b"starting or stopping\n")
-
-    def _health_page(self) -> tuple[int, str, bytes]:
-        return 200, _TEXT, b"alive\n"
 
 
 def _kinds(clients: Clients) -> Counter[int]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ from pyromq.client.settings import ClientSettings
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.local_address import local_address
 from pyromq.errors import StateError
+from pyromq.metrics import Metrics
 from pyromq.protocol.catalogue import BROKER
 from pyromq.proxy.access import FrontAccess
 from pyromq.proxy.acknowledging import ProxyAcknowledging
@@ -36,9 +38,10 @@ from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.connection_group import ConnectionTerms
+from pyromq.remoting.exporters import exporters
 from pyromq.remoting.in_process import Find
-from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.ports import Ports
+from pyromq.remoting.program import Program, Work
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.tls import TlsServer
@@ -58,8 +61,10 @@ class _TooEarly(asyncio.Protocol):
         transport.close()
 
 
-class Proxy(Lifetime):
+class Proxy(Program):
     """Serves gRPC clients of the cluster that `settings.namesrv_addr` names."""
+
+    NAME = "proxy"
 
     def __init__(
         self,
@@ -72,20 +77,16 @@ class Proxy(Lifetime):
     ) -> None:
         """`access`: the rules of the broker in the same process; else those of the settings hold.
         `in_process` finds brokers in the same process."""
-        super().__init__()
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        address, pages = (settings.metrics_address, settings.metrics_port), {"/ready": self._ready}
+        super().__init__(exporters(settings.metrics_exporter, address, pages, self._clock))
         self._ports = ports if ports is not None else Ports()
         self.settings = settings
         self.access = access
         self.in_process = in_process
-        self._clock: Clock = clock if clock is not None else SystemClock()
-        self._session: Session | None = None
         self._servers: list[Server] = []
         self._grpc: GrpcServer | None = None
-        self._membership: ProxyMembership | None = None
-        self._renewal: Renewal | None = None
-        self._receiving: Receiving | None = None
         self._clients = Clients(self._clock, settings.client_expiry_ms / 1000)
-        self._certificate: TemporaryDirectory[str] | None = None
         self._metering: ProxyMetering | None = None
 
     def __repr__(self) -> str:
@@ -102,13 +103,6 @@ class Proxy(Lifetime):
             raise StateError("the proxy has not been started")
         return [server.address for server in self._servers]
 
-    @property
-    def metrics_address(self) -> tuple[str, int]:
-        """The address of metrics and health; raises StateError if they are off."""
-        if self._metering is None:
-            raise StateError("metrics are off: metricsExporterType is not PROM")
-        return self._metering.address
-
     # Other ports hand their HTTP/2 connections over: it is a `Http2Front`.
 
     def __len__(self) -> int:
@@ -121,37 +115,37 @@ class Proxy(Lifetime):
     def clients(self) -> Clients:
         return self._clients
 
-    async def start(self) -> None:
+    async def _open(self, opened: AsyncExitStack) -> None:
         settings = self.settings
         listening = self._take_ports()
         port = listening[0].getsockname()[1]
         try:
-            self._session = await Session.obtain(
+            session = await Session.obtain(
                 self._client_settings(), clock=self._clock, in_process=self.in_process
             )
-            tls = self._tls_server()
+            opened.push_async_callback(session.release)
+            tls = self._tls_server(opened)
         except BaseException:
             for each in listening:
                 each.close()
             raise
-        access = self.access
-        if access is None:
-            access = AccessRules(settings, self._clock, directory=_HOME)
-            self._run_in_background(access.run(), "access rules")
+        self._owns_access = self.access is None
+        access = self.access = self.access or AccessRules(settings, self._clock, directory=_HOME)
         admission = FrontAccess(access.control) if access.control is not None else None
         limits = replace(settings.limits, idle_s=settings.idle_ms / 1000)
         observe = None
-        if settings.metrics_exporter == "PROM":
+        if self._exporters:
             node = format_address(local_address(), port)
-            self._metering = ProxyMetering(settings, node, lambda: self._grpc, self._clients, self._clock)
+            self._metering = ProxyMetering(settings, node, lambda: self._grpc, self._clients)
             observe = self._metering.call_ended
-        handlers, quick = self._handlers(self._session, port, admission)
+        handlers, quick = self._handlers(session, port, admission)
         self._grpc = GrpcServer(
             methods(handlers, admission, observe, quick),
             limits=limits,
             max_message_bytes=settings.max_request_bytes,
             clock=self._clock,
         )
+        opened.push_async_callback(self._leave)
         for each in listening:
             server = Server(
                 Routes(AccessRequests(access), serving=BROKER),
@@ -162,25 +156,26 @@ class Proxy(Lifetime):
             )
             self._servers.append(server)
             await server.listen(each, settings.socket_backlog)
-        if self._metering is not None:
-            await self._metering.start(settings.metrics_address, settings.metrics_port)
-        assert self._renewal is not None
-        self._run_in_background(self._forget_silent_clients(), "silent clients")
-        self._run_in_background(self._renewal.run(), "renewal")
+
+    def _work(self) -> Work:
+        work = {"silent clients": self._forget_silent_clients(), "renewal": self._renewal.run()}
+        if self._owns_access and self.access is not None:
+            work["access rules"] = self.access.run()
+        return work
+
+    def _measured(self) -> Metrics | None:
+        return self._metering.metrics if self._metering is not None else None
+
+    def _ready(self) -> tuple[int, str]:
+        is_ready = self._grpc is not None and not self._grpc.is_draining
+        return (200, "ready\n") if is_ready else (503, "starting or stopping\n")
 
     def _take_ports(self) -> list[socket.socket]:
         settings, taken = self.settings, list[socket.socket]()
         try:
             for port in (settings.listen_port, settings.second_port):
                 if port is not None:
-                    taken.append(
-                        self._ports.listen(
-                            settings.bind_address,
-                            port,
-                            send_buffer_bytes=settings.socket_send_buffer_bytes,
-                            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-                        )
-                    )
+                    taken.append(settings.take_port(self._ports, port))
         except OSError:
             for each in taken:
                 each.close()
@@ -197,11 +192,11 @@ class Proxy(Lifetime):
             client_ip=None if settings.bind_address in _EVERYWHERE else settings.bind_address,
         )
 
-    def _tls_server(self) -> TlsServer:
+    def _tls_server(self, opened: AsyncExitStack) -> TlsServer:
         settings = self.settings
         if settings.tls_generates and settings.tls_cert_path is None and settings.tls_mode != "disabled":
-            self._certificate = TemporaryDirectory(prefix="pyromq-proxy-")
-            certificate, key = write_certificate(Path(self._certificate.name))
+            directory = opened.enter_context(TemporaryDirectory(prefix="pyromq-proxy-"))
+            certificate, key = write_certificate(Path(directory))
             settings = replace(settings, tls_cert_path=certificate, tls_key_path=key)
         return settings.tls_server(self._clock, offers_http2=True)
 
@@ -251,28 +246,18 @@ class Proxy(Lifetime):
             await asyncio.sleep(_SWEEP_S)
             self._clients.forget_silent()
 
-    async def stop(self) -> None:
-        if not self._begin_stop():
-            return
+    async def _drain(self) -> None:
         assert self._grpc is not None
-        assert self._membership is not None
-        assert self._renewal is not None
-        assert self._receiving is not None
-        assert self._session is not None
         await self._grpc.stop(self.settings.shutdown_wait_seconds)
         for server in self._servers:
             await server.stop(0)
-        await end(*self._background)
+
+    async def _leave(self) -> None:
+        """Give back what clients have received here."""
         await self._renewal.hand_over()
         for client in self._clients:
             self._clients.forget(client)
         await self._receiving.close()
         await self._renewal.close()
         await self._membership.close()
-        await self._session.release()
-        if self._metering is not None:
-            await self._metering.stop()
         self._grpc = None
-        if self._certificate is not None:
-            self._certificate.cleanup()
-        self._stopped.set()

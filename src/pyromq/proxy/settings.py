@@ -10,10 +10,10 @@ from pyromq.config.inert import InertKey, inert_keys
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
+from pyromq.remoting.exporters import MetricsExporter
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 ProxyMode = Literal["CLUSTER", "LOCAL"]
-MetricsExporter = Literal["DISABLE", "PROM"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _MIB = 1024 * 1024

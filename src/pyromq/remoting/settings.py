@@ -1,6 +1,7 @@
 """The settings of every server: where it listens, its limits, which proxies it trusts, and TLS both ways."""
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,10 @@ from pyromq.remoting.access.settings import AccessSettings
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
+from pyromq.remoting.ports import Ports
 from pyromq.remoting.tls import ClientAuth, TlsMode, TlsOptions, TlsServer
 
 SerializeType = Literal["JSON", "ROCKETMQ"]
-MetricsExporter = Literal["DISABLE", "PROM"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _MIB = 1024 * 1024
@@ -168,6 +169,15 @@ class ServerSettings(AccessSettings):
             key_password=self.tls_client_key_password,
             trust_path=self.tls_client_trust_cert_path,
             verify=self.tls_client_auth_server,
+        )
+
+    def take_port(self, ports: Ports, port: int) -> socket.socket:
+        """Raises OSError."""
+        return ports.listen(
+            self.bind_address,
+            port,
+            send_buffer_bytes=self.socket_send_buffer_bytes,
+            receive_buffer_bytes=self.socket_receive_buffer_bytes,
         )
 
     def tls_server(self, clock: Clock, *, offers_http2: bool = False) -> TlsServer:

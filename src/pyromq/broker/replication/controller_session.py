@@ -35,7 +35,7 @@ from pyromq.protocol.requests.controller import (
 )
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
-from pyromq.remoting.lifetime import end
+from pyromq.remoting.program import end
 from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)
