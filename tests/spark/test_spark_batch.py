@@ -145,7 +145,7 @@ def test_a_schema_reads_some_columns_only(spark: SparkSession, topics: "Topics")
     assert [(row.offset, bytes(row.value)) for row in frame.collect()] == [(n, b"%d" % n) for n in range(5)]
     assert "properties" not in load(spark, topics.options("Orders", includeHeaders="false")).columns
     with pytest.raises(PySparkException, match="expected one of the columns"):
-        load(spark, topics.options("Orders"), "body binary").collect()
+        load(spark, topics.options("Orders"), "text binary").collect()
     with pytest.raises(PySparkException, match="expected value binary"):
         load(spark, topics.options("Orders"), "value string").collect()
 

@@ -47,7 +47,7 @@ def read_columns(
     for name in names:
         if name in constants:
             arrays[name] = pa.repeat(constants[name], count)
-        elif name == "value":
+        elif name in ("value", "body"):
             edges, data = scan.bodies(pa.allocate_buffer)
             arrays[name] = pa.Array.from_buffers(pa.binary(), count, [None, edges, data])
         elif name in _INT32S:

@@ -205,6 +205,7 @@ class Block:
 
 _COLUMNS: dict[str, Callable[[Block], pa.Array]] = {
     "value": Block.bodies,
+    "body": Block.bodies,
     "offset": lambda block: over(block.offsets),
     "timestamp": lambda block: block.times(56),
     "bornTimestamp": lambda block: block.times(40),

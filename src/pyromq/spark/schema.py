@@ -28,6 +28,7 @@ DEFAULT_COLUMNS: Final = {
 """The columns that are read unless `.schema(...)` chooses others."""
 
 FURTHER_COLUMNS: Final = {
+    "body": "binary",
     "keys": "array<string>",
     "shardingKey": "string",
     "bornHost": "string",

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyromq.spark.options import read_options
 from pyromq.spark.pipelines import lake as lakes
 from pyromq.spark.pipelines.grown_schema import grown
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
+from pyromq.spark.schema import default_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,13 +30,17 @@ def archive(
 ) -> Tally:
     """Copy new messages once, or keep running with a `trigger` like {"processingTime": "1 hour"}.
 
-    `form` is one of `lake.FORMATS`; without it, the format that the lake has, or plain Parquet.
+    `form` is one of `lake.FORMATS`; without it, the format that the lake has, or plain Parquet. If values are
+    decoded, the lake has the column `body` as well: a body may have more than its value.
     """
     form = lakes.checked_form(spark, lake, form)
     given = {"startingOffsets": "earliest"} | dict(options)
     if not any(name.lower() in _SIZES for name in given):
         given["maxOffsetsPerTrigger"] = str(ROWS_PER_BATCH)
-    stream = spark.readStream.format("rocketmq").options(**given).load()
+    source, parsed = spark.readStream.format("rocketmq").options(**given), read_options(given, streaming=True)
+    if parsed.value_format != "binary":
+        source = source.schema(f"{default_ddl(parsed)}, body binary")
+    stream = source.load()
     if (reach := lakes.archived(spark, lake)) is not None:
         grown(lakes.lake_schema(spark, lake, reach), stream.schema)  # says so if their types contradict
     writer = stream.writeStream.foreachBatch(partial(lakes.keep_batch, lake=lake, form=form))

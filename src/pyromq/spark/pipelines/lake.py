@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from pyromq.errors import ConfigError
+from pyromq.spark.ddl import parse_type
 from pyromq.spark.pipelines.grown_schema import plain
 from pyromq.spark.queues import Queue, flatten
 from pyromq.spark.schema import DEFAULT_COLUMNS
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
     from pyromq.spark.pipelines.lake_files import DataFile
 
-PARTITIONS = ("topic", "day", "batch")
+PARTITIONS = {"topic": "string", "day": "date", "batch": "int"}
+"""The columns that plain lakes have in their paths. Spark would guess their types: topics may be numbers."""
+
 PLAIN, DELTA, ICEBERG = FORMATS = ("parquet", "delta", "iceberg")
-_ALL_COLUMNS = ", ".join(
-    f"{name} {type_}" for name, type_ in {**DEFAULT_COLUMNS, "day": "date", "batch": "int"}.items()
-)
+_ALL_COLUMNS = ", ".join(f"{name} {type_}" for name, type_ in {**DEFAULT_COLUMNS, **PARTITIONS}.items())
 _METADATA = {DELTA: "_delta_log", ICEBERG: "metadata"}
 """The directory in a lake that makes it a table."""
 
@@ -133,19 +134,25 @@ def finished(
     """The finished batches; fields of `schema` that some of them lack are null there."""
     if reach.table is not None:
         return reach.table.read(spark, schema if schema is not None else reach.table.schema())
+    columns = lake_schema(spark, lake, reach) if schema is None else schema
     if not _plain_schema(spark, lake).fields:  # no topic had a message yet
-        return spark.createDataFrame([], schema if schema is not None else _ALL_COLUMNS)
-    reader = spark.read if schema is None else spark.read.schema(schema)
-    return reader.parquet(lake).where(f"batch <= {reach.batch}")
+        return spark.createDataFrame([], _ALL_COLUMNS if schema is None else schema)
+    return spark.read.schema(_with_partitions(columns)).parquet(lake).where(f"batch <= {reach.batch}")
 
 
 def lake_schema(spark: "SparkSession", lake: str, reach: Archived) -> StructType:
-    """The columns of its rows; none if it has no rows."""
+    """The columns of its rows, of all batches; none if it has no rows."""
     if reach.table is not None:
         return reach.table.schema()
-    fields = _plain_schema(spark, lake).fields
-    # The types of partitions are only guessed.
-    return StructType([field for field in fields if field.name not in PARTITIONS])
+    columns = _plain_schema(spark, lake, merge=True)
+    return _with_partitions(columns) if columns.fields else columns
+
+
+def _with_partitions(columns: StructType) -> StructType:
+    inside = [field for field in columns.fields if field.name not in PARTITIONS]
+    return StructType(
+        [*inside, *(StructField(name, parse_type(type_)) for name, type_ in PARTITIONS.items())]
+    )
 
 
 def checked_form(spark: "SparkSession", lake: str, form: str | None, journal: str | None = None) -> str:
@@ -171,10 +178,10 @@ def checked_form(spark: "SparkSession", lake: str, form: str | None, journal: st
     return there if is_made else form or PLAIN
 
 
-def _plain_schema(spark: "SparkSession", lake: str) -> StructType:
-    """The columns of the files in a directory; none if there are no files."""
+def _plain_schema(spark: "SparkSession", lake: str, *, merge: bool = False) -> StructType:
+    """The columns of the files in a directory: of all, or just of one; none if there are no files."""
     try:
-        return spark.read.parquet(lake).schema
+        return spark.read.option("mergeSchema", merge).parquet(lake).schema
     except AnalysisException:
         return StructType()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as fn
+from pyspark.sql.types import BinaryType, StringType
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import ConfigError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 ORDER = ("timestamp", "topic", "brokerName", "queueId", "offset")
-WRITTEN = ("value", "key", "tags", "properties", "topic")
+WRITTEN = ("key", "tags", "properties", "topic")
 
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _JOURNAL = "batch int, replay string, what string"
@@ -56,7 +57,7 @@ def replay(
     done = journal.last_batch if journal is not None else -1
     name = journal.name if journal is not None else uuid.uuid4().hex
     sizes = chosen.where(f"batch > {done}").groupBy("batch").count().orderBy("batch").collect()
-    columns: list[str | Column] = [*WRITTEN]
+    columns: list[str | Column] = [_body(chosen, lake), *WRITTEN]
     if keeps_queues:
         columns += ["queueId", _broker(options)]
     tally = Tally(expected=sum(size["count"] for size in sizes))
@@ -73,6 +74,20 @@ def replay(
         show({"replay": tally})
     show({"replay": tally})
     return tally
+
+
+def _body(rows: "DataFrame", lake: str) -> "Column":
+    """The bodies as they were sent. Archives of earlier releases have only values of some messages."""
+    value = rows.schema["value"].dataType
+    if "body" not in rows.columns:
+        if not isinstance(value, BinaryType | StringType):
+            expected = "an archive with the column body: a value is not the whole body"
+            raise ConfigError("lake", lake, expected)
+        return fn.col("value")
+    if isinstance(value, BinaryType | StringType):
+        return fn.coalesce("body", fn.col("value").cast("binary")).alias("value")
+    lost = "a message has no body: an earlier release archived its value only. Choose others with `where`"
+    return fn.coalesce("body", fn.raise_error(lost).cast("binary")).alias("value")
 
 
 def _broker(options: Mapping[str, str]) -> "Column":
