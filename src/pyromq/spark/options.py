@@ -140,7 +140,8 @@ class ReadOptions(_EitherWay):
     min_per_trigger: Count | None = setting(None, "Number of messages that a batch waits for, for at most `maxTriggerDelay`.", key="minOffsetsPerTrigger", only=STREAMS, check=POSITIVE)
     max_bytes_per_trigger: Size | None = setting(None, "Maximum size of a batch, estimated from a sample.", only=STREAMS, check=POSITIVE)
     max_trigger_delay_ms: Duration = setting(900_000, "Longest time that a batch waits for `minOffsetsPerTrigger` messages. A plain number is in milliseconds.", key="maxTriggerDelay", only=STREAMS)
-    min_partitions: Count | None = setting(None, "Minimum number of partitions. By default each queue is one partition.", check=POSITIVE)
+    min_partitions: Count | None = setting(None, "Minimum number of partitions. By default a queue is one partition; of more than 32 queues, those with few messages are joined, up to 10,000 messages. With this option none are joined.", check=POSITIVE)
+    max_partitions: Count | None = setting(None, "Maximum number of partitions. Queues are joined until there are no more.", check=POSITIVE)
     max_records_per_partition: Count | None = setting(None, "Maximum number of messages in a partition.", check=POSITIVE)
     driver_reads_up_to: Count = setting(64, "Number of messages up to which the driver reads a batch itself, of 1 MiB or less. Starting a task would take longer. 0 turns this off. Has no effect with `minPartitions`, `maxRecordsPerPartition` or `dropDuplicatesWithin`.", only=STREAMS, check=NOT_NEGATIVE)
     tags: str | None = setting(None, "Tags to read, as in `a || b`, filtered by brokers. Not together with `sqlFilter`.")
@@ -177,6 +178,9 @@ class ReadOptions(_EitherWay):
         low, high = self.min_per_trigger, self.max_per_trigger
         if low is not None and high is not None and low > high:
             raise ConfigError("minOffsetsPerTrigger", low, f"no more than maxOffsetsPerTrigger={high}")
+        low, high = self.min_partitions, self.max_partitions
+        if low is not None and high is not None and low > high:
+            raise ConfigError("minPartitions", low, f"no more than maxPartitions={high}")
         if self.value_schema is not None and self.value_format in ("binary", "string"):
             expected = "valueFormat=json, valueFormat=avro or valueFormat=protobuf with it"
             raise ConfigError("valueSchema", self.value_schema, expected)
