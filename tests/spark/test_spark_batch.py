@@ -162,7 +162,7 @@ def test_values_have_the_type_that_was_asked_for(spark: SparkSession, topics: "T
     assert (total.total, total.last) == (10.0, 3)
     given = load(spark, topics.options("Orders", valueFormat="json"), "value struct<id: int>, offset bigint")
     assert [row.value and row.value.id for row in given.collect()] == [0, 1, 2, 3, None]
-    with pytest.raises(PySparkException, match="cannot be read"):
+    with pytest.raises(PySparkException, match=r"Orders@broker-a:0 offset 4: .* cannot be read"):
         load(spark, options | {"valueMode": "failfast"}).collect()
 
 

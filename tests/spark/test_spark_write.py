@@ -3,9 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+
+from pyromq.errors import BadMessage
+from pyromq.spark.options import write_options
+from pyromq.spark.writer import BatchWriter, Written
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -166,3 +171,19 @@ def test_writes_survive_a_restart_of_the_broker(spark: SparkSession, topics: "To
     topics.running.restart()
     rows.write.format("rocketmq").options(**topics.options() | options, topic="Out").mode("append").save()
     assert read(spark, topics, "Out").count() == 200
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_row_that_cannot_be_sent_ends_the_job_at_its_commit_so_that_spark_repeats_nothing(
+    value: str | None, topics: "Topics"
+) -> None:
+    topics.create("Orders", queues=1)
+    options = write_options(topics.options() | {"topic": "Orders"})
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(["x", value], pa.string())})
+    writer = BatchWriter(options)
+    with pytest.raises(BadMessage, match="a row has no value"):
+        writer.commit([writer.write(iter([batch]))])
+    stored = writer.write(iter([batch.slice(0, 1)]))
+    writer.commit([stored, None])
+    assert isinstance(stored, Written)
+    assert stored.messages == 1

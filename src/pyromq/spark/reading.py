@@ -9,6 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from pyromq.errors import RemoteProtocolError
 from pyromq.filtering.tags import parse_tags
 from pyromq.spark import by_offsets
 from pyromq.spark.cluster import SparkCluster
@@ -105,9 +106,11 @@ class _Rows:
         count, columns = read_columns(chunk.bodies, self._names, self.constants, chunk.start, end)
         if count < end - chunk.start and not self._options.is_filtered:
             self._report_gaps(chunk, end)
-        batch = pa.RecordBatch.from_arrays(
-            [self._fitted(columns[field.name], field) for field in self.schema], schema=self.schema
-        )
+        try:
+            arrays = [self._fitted(columns[field.name], field) for field in self.schema]
+        except RemoteProtocolError as problem:
+            raise self._unreadable(chunk, end, problem) from None
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         is_wanted = None
         if not self._tags.wants_all:
             # Brokers compare hashes of tags, which may collide.
@@ -125,6 +128,17 @@ class _Rows:
                 why = "the broker leaves them out"
                 fails = self._options.fail_on_data_loss
                 report_loss(self._span.queue, before + 1, after, why, fails=fails)
+
+    def _unreadable(self, chunk: Chunk, end: int, problem: RemoteProtocolError) -> RemoteProtocolError:
+        """The error with the place of the message that it is about."""
+        columns = read_columns(chunk.bodies, ["value", "offset"], self.constants, chunk.start, end).arrays
+        value = self.schema.field("value")
+        for index, offset in enumerate(columns["offset"].to_pylist()):
+            try:
+                self._fitted(columns["value"].slice(index, 1), value)
+            except RemoteProtocolError as found:
+                return RemoteProtocolError(f"{self._span.queue} offset {offset}: {found}")
+        return problem
 
     def _fitted(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if field.name == "value" and self._convert is not None:

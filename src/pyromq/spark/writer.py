@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from pyromq.errors import BadMessage
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.destinations import Destination, Destinations
 from pyromq.spark.encode import Ids, OutgoingMessages
@@ -25,10 +26,20 @@ from pyromq.spark.settling import settle_in
 
 
 class Written(WriterCommitMessage):
-    """What one task has stored."""
+    """What one task has stored, and why it stopped at a row that cannot be sent, if there was one.
 
-    def __init__(self, messages: int) -> None:
+    Spark would repeat a task that fails, in vain. A commit that fails ends the job at once.
+    """
+
+    def __init__(self, messages: int, refusal: str | None = None) -> None:
         self.messages = messages
+        self.refusal = refusal
+
+
+def raise_refusal(messages: Iterable[WriterCommitMessage | None]) -> None:
+    for message in messages:
+        if isinstance(message, Written) and message.refusal is not None:
+            raise BadMessage(message.refusal)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -42,6 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         settle_in()  # Spark commits in a process of its own, which comes back for the next job
+        raise_refusal(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -54,6 +66,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = self._options.id_prefix or task.getLocalProperty("sql.streaming.queryId")
         batch = task.getLocalProperty("streaming.sql.batchId")
         return write_rows(iterator, self._options, f"{query}:{batch}:{task.partitionId()}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        settle_in()
+        raise_refusal(messages)
 
 
 def _partition() -> int:
@@ -69,6 +85,8 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, task: s
     try:
         with traced(options, sender) as traceparent:
             _send_rows(batches, sender, options, task, traceparent)
+    except BadMessage as refusal:
+        return Written(sender.messages, str(refusal))
     finally:
         sender.close()
     return Written(sender.messages)
