@@ -22,8 +22,8 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
 
-from tests.support.fuzzing import say
 from tests.support.ha_example import ha_example, load
+from tools.fuzzing import say
 
 from pyromq import Message, Producer, PushConsumer, PyroError, ReceivedMessage, TlsOptions
 
