@@ -166,3 +166,8 @@ GROUP: Final = (
         True,
     ),
 )
+
+
+def as_changes(attributes: dict[str, str]) -> dict[str, str]:
+    """A list has attributes as changes (`+name`) or, if it was exported, as they are."""
+    return {name if name[:1] in ("+", "-") else f"+{name}": value for name, value in attributes.items()}

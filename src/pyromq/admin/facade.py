@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Literal, Self, Unpack
+from typing import Literal, Unpack
 
 import msgspec
 
@@ -17,6 +16,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.client.declaring import TopicType
 from pyromq.client.namespaces import unwrap, wrap
+from pyromq.client.opened import Opened
 from pyromq.client.settings import ClientOptions, ClientSettings
 from pyromq.clock import clock_of
 from pyromq.cluster.routes import route_addresses
@@ -73,7 +73,7 @@ class GroupLag(msgspec.Struct, frozen=True):
         return sum(each.behind for each in self.queues)
 
 
-class Admin:
+class Admin(Opened):
     """`async with Admin("127.0.0.1:9876") as admin: await admin.create_topic("Orders")`.
 
     `NotFound` says that a topic or a group does not exist. Everything else is in `mqadmin`.
@@ -107,15 +107,6 @@ class Admin:
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             await cluster.__aexit__(None, None, None)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # Topics
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from pyromq.admin.attributes import as_changes
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.connections import consumers
 from pyromq.admin.failures import NotFound, nearest
@@ -132,11 +133,8 @@ async def put(
 async def put_many(
     cluster: Cluster, addresses: Collection[str], wanted: list[SubscriptionGroupConfig]
 ) -> dict[str, Answer]:
-    # A list has attributes as changes (`+name`) or, if it was exported, as they are.
     for each in wanted:
-        each.attributes = {
-            name if name[:1] in ("+", "-") else f"+{name}": value for name, value in each.attributes.items()
-        }
+        each.attributes = as_changes(each.attributes)
     body = SubscriptionGroupList(group_config_list=wanted)
     return await cluster.ask_each(addresses, CreateOrUpdateGroups(body=body))
 

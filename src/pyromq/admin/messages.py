@@ -10,6 +10,7 @@ import msgspec
 from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
 from pyromq.chance import getrandbits, process_id
+from pyromq.client.values import SendStatus
 from pyromq.cluster import routes
 from pyromq.cluster.routes import route_addresses
 from pyromq.cluster.sending.request import PreparedMessage, SendTerms, send_request
@@ -50,13 +51,6 @@ _PULL_WITH_SUBSCRIPTION = 4
 _PAGE = 32
 _MAX_BY_UNIQUE_KEY = 32
 _PASSED_ON_TIMEOUT_S = 15.0
-
-_SEND_STATUSES = {
-    ResponseCode.SUCCESS: "SEND_OK",
-    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
-}
 
 
 class Receipt(msgspec.Struct, frozen=True, rename="camel"):
@@ -331,7 +325,7 @@ async def _send_to(
         broker_name=queue.broker_name,
         queue_id=answer.queue_id,
         queue_offset=answer.queue_offset,
-        status=_SEND_STATUSES[ResponseCode(answer.code)],
+        status=SendStatus(answer.code).name,
         message_id=properties[UNIQ_KEY] or "",
         offset_message_id=answer.msg_id,
     )

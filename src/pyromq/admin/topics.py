@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from pyromq.admin.attributes import as_changes
 from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
 from pyromq.cluster.routes import route_addresses
@@ -148,11 +149,8 @@ async def put(
 async def put_many(
     cluster: Cluster, addresses: Collection[str], wanted: list[TopicConfig]
 ) -> dict[str, Answer]:
-    # A list has attributes as changes (`+name`) or, if it was exported, as they are.
     for each in wanted:
-        each.attributes = {
-            name if name[:1] in ("+", "-") else f"+{name}": value for name, value in each.attributes.items()
-        }
+        each.attributes = as_changes(each.attributes)
     body = CreateTopicListRequestBody(topic_config_list=wanted)
     return await cluster.ask_each(addresses, CreateOrUpdateTopics(body=body))
 

@@ -10,10 +10,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from pyromq.admin.failures import nearest
 from pyromq.cli.progress import progress_bar
 from pyromq.cli.stored_messages import as_json, body_text, message_id
 from pyromq.cli.tables import console, moment, printable, table
-from pyromq.cli.tree import did_you_mean
 from pyromq.cluster.connection_url import KEY_FILE_VARIABLE, TRUST_VARIABLE, credentials_in
 from pyromq.cluster.signing import signers
 from pyromq.errors import Refused, StoreError
@@ -83,7 +83,8 @@ def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit
     with _looking_into(directory) as opened:
         topics = opened.topics()
         if topic not in topics:
-            raise StoreError(f"no topic {topic} in {directory}{did_you_mean(topic, topics)}")
+            hint = nearest(topic, topics, "`pyromq store inspect` lists the topics")
+            raise StoreError(f"no topic {topic} in {directory}; {hint}")
         found = opened.messages(topic, queue, from_offset)
         shown = islice(found, limit or None)
         total = _count(opened, topic, queue, from_offset, limit)

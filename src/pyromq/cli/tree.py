@@ -1,8 +1,6 @@
 """A command group that imports a command only when it runs, so that help stays fast."""
 
-import difflib
 import importlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +60,3 @@ def with_version(command: click.Command) -> click.Command:
     if not any("--version" in param.opts for param in command.params):
         command.params.append(version_option(hidden=True))
     return command
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A suffix that offers the nearest known word; empty if none is near."""
-    nearest = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""

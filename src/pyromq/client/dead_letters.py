@@ -7,8 +7,7 @@ listed, and may be sent twice.
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 import msgspec
 
@@ -17,11 +16,13 @@ from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import StartPositions
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.consumer.settings import check_group
+from pyromq.client.opened import Opened
 from pyromq.client.producer import Producer
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientOptions
-from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendStatus
-from pyromq.errors import NoRoute, Refused, StateError
+from pyromq.client.values import Message, MessageQueue, ReceivedMessage
+from pyromq.cluster.retry_table import require_safe
+from pyromq.errors import NoRoute, StateError
 from pyromq.protocol import dead_letters as said
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -44,7 +45,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
 
 
-class DeadLetters:
+class DeadLetters(Opened):
     """`async with DeadLetters("billing", namesrv=...) as letters: await letters.list()`."""
 
     def __init__(self, group: str, namesrv: str | None = None, **options: Unpack[ClientOptions]) -> None:
@@ -62,15 +63,6 @@ class DeadLetters:
 
     async def close(self) -> None:
         await self._producer.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def list(
         self,
@@ -154,8 +146,7 @@ class DeadLetters:
         again = Message(topic, message.body, message.tags, keys, flag=message.flag)
         kept = said.sent_again(message, message.properties, to_group=to_group)
         result = await parts.send(parts.prepare(again, kept), None, None)
-        if result.status is not SendStatus.SEND_OK:
-            raise Refused(result.status.value, "stored, but the next master may not have it")
+        require_safe(result.status)
 
     async def _settle(self, letters: Iterable[DeadLetter]) -> None:
         parts = self._producer._started()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
 
 from pyromq.chance import uuid
 from pyromq.client.application_log import application_log
@@ -15,6 +15,7 @@ from pyromq.client.declaring import TopicType, declare_topic
 from pyromq.client.health import DEFAULT_TIMEOUT_S, Health, health_of
 from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.middleware import Middleware, surrounded
+from pyromq.client.opened import Opened
 from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.quick_batches import gathering, quick_batches
@@ -97,7 +98,7 @@ class ProducerStatistics:
     dropped_traces: int
 
 
-class Producer:
+class Producer(Opened):
     """`async with Producer("orders", namesrv="127.0.0.1:9876") as producer: await producer.send(message)`.
 
     Producers and consumers of one process with the same client settings share connections, routes and
@@ -225,13 +226,6 @@ class Producer:
         await parts.in_flight.wait_empty()
         if parts.tracing is not None:
             await parts.tracing.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def _started(self) -> "ProducerParts":
         parts = self._parts

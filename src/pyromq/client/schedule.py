@@ -12,14 +12,14 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeVar, Unpack
+from typing import Any, NamedTuple, Protocol, TypeVar, Unpack
 
 import msgspec
 
 from pyromq.client.application_log import application_log
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.cron import Cron
+from pyromq.client.opened import Opened
 from pyromq.client.producer import Producer
 from pyromq.client.settings import ClientOptions
 from pyromq.client.values import Message, ReceivedMessage
@@ -95,7 +95,7 @@ class Ticks:
         await self._send(message, sharding_key=tick.name, deliver_at=_moment(tick.due_ms))
 
 
-class Schedule:
+class Schedule(Opened):
     """`@schedule.every(timedelta(minutes=5))` over `async def clean_up(due: datetime)`; plain functions, too.
 
     All processes of a group have the same jobs; one of them runs each turn. Needs brokers with timers.
@@ -166,15 +166,6 @@ class Schedule:
             await self._consumer.close()
         finally:
             await self._producer.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 async def _called(function: Callable[[datetime], Any], due: datetime) -> None:

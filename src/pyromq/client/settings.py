@@ -139,8 +139,7 @@ def _check_names(options: Iterable[str], known: Iterable[str]) -> None:
     known = frozenset(known)
     for name in options:
         if name not in known:
-            meant = NearestName(known).find(name)
-            hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}"
+            hint = NearestName(known).hint(name, f"there are {', '.join(sorted(known))}")
             raise TypeError(f"unknown option {name!r}: {hint}")
 
 

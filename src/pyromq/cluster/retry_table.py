@@ -56,6 +56,12 @@ def retry_of(code: int) -> Retry:
     return RETRIES.get(code, Retry.NEVER)
 
 
+def require_safe(code: int, remark: str | None = None) -> None:
+    """Raises Refused if a message is stored, but would be lost with its broker."""
+    if code != ResponseCode.SUCCESS:
+        raise Refused(code, remark or "stored, but the next master may not have it")
+
+
 def is_passing(problem: PyroError) -> bool:
     """Whether the same request may be answered later: the server is away, or says so."""
     if isinstance(problem, Refused):

@@ -36,6 +36,11 @@ class NearestName:
         close = difflib.get_close_matches(wanted, candidates, n=1)
         return self._by_lower[close[0]] if close else None
 
+    def hint(self, name: str, otherwise: str) -> str:
+        """The end of a text about an unknown name in a program."""
+        found = self.find(name)
+        return f"did you mean {found!r}?" if found else otherwise
+
 
 def _pairs(name: str) -> set[str]:
     return {name[at : at + 2] for at in range(len(name) - 1)}

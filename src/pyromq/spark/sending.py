@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyromq.clock import Clock, SystemClock
-from pyromq.cluster.retry_table import is_passing
+from pyromq.cluster.retry_table import is_passing, require_safe
 from pyromq.cluster.sending.request import DEFAULT_QUEUES, PreparedMessage, SendTerms, send_request
 from pyromq.errors import (
     BadMessage,
@@ -221,8 +221,8 @@ class TaskSender:
             batch = self._waiting.pop((address, frame.opaque))
             try:
                 answer = decode_answer(SendMessageV2, frame)
-                if self._on_stored is not None and frame.code != ResponseCode.SUCCESS:
-                    raise Refused(frame.code, frame.remark or "stored, but the next master may not have it")
+                if self._on_stored is not None:
+                    require_safe(frame.code, frame.remark)
             except PyroError as problem:
                 self._failed(batch, problem)
             else:

@@ -195,12 +195,8 @@ def _settings(
     of_brokers = {each.name for each in BrokerSettings.all_settings() if each.name}
     for name in given:
         if name not in of_stores | of_brokers:
-            meant = NearestName(of_stores | of_brokers).find(name)
-            hint = (
-                f"did you mean {meant!r}?"
-                if meant
-                else "docs/reference lists all, with their names in Python"
-            )
+            otherwise = "docs/reference lists all, with their names in Python"
+            hint = NearestName(of_stores | of_brokers).hint(name, otherwise)
             raise TypeError(f"no broker or store has a setting {name!r}: {hint}")
     settings = StandaloneSettings(
         store=store,

@@ -4,8 +4,9 @@ from typing import Any
 
 import click
 
+from pyromq.admin.failures import nearest
 from pyromq.cli.mqadmin.commands import ABSENT, NOUNS
-from pyromq.cli.tree import LazyCommand, LazyGroup, did_you_mean
+from pyromq.cli.tree import LazyCommand, LazyGroup
 from pyromq.errors import PyroError
 
 _HERE = "pyromq.cli.mqadmin"
@@ -53,7 +54,7 @@ class AdminGroup(LazyGroup):
             if name.lower() not in others:
                 if reason := _WHY_ABSENT.get(name.lower()):
                     raise click.UsageError(f"PyroMQ's mqadmin does not have {name}: {reason}", ctx)
-                hint = did_you_mean(name, _SENTENCES) or "; `mqadmin help` lists all commands"
+                hint = "; " + nearest(name, _SENTENCES, "`mqadmin help` lists all commands")
                 raise click.UsageError(f"unknown command {name}{hint}", ctx)
             args = [others[name.lower()], *args[1:]]
         return super().resolve_command(ctx, args)

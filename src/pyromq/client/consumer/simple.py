@@ -8,8 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from types import TracebackType
-from typing import NamedTuple, Self, Unpack
+from typing import NamedTuple, Unpack
 
 from pyromq.chance import token
 from pyromq.client.consumer.handling.retries import HandlerRetries
@@ -26,6 +25,7 @@ from pyromq.client.consumer.settings import (
 from pyromq.client.declaring import declare_group
 from pyromq.client.health import DEFAULT_TIMEOUT_S, Health, health_of
 from pyromq.client.namespaces import wrap
+from pyromq.client.opened import Opened
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import MessageQueue, ReceivedMessage
@@ -50,7 +50,7 @@ class _Pop(NamedTuple):
     until: float
 
 
-class SimpleConsumer:
+class SimpleConsumer(Opened):
     """`async with SimpleConsumer("billing", namesrv="127.0.0.1:9876") as consumer: ... receive() ... ack()`.
 
     Options are the fields of `SimpleSettings` and of `ClientSettings`. Brokers must be of 5.0 or later.
@@ -141,15 +141,6 @@ class SimpleConsumer:
         await self._show_again(found)
         await session.remove_consumer(self._member.group, self._member)
         await session.release()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def client_id(self) -> str:

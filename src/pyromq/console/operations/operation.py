@@ -60,7 +60,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     SECTION: ClassVar[str] = ""
     """The entry of the rail."""
     CAN_BE_UNDONE: ClassVar[bool] = False
-    NEEDS_BODIES: ClassVar[bool] = False
 
     def touched(self) -> tuple[str, ...]:
         """The topics and groups that change, for patterns of names."""

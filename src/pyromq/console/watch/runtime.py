@@ -12,7 +12,6 @@ from pyromq.protocol.requests.inspection import StoreFigures
 _UNITS = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5, "EiB": 6}
 _SIZE = re.compile(r"([0-9]+(?:[.,][0-9]+)?) ?([KMGTPE]i)?B")
 
-DEFAULT_RETENTION_HOURS = 72
 DEFAULT_CLEAN_AT = 75
 DEFAULT_CLEAN_EARLY_AT = 85
 

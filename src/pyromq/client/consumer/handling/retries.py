@@ -13,13 +13,14 @@ from pyromq.client.consumer.handling.outcomes import TO_DEAD_LETTERS, Delay, lev
 from pyromq.client.consumer.reading.brokers import Network, QueueBrokers
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
+from pyromq.cluster.retry_table import require_safe
 from pyromq.cluster.sending.request import (
     INNER_PRODUCER_GROUP,
     PreparedMessage,
     SendTerms,
     send_request,
 )
-from pyromq.errors import NoRoute, PyroError, Refused
+from pyromq.errors import NoRoute, PyroError
 from pyromq.protocol import dead_letters, names
 from pyromq.protocol import properties as props
 from pyromq.protocol.body import MessageQueue
@@ -33,8 +34,6 @@ _SEND_BACK_TIMEOUT_S = 5.0
 _SEND_TIMEOUT_S = 3.0
 _SEND_TRIES = 3
 _MAX_REASON_CHARS = 500
-_KEPT = (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE)
-"""The second one is for as long as a master of Apache has no replica; more copies would not help."""
 _NOT_RESENT = (
     props.TRANSACTION_PREPARED,
     props.RECONSUME_TIME,
@@ -153,8 +152,9 @@ class HandlerRetries:
                 answer = await self._network.call(
                     address, self._copy(message, queue, is_dead, delay, why or {}), _SEND_TIMEOUT_S
                 )
-                if answer.code not in _KEPT:
-                    raise Refused(answer.code, "stored, but the next master may not have it")
+                # A master of Apache's without a replica says so each time: more copies would not help.
+                if answer.code != ResponseCode.SLAVE_NOT_AVAILABLE:
+                    require_safe(answer.code)
                 return
             except PyroError as failure:
                 problem = failure
