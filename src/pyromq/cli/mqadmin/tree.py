@@ -4,7 +4,6 @@ from typing import Any
 
 import click
 
-from pyromq.admin.failures import nearest
 from pyromq.cli.mqadmin.commands import ABSENT, NOUNS
 from pyromq.cli.tree import LazyCommand, LazyGroup
 from pyromq.errors import PyroError
@@ -54,6 +53,8 @@ class AdminGroup(LazyGroup):
             if name.lower() not in others:
                 if reason := _WHY_ABSENT.get(name.lower()):
                     raise click.UsageError(f"PyroMQ's mqadmin does not have {name}: {reason}", ctx)
+                from pyromq.admin.failures import nearest  # help imports nothing of the cluster
+
                 hint = "; " + nearest(name, _SENTENCES, "`mqadmin help` lists all commands")
                 raise click.UsageError(f"unknown command {name}{hint}", ctx)
             args = [others[name.lower()], *args[1:]]
