@@ -19,12 +19,15 @@ from pyromq.testing import cluster
 from pyromq.testing.held_ports import held_port
 
 PLACE = ROOT / "build" / "frameworks"
-_PLUGINS = ("pytest-rerunfailures", "pytest-subtests", "pytest-order", "redis", "psutil")
+_PLUGINS = ("pytest-rerunfailures", "pytest-order", "redis", "psutil")
 
 KOMBU_LEFT_OUT = (
     # A waiting pop cannot be taken back: a consumer that was just cancelled meets the message and returns it,
     # behind others of its priority. kombu's own tests of Redis have another version of this one, too.
     "Priority and test_publish_requeue_consume",
+    # It looks at the port of a connection that was not opened. kombu leaves a URL with several name servers
+    # to the transport, and knows no port.
+    "test_failover_switches_to_alternate_url",
 )
 CELERY_LEFT_OUT = (
     "test_scheduled",  # tasks with an ETA wait at the broker, not in the worker
@@ -102,34 +105,15 @@ def run(place: Path, tests: list[str], left_out: tuple[str, ...], given: list[st
         subprocess.run([*pip, "--target", str(plugins), *_PLUGINS], check=True)
     chosen = ["-k", " and ".join(f"not ({each})" for each in left_out)]
     own = [
-        "-p",
-        "pytest_rerunfailures",
-        "-p",
-        "pytest_subtests",
-        "-p",
-        "pytest_order",
-        "-p",
-        "pytest_timeout",
+        f"-p{each}"
+        for each in ("pytest_rerunfailures", "pytest_order", "pytest_timeout", "celery.contrib.pytest")
     ]
+    own += ["-q", "-c", os.devnull, "--rootdir", ".", "-o", "python_classes=test_* Test*"]
+    paths = {"PYTHONPATH": f"{place}:{plugins}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-c",
-            os.devnull,
-            "--rootdir",
-            ".",
-            *own,
-            *chosen,
-            *tests,
-            *given,
-        ],
+        [sys.executable, "-m", "pytest", *own, *chosen, *tests, *given],
         cwd=place,
-        env=os.environ
-        | {"PYTHONPATH": f"{place}:{plugins}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        | environ,
+        env=os.environ | paths | environ,
         check=False,
     ).returncode
 
