@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -42,6 +43,10 @@ def drained(connection: Any, wanted: Callable[[], bool]) -> None:
             connection.drain_events(timeout=0.5)
         except TimeoutError:
             continue
+
+
+def has_more(found: list[Any], count: int) -> bool:
+    return len(found) > count
 
 
 def consumer(connection: Any, queue: Any, found: list[Any], **options: Any) -> Any:
@@ -252,3 +257,29 @@ def test_a_value_that_an_option_cannot_have_is_named() -> None:
 
     with pytest.raises(ConfigError, match="invisible_s"):
         kombu.Connection("rocketmq://ns:9876", transport_options={"invisible_s": "soon"}).connect()
+
+
+def test_tasks_with_one_order_key_come_one_after_the_other(connect: Callable[..., Any]) -> None:
+    connection = connect()
+    queue = kombu.Queue("ordered", routing_key="ordered", queue_arguments={"x-ordered": True})
+    producer = connection.Producer()
+    for number in range(9):
+        headers = {"order_key": f"customer-{number % 3}"}
+        producer.publish(number, routing_key="ordered", declare=[queue], headers=headers)
+    found: list[Any] = []
+    held: dict[int, Any] = {}
+    made = kombu.Consumer(connection, [queue], accept=["json"], prefetch_count=4)
+
+    def take(body: int, message: Any) -> None:
+        assert body % 3 not in held, "a task of this customer is not done"
+        found.append(body)
+        held[body % 3] = message
+
+    made.register_callback(take)
+    with made:
+        while len(found) < 9:
+            count = len(found)
+            drained(connection, partial(has_more, found, count))
+            held.pop(next(iter(held))).ack()
+    for customer in range(3):
+        assert [each for each in found if each % 3 == customer] == [customer, customer + 3, customer + 6]
