@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus frameworks pictures ha-example bench docs changelog site dist wheels clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus frameworks pictures ha-example helm-check bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -98,6 +98,9 @@ prometheus: setup ## the alert rules and the dashboard with a real Prometheus (D
 frameworks: setup ## workers of task frameworks on our brokers, and the frameworks' own suites (needs PyPI)
 	$(IN_SCRATCH) $(PYTEST) -m frameworks tests/frameworks $(TESTS)
 	$(BIN)/python -m tools.framework_suites
+
+helm-check: setup ## the Helm chart: rendered, held against the schemas of Kubernetes and a policy (needs Go, or helm and kubeconform; status 3 without)
+	$(BIN)/python -m tools.helm
 
 pictures: setup ## the pictures of the web console in docs/pictures, taken with a browser
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
