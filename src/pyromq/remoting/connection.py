@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
         return deadline - self._loop.time()
 
     def _send_request(self, request: Request[Any], opaque: int, *, oneway: bool) -> None:
-        if not self.is_open:
+        if self.state is not _OPEN and not self.is_open:
             raise self._lost()
         frame = encode_request(request, opaque, form=self._group.form, oneway=oneway)
         if self._sign is not None:
@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
         self.flush_soon()
 
     def _send_filled(self, request: FilledForm[Any], opaque: int) -> None:
-        if not self.is_open:
+        if self.state is not _OPEN and not self.is_open:
             raise self._lost()
         form, body = request.form, request.body
         head = form.head(request.values, opaque, len(body), self._group.limits.max_frame_bytes)
