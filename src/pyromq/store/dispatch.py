@@ -19,6 +19,7 @@ from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import is_filler
 from pyromq.store.log.segment import Segment
+from pyromq.store.log.segment_source import ReadableSegment
 from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.consume_queue import ConsumeQueue
 from pyromq.store.queues.tags_codes import TagsCodes
@@ -194,7 +195,7 @@ class Dispatcher:
         first_unit = file.next_unit if file is not None else 0
         try:
             carrier.carry(
-                segment.mapped.buffer,
+                segment.buffer,
                 segment.start,
                 self.offset,
                 limit,
@@ -215,7 +216,7 @@ class Dispatcher:
                 self.dispatched_messages += count
         return count
 
-    def _step_once(self, segment: Segment, limit: int) -> bool:
+    def _step_once(self, segment: ReadableSegment, limit: int) -> bool:
         """Dispatch one record, or pass over what is none; False if it ends behind `limit`."""
         log = self._log
         try:
@@ -243,7 +244,9 @@ class Dispatcher:
             self._queues.drop_files(queue)
             queue.forget_min_offset()
 
-    def dispatch_record(self, segment: Segment, outline: RecordOutline, *, has_unit: bool = True) -> None:
+    def dispatch_record(
+        self, segment: ReadableSegment, outline: RecordOutline, *, has_unit: bool = True
+    ) -> None:
         """Dispatch a record of the log and move behind it; without a unit only its keys."""
         message = (
             self._queues.get(outline.topic, outline.queue_id),
@@ -252,11 +255,11 @@ class Dispatcher:
             outline.queue_offset,
             outline.sys_flag if has_unit else SysFlag.TRANSACTION_PREPARED,
             outline.store_timestamp,
-            segment.mapped.buffer[outline.properties_start : outline.properties_end],
+            segment.buffer[outline.properties_start : outline.properties_end],
         )
         self._dispatch((message,), outline.log_offset + outline.size)
 
-    def put_unit(self, segment: Segment, outline: RecordOutline) -> bool:
+    def put_unit(self, segment: ReadableSegment, outline: RecordOutline) -> bool:
         """Only the queue's part of a dispatch, for a queue that is built again; False if it has the unit."""
         if outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return False

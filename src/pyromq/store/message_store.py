@@ -574,7 +574,7 @@ class MessageStore:
         """The records of the log from a record on, each with its properties; ends at damage."""
         with suppress(RemoteProtocolError):
             for segment, outline in self._log.outlines(log_offset, self._log.end_offset):
-                view = segment.mapped.view
+                view = segment.view
                 yield outline, bytes(view[outline.properties_start : outline.properties_end])
 
     def log_offset_at(self, timestamp_ms: int) -> int:

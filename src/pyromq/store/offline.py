@@ -24,7 +24,7 @@ from pyromq.store.index.index_file import read_header
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import is_filler
 from pyromq.store.log.record_checks import next_sound_record
-from pyromq.store.log.segment import Segment
+from pyromq.store.log.segment_source import ReadableSegment
 from pyromq.store.queues.all_queues import count_units
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT
 from pyromq.store.queues.generations import newest_generation
@@ -171,9 +171,9 @@ class OfflineStore:
                 if following is not None:
                     offset = following
                     continue
-                segment = self.log.segments.find(offset)
+                segment = self.log.source.find(offset)
                 position = offset - segment.start if segment is not None else 0
-                is_untouched = segment is None or not any(segment.mapped.buffer[position : position + 8])
+                is_untouched = segment is None or not any(segment.buffer[position : position + 8])
                 return end, "" if is_untouched else f"the log ends in damaged bytes: {error}"
             if found is None:
                 return end, ""
@@ -253,7 +253,7 @@ class OfflineStore:
         """Every record of the log in order, from `start` on. Raises RemoteProtocolError at damage."""
         offset = self.log_start if start is None else start
         for segment, outline in self.log.outlines(offset, self.log_end):
-            yield segment.mapped.view[outline.start : outline.end]
+            yield segment.view[outline.start : outline.end]
 
     def messages(self, topic: str, queue_id: int | None = None, offset: int = 0) -> Iterator[StoredMessage]:
         """The messages of a topic, queue by queue, in the order of their offsets.
@@ -345,11 +345,11 @@ class OfflineStore:
             return set()
         return topics - set(table.topic_config_table) - set(self.topics())
 
-    def _verify_record(self, segment: Segment, outline: RecordOutline, result: Verification) -> None:
+    def _verify_record(self, segment: ReadableSegment, outline: RecordOutline, result: Verification) -> None:
         result.records += 1
         result.record_bytes += outline.size
         try:
-            verify_body_crc(segment.mapped.buffer, outline)
+            verify_body_crc(segment.buffer, outline)
         except RemoteProtocolError as error:
             end = outline.log_offset + outline.size
             result.damage.append(f"log offsets {outline.log_offset} to {end}, {outline.size} bytes: {error}")
@@ -396,8 +396,8 @@ def _most_likely_size(sizes: dict[int, int]) -> int:
     return max(found, key=lambda size: (found.count(size), size), default=1)
 
 
-def _tags_code(segment: Segment, outline: RecordOutline) -> int:
-    properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
+def _tags_code(segment: ReadableSegment, outline: RecordOutline) -> int:
+    properties = segment.buffer[outline.properties_start : outline.properties_end]
     tags = get_property_bytes(properties, "TAGS")
     return java_string_hash(tags.decode("utf-8", "replace")) if tags else 0
 

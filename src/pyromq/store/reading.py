@@ -77,7 +77,7 @@ class StoreReader:
             return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         log = self._log
         max_offset = queue.end_offset
-        min_offset = queue.min_offset(log.segments.start)
+        min_offset = queue.min_offset(log.source.start)
         if max_offset == 0:
             return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, min_offset, max_offset)
         if offset < min_offset:
@@ -201,7 +201,7 @@ class StoreReader:
             place, size = _PLACE.unpack_from(units, position)
             if messages and (messages >= max_messages or size_bytes + size > max_bytes):
                 break
-            segment = log.segments.find(place)
+            segment = log.source.find(place)
             if segment is None:
                 return None
             found = _native.slice_records(
@@ -209,7 +209,7 @@ class StoreReader:
                 position,
                 count - examined,
                 codes,
-                segment.mapped.view,
+                segment.view,
                 segment.start,
                 log.end_offset,
                 max_messages - messages,
@@ -235,10 +235,10 @@ class StoreReader:
         log = self._log
         first = places[0][0]
         last, last_size = places[-1]
-        segment = log.segments.find(first)
+        segment = log.source.find(first)
         if segment is None or not are_sound(log, queue, offset, segment, places):
             return []
-        view, start = segment.mapped.view, segment.start
+        view, start = segment.view, segment.start
         if last + last_size - first == size_bytes:
             return [view[first - start : last + last_size - start]]
         return [view[place - start : place - start + size] for place, size in places]
@@ -303,7 +303,7 @@ class StoreReader:
                     status = _DAMAGED
                 break
             offset += 1
-        min_offset = queue.min_offset(log.segments.start)
+        min_offset = queue.min_offset(log.source.start)
         return ReadResult(status, offset, min_offset, queue.end_offset, views, len(views), size_bytes, is_far)
 
     def _first_fault(self, queue: ConsumeQueue, first: int, last: int) -> int | None:

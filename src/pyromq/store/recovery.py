@@ -47,7 +47,7 @@ from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, is_time, write_ch
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import Damage, DamagedBytes, is_filler
 from pyromq.store.log.record_checks import MIN_GAP_BYTES, complete_outline, next_sound_record
-from pyromq.store.log.segment import Segment
+from pyromq.store.log.segment_source import ReadableSegment
 from pyromq.store.parts import StoreParts
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
 from pyromq.store.queues.generations import Generations
@@ -335,7 +335,7 @@ class Recovery:
     def _is_deleted(self, outline: RecordOutline) -> bool:
         return self._deletions.covers(outline.topic, outline.log_offset)
 
-    def _must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
+    def _must_wait(self, segment: ReadableSegment, outline: RecordOutline) -> bool:
         """Whether the records behind a record must confirm its place in its queue."""
         if not outline.queue_offset and self._former_numbers.get(outline.log_offset):
             self._numbering.leave_out(outline)  # its queue had a higher number for it: not a new beginning
@@ -495,7 +495,7 @@ def _is_untouched(log: CommitLog, offset: int) -> bool:
     if segment is None:
         return True
     position = offset - segment.start
-    return not any(segment.mapped.buffer[position : position + 8])
+    return not any(segment.buffer[position : position + 8])
 
 
 def write_first_checkpoint(parts: StoreParts, before: Checkpoint, began_at: int) -> Checkpoint:

@@ -29,6 +29,7 @@ from pyromq.protocol.record import (
 from pyromq.store.filenames import can_be_directory, offset_name
 from pyromq.store.log.log_end import LogEnd
 from pyromq.store.log.segment import MissingSegment, Segment
+from pyromq.store.log.segment_source import ReadableSegment, SegmentSource
 from pyromq.store.log.segments import Segments
 
 _SIZE_MAGIC_FLAG: Final = struct.Struct(">ii28xi")
@@ -49,6 +50,8 @@ class CommitLog(LogEnd):
         self._current: Segment | None = None
         self._writer: Writer | None = None
         self.segments = Segments(files, directory, segment_bytes)
+        self.source: SegmentSource = self.segments
+        """What readers ask."""
         self.end_offset = 0
         """Where the next record goes."""
         self.buffer = bytearray()
@@ -203,22 +206,22 @@ class CommitLog(LogEnd):
 
     def view(self, offset: int, size_bytes: int) -> memoryview | None:
         """A slice of the log, None if the log does not have all of it in one file."""
-        segment = self.segments.find(offset)
+        segment = self.source.find(offset)
         if segment is None or size_bytes < 1 or offset + size_bytes > self.end_offset:
             return None
         position = offset - segment.start
         if position + size_bytes > segment.size_bytes:
             return None
-        return segment.mapped.view[position : position + size_bytes]
+        return segment.view[position : position + size_bytes]
 
     def view_from(self, offset: int, max_bytes: int) -> memoryview:
         """The bytes of the log from an offset on, at most to the end of their file; none at the log's end."""
-        segment = self.segments.find(offset)
+        segment = self.source.find(offset)
         end = min(offset + max_bytes, self.end_offset)
         if segment is None or end <= offset:
             return memoryview(b"")
         position = offset - segment.start
-        return segment.mapped.view[position : min(position + end - offset, segment.size_bytes)]
+        return segment.view[position : min(position + end - offset, segment.size_bytes)]
 
     def open_file(self, offset: int) -> tuple[FileReader, int, int] | None:
         """The file of a log offset, where in it that is, and where in the log it ends. Raises OSError."""
@@ -235,41 +238,39 @@ class CommitLog(LogEnd):
 
     def record(self, offset: int) -> memoryview | None:
         """The record at an offset, None if none begins there."""
-        segment = self.segments.find(offset)
+        segment = self.source.find(offset)
         if segment is None or offset < 0:
             return None
         position = offset - segment.start
         room = min(segment.size_bytes - position, self.end_offset - offset)
         if room < MIN_RECORD_SIZE:
             return None
-        mapped = segment.mapped
-        size_bytes, magic, own_offset = _SIZE_MAGIC_OFFSET.unpack_from(mapped.buffer, position)
+        view = segment.view
+        size_bytes, magic, own_offset = _SIZE_MAGIC_OFFSET.unpack_from(view, position)
         if magic not in (MAGIC_V1, MAGIC_V2) or own_offset != offset:
             return None
-        return (
-            mapped.view[position : position + size_bytes] if MIN_RECORD_SIZE <= size_bytes <= room else None
-        )
+        return view[position : position + size_bytes] if MIN_RECORD_SIZE <= size_bytes <= room else None
 
     def store_timestamp(self, offset: int) -> int | None:
         """The store time of the record at an offset."""
         record = self.record(offset)
         return None if record is None else peek_store_timestamp(record)
 
-    def outline(self, offset: int) -> tuple[Segment, RecordOutline | None] | None:
+    def outline(self, offset: int) -> tuple[ReadableSegment, RecordOutline | None] | None:
         """The outline of the record at an offset (None for a blank); None where the log's files end.
 
         Raises RemoteProtocolError if there is no record.
         """
-        segment = self.segments.find(offset)
+        segment = self.source.find(offset)
         if segment is None:
             return None
-        buffer = segment.mapped.buffer
+        buffer = segment.buffer
         outline = scan_record(buffer, offset - segment.start, segment.size_bytes)
         if outline is not None:
             verify_place(outline, offset)
         return segment, outline
 
-    def outlines(self, offset: int, end: int) -> Iterator[tuple[Segment, RecordOutline]]:
+    def outlines(self, offset: int, end: int) -> Iterator[tuple[ReadableSegment, RecordOutline]]:
         """The records from `offset` up to `end`, blanks left out."""
         while offset < end:
             found = self.outline(offset)
@@ -289,8 +290,8 @@ class CommitLog(LogEnd):
 
         Only heads of records are read. From time to time it yields None, so that the caller can pause.
         """
-        while offset < end and (segment := self.segments.find(offset)) is not None:
-            buffer, start = segment.mapped.buffer, segment.start
+        while offset < end and (segment := self.source.find(offset)) is not None:
+            buffer, start = segment.buffer, segment.start
             last = min(end, segment.end) - MIN_RECORD_SIZE
             found: list[int] = []
             for _ in range(_STRIDE):

@@ -24,6 +24,7 @@ from pyromq.protocol.record import (
 )
 from pyromq.store.log.commit_log import CommitLog, verify_place
 from pyromq.store.log.segment import MissingSegment, Segment
+from pyromq.store.log.segment_source import ReadableSegment
 
 _native = twin("protocol.records")
 
@@ -36,7 +37,7 @@ _SECTOR_BYTES: Final = 512
 _BLOCK_BYTES: Final = 1024 * 1024
 
 
-def sound_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline | None] | None:
+def sound_outline(log: CommitLog, offset: int) -> tuple[ReadableSegment, RecordOutline | None] | None:
     """The record at an offset, without one for the blank at the end of a file; None where the files end.
 
     Raises RemoteProtocolError for anything that is not sound.
@@ -45,7 +46,7 @@ def sound_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline |
     if found is None:
         return None
     segment, outline = found
-    buffer = segment.mapped.buffer
+    buffer = segment.buffer
     if outline is None:
         blank_bytes = peek_size(buffer, offset - segment.start)
         if blank_bytes != segment.end - offset:
@@ -98,7 +99,7 @@ def first_damaged(view: memoryview, position: int = 0) -> int:
     return -1
 
 
-def complete_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline | None] | None:
+def complete_outline(log: CommitLog, offset: int) -> tuple[ReadableSegment, RecordOutline | None] | None:
     """The same after a crash: no part of the record may be missing."""
     found = sound_outline(log, offset)
     if found is not None and found[1] is not None:
@@ -106,13 +107,13 @@ def complete_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutlin
     return found
 
 
-def _verify_complete(segment: Segment, outline: RecordOutline) -> None:
+def _verify_complete(segment: ReadableSegment, outline: RecordOutline) -> None:
     """Only the body has a checksum: look for parts of the rest that were never written.
 
     Parts that were not written are zeros. No topic has a zero byte, our records never end in one unless they
     have no properties, and a lost part is at least one disk sector.
     """
-    buffer = segment.mapped.buffer
+    buffer = segment.buffer
     start, end = outline.properties_start, outline.properties_end
     if end > start and buffer[end - 1] == 0:
         raise RemoteProtocolError(f"record at {outline.log_offset}: its end was not written")
@@ -150,11 +151,11 @@ def _end_of_damaged(log: CommitLog, offset: int) -> int:
     return offset + (outline.size if outline is not None else MIN_GAP_BYTES)
 
 
-def _is_sound_record(log: CommitLog, segment: Segment, position: int) -> bool:
+def _is_sound_record(log: CommitLog, segment: ReadableSegment, position: int) -> bool:
     if position + MIN_RECORD_SIZE > segment.size_bytes:
         return False
     place = segment.start + position
-    if peek_log_offset(segment.mapped.buffer, position) != place:  # most that look like one end here
+    if peek_log_offset(segment.buffer, position) != place:  # most that look like one end here
         return False
     try:
         found = complete_outline(log, place)

@@ -36,6 +36,16 @@ class Segment:
         return mapped
 
     @property
+    def buffer(self) -> mmap.mmap:
+        mapped = self._mapped
+        return (mapped if mapped is not None else self.mapped).buffer
+
+    @property
+    def view(self) -> memoryview:
+        mapped = self._mapped
+        return (mapped if mapped is not None else self.mapped).view
+
+    @property
     def is_mapped(self) -> bool:
         return self._mapped is not None
 

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable
 
 from pyromq.protocol.record import RecordOutline, SysFlag
-from pyromq.store.log.segment import Segment
+from pyromq.store.log.segment_source import ReadableSegment
 from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.consume_queue import ConsumeQueue
 
@@ -44,15 +44,15 @@ class Generations:
         self,
         queues: Queues,
         start_over: Callable[[ConsumeQueue, int], None],
-        put_unit: Callable[[Segment, RecordOutline], bool],
+        put_unit: Callable[[ReadableSegment, RecordOutline], bool],
     ) -> None:
         """`start_over` removes the units of a queue; the log offset is where the new generation begins."""
         self._queues = queues
         self._start_over = start_over
         self._put_unit = put_unit
-        self._waiting: dict[tuple[str, int], tuple[Segment, RecordOutline]] = {}
+        self._waiting: dict[tuple[str, int], tuple[ReadableSegment, RecordOutline]] = {}
 
-    def must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
+    def must_wait(self, segment: ReadableSegment, outline: RecordOutline) -> bool:
         """Whether a record may start a new generation; its unit is added later, or never."""
         if (not self._waiting and outline.queue_offset) or outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return False
@@ -79,6 +79,6 @@ class Generations:
                 self._accept(queue, *waiting)
         self._waiting.clear()
 
-    def _accept(self, queue: ConsumeQueue, segment: Segment, outline: RecordOutline) -> None:
+    def _accept(self, queue: ConsumeQueue, segment: ReadableSegment, outline: RecordOutline) -> None:
         self._start_over(queue, outline.log_offset)
         self._put_unit(segment, outline)

@@ -207,7 +207,7 @@ class Mending:
 
     def restore(self, outline: RecordOutline) -> None:
         """Give a message that is back in the log its unit. Raises OSError."""
-        segment = self._log.segments.find(outline.log_offset)
+        segment = self._log.source.find(outline.log_offset)
         queue, number = self._queues.find(outline.topic, outline.queue_id), outline.queue_offset
         if (
             queue is None

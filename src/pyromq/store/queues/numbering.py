@@ -11,17 +11,17 @@ from collections.abc import Callable
 from typing import Final
 
 from pyromq.protocol.record import MIN_RECORD_SIZE, RecordOutline, SysFlag
-from pyromq.store.log.segment import Segment
+from pyromq.store.log.segment_source import ReadableSegment
 from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.consume_queue import ConsumeQueue
 
-_Waiting = list[tuple[Segment, RecordOutline]]
+_Waiting = list[tuple[ReadableSegment, RecordOutline]]
 
 _MAX_NAMED: Final = 20
 
 
 class Numbering:
-    def __init__(self, queues: Queues, put_unit: Callable[[Segment, RecordOutline], bool]) -> None:
+    def __init__(self, queues: Queues, put_unit: Callable[[ReadableSegment, RecordOutline], bool]) -> None:
         self._queues = queues
         self._put_unit = put_unit
         self._waiting: dict[tuple[str, int], _Waiting] = {}
@@ -32,7 +32,7 @@ class Numbering:
         self.places_left_out: list[int] = []
         """Log offsets of the first records that were left out of their queues."""
 
-    def must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
+    def must_wait(self, segment: ReadableSegment, outline: RecordOutline) -> bool:
         """Whether a record cannot be added to its queue now; its unit is added later, or never."""
         if outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return False
@@ -57,7 +57,7 @@ class Numbering:
 
     def _judge(self, key: tuple[str, int], waiting: _Waiting, offset: int) -> bool:
         """Decide about waiting records if a new offset allows it; at most two wait."""
-        believed: tuple[Segment, RecordOutline] | None = None
+        believed: tuple[ReadableSegment, RecordOutline] | None = None
         for distance, each in enumerate(reversed(waiting), 1):
             if each[1].queue_offset + distance == offset:
                 believed = each  # and everything between them follows it
@@ -97,7 +97,7 @@ class Numbering:
         queue = self._queues.find(*key)
         return queue.end_offset if queue is not None else 0
 
-    def _accept(self, segment: Segment, outline: RecordOutline) -> None:
+    def _accept(self, segment: ReadableSegment, outline: RecordOutline) -> None:
         queue = self._queues.get(outline.topic, outline.queue_id)
         end = queue.end_offset
         # Where the log no longer has what a queue leads to, the jump was made by cleaning.
@@ -115,5 +115,5 @@ class Numbering:
             self.places_left_out.append(outline.log_offset)
 
 
-def _offset_of(each: tuple[Segment, RecordOutline]) -> int:
+def _offset_of(each: tuple[ReadableSegment, RecordOutline]) -> int:
     return each[1].queue_offset

@@ -9,7 +9,7 @@ from typing import Final
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.protocol.properties import get_property_bytes
 from pyromq.protocol.record import RecordOutline
-from pyromq.store.log.segment import Segment
+from pyromq.store.log.segment_source import ReadableSegment
 from pyromq.store.queues.consume_queue import ConsumeQueue
 
 _UNKNOWN_DELAY_MS: Final = 1000
@@ -35,9 +35,9 @@ class TagsCodes:
         self.by_tag[tags] = code
         return code
 
-    def of_record(self, queue: ConsumeQueue, segment: Segment, outline: RecordOutline) -> int:
+    def of_record(self, queue: ConsumeQueue, segment: ReadableSegment, outline: RecordOutline) -> int:
         """The code of a record in the log, for a unit that is made again."""
-        properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
+        properties = segment.buffer[outline.properties_start : outline.properties_end]
         tags, _, _ = queue.probe.read(properties)
         return self.of(queue, outline.store_timestamp, properties, tags)
 

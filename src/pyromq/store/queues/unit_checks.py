@@ -9,7 +9,7 @@ from typing import Final
 
 from pyromq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from pyromq.store.log.commit_log import CommitLog
-from pyromq.store.log.segment import Segment
+from pyromq.store.log.segment_source import ReadableSegment
 from pyromq.store.queues.consume_queue import ConsumeQueue
 
 NEAR_STRIDE: Final = 25
@@ -29,14 +29,14 @@ MIN_CODE, MAX_CODE = -(1 << 31), (1 << 31) - 1
 
 def is_sound(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, size: int) -> bool:
     """Whether the unit of a message points to it."""
-    segment = log.segments.find(place)
+    segment = log.source.find(place)
     if segment is None or size < MIN_RECORD_SIZE or place + size > log.end_offset:
         return False
     start = place - segment.start
     end = start + size
     if end > segment.size_bytes:
         return False
-    buffer = segment.mapped.buffer
+    buffer = segment.buffer
     own_size, magic, queue_id, queue_offset, own_place, sys_flag = _HEAD.unpack_from(buffer, start)
     if (
         own_size != size
@@ -62,14 +62,14 @@ def is_sound(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, size:
 
 
 def are_sound(
-    log: CommitLog, queue: ConsumeQueue, offset: int, segment: Segment, places: list[tuple[int, int]]
+    log: CommitLog, queue: ConsumeQueue, offset: int, segment: ReadableSegment, places: list[tuple[int, int]]
 ) -> bool:
     """Whether all units from `offset` on point to their messages, and these lie in one file.
 
     The same as `is_sound` of each, with the usual records looked at in as few steps as Python allows.
     """
     base, limit = segment.start, min(segment.end, log.end_offset)
-    buffer = segment.mapped.buffer
+    buffer = segment.buffer
     topic, queue_id, unpack = queue.topic_bytes, queue.queue_id, _USUAL_HEAD.unpack_from
     prefixed = bytes((len(topic) & 0xFF,)) + topic
     topic_bytes = len(prefixed)
