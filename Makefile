@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus frameworks pictures ha-example helm-check bench docs changelog site dist wheels clean
+.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus frameworks pictures ha-example helm-check bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -69,6 +69,13 @@ quick: setup ## architecture, unit tests and a few examples of the property test
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
 	$(IN_SCRATCH) $(SHARED) -m 'not interop and not browser and not prometheus and not frameworks' $(TESTS)
+
+# TESTS=tests/integration measures other tests, with the servers that they start, and leaves the figure in CONTRIBUTING.md alone.
+coverage: setup ## the share of the source that unit and property tests run; pages in build/coverage, figure in CONTRIBUTING.md
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(IN_SCRATCH) $(SHARED) -p pytest_cov.plugin --cov --cov-report= --cov-report=html --cov-report=json:build/coverage/figures.json \
+	  --hypothesis-profile=quick $(or $(TESTS),tests/unit tests/property)
+	$(if $(TESTS),$(BIN)/coverage report --skip-covered --sort=cover,$(BIN)/python -m tools.coverage_figure build/coverage/figures.json)
 
 interpreted: setup ## the tests of what has compiled twins, without them
 	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
