@@ -144,10 +144,12 @@ def test_several_topics_are_one_table_only_if_that_is_asked_for(spark: SparkSess
 EVENTS = "op string, id int, queue string, offset long, order string"
 
 
-def behind(spark: SparkSession, *rows: tuple[str, int, str, int, str | None]) -> set[int] | None:
+def behind(
+    spark: SparkSession, *rows: tuple[str, int, str, int, str | None], is_ordered: bool = False
+) -> set[int] | None:
     """The ids behind the last truncate, of events that are all of one moment."""
     events = spark.createDataFrame([*rows], EVENTS).selectExpr("*", "struct(id) AS row", "7L AS at")
-    found, is_cleared = behind_truncates(events)
+    found, is_cleared = behind_truncates(events, is_ordered=is_ordered)
     return {row.id for row in found.collect()} if is_cleared else None
 
 
@@ -162,13 +164,16 @@ def test_the_database_says_what_came_behind_a_truncate(spark: SparkSession) -> N
         9,
     }
     assert behind(spark, truncate, ("d", 5, "a:1", 0, None), others[2]) == {3, 5}
-    assert behind(spark, ("t", 0, "a:0", 50, None), ("u", 9, "a:0", 51, None)) == {9}
+    alone = ("t", 0, "a:0", 50, None), ("u", 9, "a:0", 51, None)
+    assert behind(spark, *alone, is_ordered=True) == {9}
     assert behind(spark, others[2], truncate, ("t", 0, "a:1", 9, "0102"), ("u", 6, "a:1", 10, "0103")) == {6}
     for unknown in (("u", 1, "a:1", 0, None), ("u", 1, "a:1", 0, "0100")):
         with pytest.raises(
             RemoteProtocolError, match=r"truncate in a:0 at offset 50 .* a topic with one queue"
         ):
             behind(spark, truncate, unknown)
+    with pytest.raises(RemoteProtocolError, match="a topic with one queue"):
+        behind(spark, *alone)
 
 
 def test_events_without_schemas_need_columns_and_keys(

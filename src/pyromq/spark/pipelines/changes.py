@@ -8,7 +8,7 @@ sink send them.
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from pyromq.errors import ConfigError, RemoteProtocolError
+from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import read_options
 from pyromq.spark.pipelines import change_events
@@ -58,7 +59,8 @@ def apply_changes(
     """
     Placeholder(placeholder)  # says so if it cannot be one
     given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(CHANGES_PER_BATCH)} | dict(options)
-    selection = read_options(given, streaming=True).selection
+    parsed = read_options(given, streaming=True)
+    selection = parsed.selection
     topics = selection.topics or {queue.topic for queue in selection.queues or ()}
     if len(topics) != 1 and not merge_topics:
         named = selection.pattern or ", ".join(sorted(topics))
@@ -74,9 +76,13 @@ def apply_changes(
         .schema(f"key string, value binary, {_PLACE}")
         .load()
     )
-    apply = partial(
-        _apply_batch, place=place, form=form, keys=tuple(keys), declared=declared, placeholder=placeholder
-    )
+    cluster = SparkCluster(parsed.access)
+    try:
+        is_ordered = len(cluster.queues(selection)) == 1
+    finally:
+        cluster.close()
+    events = _Events(tuple(keys), declared, placeholder, is_ordered)
+    apply = partial(_apply_batch, place=place, form=form, expected=events)
     writer = stream.writeStream.foreachBatch(apply).option("checkpointLocation", journal)
     return watch("changes", writer.trigger(**(trigger or {"availableNow": True})).start(), show)
 
@@ -90,15 +96,18 @@ def _columns(ddl: str) -> StructType:
     return plain(found)
 
 
-def _apply_batch(
-    frame: "DataFrame",
-    batch: int,
-    place: str,
-    form: str,
-    keys: tuple[str, ...],
-    declared: StructType | None,
-    placeholder: str,
-) -> None:
+class _Events(NamedTuple):
+    """What is known of events before they are read."""
+
+    keys: tuple[str, ...]
+    declared: StructType | None
+    placeholder: str
+    is_ordered: bool
+    """Whether all of them are in one queue."""
+
+
+def _apply_batch(frame: "DataFrame", batch: int, place: str, form: str, expected: _Events) -> None:
+    keys, declared = expected.keys, expected.declared
     table = lakes.table_at(place, form)
     if table.batch >= batch:
         return  # Only the journal of the query does not know it yet.
@@ -109,26 +118,24 @@ def _apply_batch(
         if declared is None or not keys:
             columns, keys = _found(messages, columns, keys)
         if columns is not None:
-            _apply_last(messages, batch, table, columns, keys, placeholder)
+            _apply_last(messages, batch, table, columns, expected._replace(keys=keys))
     finally:
         messages.unpersist()
 
 
 def _apply_last(
-    messages: "DataFrame",
-    batch: int,
-    table: lakes.LakeTable,
-    columns: StructType,
-    keys: tuple[str, ...],
-    placeholder: str,
+    messages: "DataFrame", batch: int, table: lakes.LakeTable, columns: StructType, expected: _Events
 ) -> None:
     """Bring the table to the state after the last event of each key."""
+    keys = expected.keys
     read = StructType().add("op", "string").add("row", columns)
     read = read.add("queue", "string").add("at", "long").add("offset", "long").add("order", "string")
     read = read.add("kept", ArrayType(StringType()))
     type_ = to_arrow_type(columns, timezone="UTC")
-    events = messages.mapInArrow(partial(change_events.changes, type_=type_, placeholder=placeholder), read)
-    events, is_cleared = behind_truncates(events)
+    events = messages.mapInArrow(
+        partial(change_events.changes, type_=type_, placeholder=expected.placeholder), read
+    )
+    events, is_cleared = behind_truncates(events, is_ordered=expected.is_ordered)
     last = last_by_key(events, keys).select("row", fn.col("op") == change_events.DELETE, "kept", "place")
     found = last.toArrow()
     rows = pa.Table.from_struct_array(found["row"]).cast(to_arrow_schema(columns, timezone="UTC"))
@@ -145,8 +152,8 @@ def _apply_last(
         table.apply(rows, keys, batch, cleared=is_cleared)
 
 
-def behind_truncates(events: "DataFrame") -> tuple["DataFrame", bool]:
-    """The events behind the last truncate, and whether there was one.
+def behind_truncates(events: "DataFrame", *, is_ordered: bool) -> tuple["DataFrame", bool]:
+    """The events behind the last truncate, and whether there was one. `is_ordered`: all are of one queue.
 
     In a queue offsets decide. Among queues only the database knows which came first: by the place of each
     event in its own log. Deletes need none, because an earlier one finds nothing to delete.
@@ -158,8 +165,11 @@ def behind_truncates(events: "DataFrame") -> tuple["DataFrame", bool]:
         return events, False
     last = max(truncates, key=lambda row: row.order or "")
     is_elsewhere, order = fn.col("queue") != last.queue, fn.col("order")
-    is_unknown = fn.lit(True) if last.order is None else order.isNull() | (order == last.order)
-    if not events.where(is_elsewhere & is_upsert & is_unknown).isEmpty():
+    is_unknown = order.isNull() | (order == fn.lit(last.order))
+    # Events of other queues may be in other batches.
+    if not is_ordered and (
+        last.order is None or not events.where(is_elsewhere & is_upsert & is_unknown).isEmpty()
+    ):
         raise RemoteProtocolError(
             f"it is unknown whether the truncate in {last.queue} at offset {last.offset} came before the"
             " events in other queues. Expected lsn, scn, pos or ts_us in the source of each, or a topic with"
