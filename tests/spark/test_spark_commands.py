@@ -14,6 +14,7 @@ from pyromq import GiveUp, Message, Producer, ReceivedMessage
 from pyromq.admin import pipeline_runs
 from pyromq.apps.pipelines import job
 from pyromq.apps.pyromq import COMMANDS
+from pyromq.spark.pipelines import quiet
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -37,6 +38,30 @@ def test_without_spark_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch
     result = run("archive", "lake", "-t", "Orders")
     assert result.exit_code == 1
     assert "pip install 'pyromq[spark]'" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("archive", "lake", "-t", "A", "-O", "maxOffsetsPerTrigger=x"), "maxOffsetsPerTrigger"),
+        (("archive", "lake"), "subscribe"),
+        (("replay", "lake", "--to", "A", "-O", "batchBytes=x"), "batchBytes"),
+        (("changes", "table", "-t", "A", "-t", "B"), "one topic"),
+        (("changes", "table", "-t", "A", "--schema", "id biggint"), "DDL of Spark"),
+        (("changes", "table", "-t", "A", "--placeholder", "\u00e4"), "printable ASCII"),
+    ],
+)
+def test_what_can_be_known_before_is_refused_before_java_starts(
+    arguments: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object) -> SparkSession:
+        raise AssertionError("Java was started")
+
+    monkeypatch.setattr(quiet, "quiet_session", start)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    result = run(*arguments)
+    assert result.exit_code != 0
+    assert problem in f"{result.output} {result.exception}"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pyromq.apps.pipelines.job import (
     SETTINGS,
     TOPIC,
     PipelineJob,
+    can_read,
     job_options,
     topics_options,
     trigger,
@@ -51,10 +52,9 @@ def archive(
     Each message is archived exactly once, also after a crash: DIR holds the checkpoint as well.
     """
     defaults = {"startingOffsets": start, "maxOffsetsPerTrigger": str(rows_per_batch)}
-    chosen = topics_options(topics, pattern)
-    with job.spark("archive") as spark:
+    options = defaults | topics_options(topics, pattern) | job.options
+    with job.spark("archive", can_read(options)) as spark:
         from pyromq.spark.pipelines.archive import archive as run
 
         with job.reported("archive", lake) as show:
-            options = defaults | chosen | job.options
             run(spark, options, lake, form=form, trigger=trigger(follow, every), show=show)

@@ -1,5 +1,7 @@
 """`pyromq pipeline changes`: Debezium's change events into a table."""
 
+from typing import Any
+
 import click
 
 from pyromq.apps.pipelines.job import (
@@ -63,20 +65,27 @@ def changes(
 
     Each event is applied exactly once, also after a crash: DIR holds the checkpoint as well.
     """
-    with job.spark("changes") as spark:
+    options = topics_options(topics, None) | job.options
+    more: dict[str, Any] = {"schema": schema, "merge_topics": merge_topics}
+    if placeholder is not None:
+        more["placeholder"] = placeholder
+
+    def check() -> object:
+        from pyromq.spark.pipelines.changes import checked
+
+        return checked(options, **more)
+
+    with job.spark("changes", check) as spark:
         from pyromq.spark.pipelines.changes import apply_changes
-        from pyromq.spark.pipelines.kept_values import UNAVAILABLE
 
         with job.reported("changes", place) as show:
             apply_changes(
                 spark,
-                topics_options(topics, None) | job.options,
+                options,
                 place,
                 form=form,
                 keys=keys,
-                schema=schema,
-                merge_topics=merge_topics,
-                placeholder=UNAVAILABLE if placeholder is None else placeholder,
                 trigger=trigger(follow, every),
                 show=show,
+                **more,
             )

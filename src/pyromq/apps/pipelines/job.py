@@ -67,10 +67,12 @@ class PipelineJob:
     """Where this run tells of itself."""
 
     @contextmanager
-    def spark(self, name: str) -> Iterator["SparkSession"]:
-        """A new session, or the active one of this process."""
+    def spark(self, name: str, check: Callable[[], object] | None = None) -> Iterator["SparkSession"]:
+        """A new session, or the active one of this process. `check` raises what can be known before."""
         if find_spec("pyspark") is None or find_spec("pyarrow") is None:
             raise click.ClickException("pipelines run on Spark: pip install 'pyromq[spark]'")
+        if check is not None:
+            check()
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -162,6 +164,28 @@ def topics_options(topics: tuple[str, ...], pattern: str | None) -> dict[str, st
     if pattern:
         return {"subscribePattern": pattern}
     return {"subscribe": ",".join(topics)} if topics else {}
+
+
+def can_read(options: Mapping[str, str]) -> Callable[[], object]:
+    """A check of the options with which a stream is read."""
+
+    def check() -> object:
+        from pyromq.spark.options import read_options
+
+        return read_options(options, streaming=True)
+
+    return check
+
+
+def can_write(options: Mapping[str, str]) -> Callable[[], object]:
+    """A check of the options with which messages are sent."""
+
+    def check() -> object:
+        from pyromq.spark.options import write_options
+
+        return write_options(options)
+
+    return check
 
 
 TOPIC = click.option("-t", "--topic", "topics", multiple=True, help="A topic; repeatable.")

@@ -2,7 +2,7 @@
 
 import click
 
-from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, job_options
+from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, can_write, job_options
 
 
 @click.command(context_settings=SETTINGS)
@@ -45,7 +45,7 @@ def replay(
     if (to is None) == (not same_topics):
         raise click.UsageError("give either --to TOPIC or --same-topics")
     target = {"topic": to} if to is not None else {}
-    with job.spark("replay") as spark:
+    with job.spark("replay", can_write(job.options | target)) as spark:
         from pyromq.spark.pipelines.lake import condition
         from pyromq.spark.pipelines.replay import replay as run
 

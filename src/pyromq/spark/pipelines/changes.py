@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.ddl import parse_type
-from pyromq.spark.options import read_options
+from pyromq.spark.options import ReadOptions, read_options
 from pyromq.spark.pipelines import change_events
 from pyromq.spark.pipelines import lake as lakes
 from pyromq.spark.pipelines.grown_schema import grown, plain
@@ -57,19 +57,13 @@ def apply_changes(
     columns, for events without schemas. Without `merge_topics` there is one topic: rows of different tables
     may have the same keys. A value that is `placeholder` is left out by the event, and stays as it was.
     """
-    Placeholder(placeholder)  # says so if it cannot be one
-    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(CHANGES_PER_BATCH)} | dict(options)
-    parsed = read_options(given, streaming=True)
-    selection = parsed.selection
-    topics = selection.topics or {queue.topic for queue in selection.queues or ()}
-    if len(topics) != 1 and not merge_topics:
-        named = selection.pattern or ", ".join(sorted(topics))
-        raise ConfigError("topic", named, "one topic; `merge_topics` if all have rows of the same table")
+    given, parsed, declared = checked(
+        options, schema=schema, merge_topics=merge_topics, placeholder=placeholder
+    )
     journal = f"{place.rstrip('/')}/_changes"
     form = lakes.checked_form(spark, place, form, journal)
     if form == lakes.PLAIN:
         form = lakes.DELTA
-    declared = None if schema is None else _columns(schema)
     stream = (
         spark.readStream.format("rocketmq")
         .options(**given)
@@ -78,13 +72,32 @@ def apply_changes(
     )
     cluster = SparkCluster(parsed.access)
     try:
-        is_ordered = len(cluster.queues(selection)) == 1
+        is_ordered = len(cluster.queues(parsed.selection)) == 1
     finally:
         cluster.close()
     events = _Events(tuple(keys), declared, placeholder, is_ordered)
     apply = partial(_apply_batch, place=place, form=form, expected=events)
     writer = stream.writeStream.foreachBatch(apply).option("checkpointLocation", journal)
     return watch("changes", writer.trigger(**(trigger or {"availableNow": True})).start(), show)
+
+
+def checked(
+    options: Mapping[str, str],
+    *,
+    schema: str | None = None,
+    merge_topics: bool = False,
+    placeholder: str = UNAVAILABLE,
+) -> tuple[dict[str, str], ReadOptions, StructType | None]:
+    """The options with their defaults, as text and parsed, and the declared columns; needs no Spark."""
+    Placeholder(placeholder)
+    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(CHANGES_PER_BATCH)} | dict(options)
+    parsed = read_options(given, streaming=True)
+    selection = parsed.selection
+    topics = selection.topics or {queue.topic for queue in selection.queues or ()}
+    if len(topics) != 1 and not merge_topics:
+        named = selection.pattern or ", ".join(sorted(topics))
+        raise ConfigError("topic", named, "one topic; `merge_topics` if all have rows of the same table")
+    return given, parsed, None if schema is None else _columns(schema)
 
 
 def _columns(ddl: str) -> StructType:
