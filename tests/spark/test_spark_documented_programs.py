@@ -54,10 +54,10 @@ def test_sql(spark: SparkSession, here: Callable[[str], str]) -> None:
     try:
         for statement in split(here(script)):
             spark.sql(statement).collect()
-        assert spark.sql("SELECT count(*) FROM kept").collect() == [(2,)]
+        assert spark.sql("SELECT count(*) FROM orders").collect() == [(2,)]
     finally:
-        spark.sql("DROP VIEW IF EXISTS orders")
-        spark.sql("DROP TABLE IF EXISTS kept")
+        spark.sql("DROP VIEW IF EXISTS paid")
+        spark.sql("DROP TABLE IF EXISTS orders")
 
 
 def test_a_job_in_sql(
