@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner, Result
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.support.brief_consumer import consume_with
 
@@ -62,6 +64,41 @@ def test_what_can_be_known_before_is_refused_before_java_starts(
     result = run(*arguments)
     assert result.exit_code != 0
     assert problem in f"{result.output} {result.exception}"
+
+
+class Session:
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("failures", "restart", "expected"),
+    [
+        (["brokers are away"] * 8, True, [1, 2, 4, 8, 16, 32, 60, 60]),
+        (["pyromq.errors.RemoteProtocolError: no event"], True, None),
+        (["brokers are away"], False, None),
+    ],
+)
+def test_a_job_starts_again_after_failures_that_may_pass(
+    failures: list[str], restart: bool, expected: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quiet, "quiet_session", lambda *_: Session())
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    waits: list[float] = []
+    left = list(failures)
+
+    def work(spark: object, show: object) -> None:
+        if left:
+            raise PySparkException(left.pop(0))
+
+    one = job.PipelineJob({"namesrv": "a:1"}, "local[1]", "1g")
+    if expected is None:
+        with pytest.raises(ClickException, match=r"no event|are away"):
+            one.run("archive", "lake", work, restart=restart, wait=waits.append)
+        assert waits == []
+    else:
+        one.run("archive", "lake", work, restart=restart, wait=waits.append)
+        assert waits == expected
 
 
 @pytest.mark.parametrize(

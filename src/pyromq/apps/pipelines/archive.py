@@ -1,10 +1,13 @@
 """`pyromq pipeline archive`: topics into a lake."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from pyromq.apps.pipelines.job import (
     EVERY,
     PATTERN,
+    RESTART,
     SETTINGS,
     TOPIC,
     PipelineJob,
@@ -13,6 +16,11 @@ from pyromq.apps.pipelines.job import (
     topics_options,
     trigger,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pyromq.spark.pipelines.tallies import Show
 
 
 @click.command(context_settings=SETTINGS)
@@ -23,6 +31,7 @@ from pyromq.apps.pipelines.job import (
 @click.option("--from", "start", default="earliest", help="Where the first run starts: earliest or latest.")
 @click.option("--follow", is_flag=True, help="Wait for new messages, until Ctrl-C.")
 @EVERY
+@RESTART
 @click.option(
     "--format",
     "form",
@@ -44,6 +53,7 @@ def archive(
     start: str,
     follow: bool,
     every: str,
+    restart: bool,
     form: str | None,
     rows_per_batch: int,
 ) -> None:
@@ -53,8 +63,10 @@ def archive(
     """
     defaults = {"startingOffsets": start, "maxOffsetsPerTrigger": str(rows_per_batch)}
     options = defaults | topics_options(topics, pattern) | job.options
-    with job.spark("archive", can_read(options)) as spark:
+
+    def work(spark: "SparkSession", show: "Show") -> None:
         from pyromq.spark.pipelines.archive import archive as run
 
-        with job.reported("archive", lake) as show:
-            run(spark, options, lake, form=form, trigger=trigger(follow, every), show=show)
+        run(spark, options, lake, form=form, trigger=trigger(follow, every), show=show)
+
+    job.run("archive", lake, work, check=can_read(options), restart=restart)

@@ -1,11 +1,12 @@
 """`pyromq pipeline changes`: Debezium's change events into a table."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyromq.apps.pipelines.job import (
     EVERY,
+    RESTART,
     SETTINGS,
     TOPIC,
     PipelineJob,
@@ -14,6 +15,11 @@ from pyromq.apps.pipelines.job import (
     trigger,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pyromq.spark.pipelines.tallies import Show
+
 
 @click.command(context_settings=SETTINGS)
 @click.argument("place", metavar="DIR")
@@ -21,6 +27,7 @@ from pyromq.apps.pipelines.job import (
 @TOPIC
 @click.option("--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
 @EVERY
+@RESTART
 @click.option(
     "--format",
     "form",
@@ -55,6 +62,7 @@ def changes(
     topics: tuple[str, ...],
     follow: bool,
     every: str,
+    restart: bool,
     form: str | None,
     keys: tuple[str, ...],
     schema: str | None,
@@ -75,17 +83,10 @@ def changes(
 
         return checked(options, **more)
 
-    with job.spark("changes", check) as spark:
+    def work(spark: "SparkSession", show: "Show") -> None:
         from pyromq.spark.pipelines.changes import apply_changes
 
-        with job.reported("changes", place) as show:
-            apply_changes(
-                spark,
-                options,
-                place,
-                form=form,
-                keys=keys,
-                trigger=trigger(follow, every),
-                show=show,
-                **more,
-            )
+        start = trigger(follow, every)
+        apply_changes(spark, options, place, form=form, keys=keys, trigger=start, show=show, **more)
+
+    job.run("changes", place, work, check=check, restart=restart)

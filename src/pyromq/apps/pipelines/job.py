@@ -1,6 +1,7 @@
 """The options that all pipelines share: the cluster and Spark; a failure is one line."""
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from pyromq.spark.pipelines.tallies import Show, Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 60.0
+_GOOD_RUN_S = 600.0
+"""After a run of this length a failure is a new one."""
+
+_LASTING = re.compile(r"\b(ConfigError|RemoteProtocolError|BadMessage|DataLoss): ")
+"""Our own errors in Spark's text that come again however often a job starts."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
@@ -114,6 +122,36 @@ class PipelineJob:
 
             yield both
 
+    def run(
+        self,
+        name: str,
+        place: str,
+        work: "Callable[[SparkSession, Show], object]",
+        *,
+        check: Callable[[], object] | None = None,
+        restart: bool = False,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Do the work in a session. With `restart` it is done again after failures that may pass."""
+        with self.spark(name, check) as spark:
+            from pyspark.errors import PySparkException
+
+            pause_s = _FIRST_PAUSE_S
+            while True:
+                started = time.monotonic()
+                try:
+                    with self.reported(name, place) as show:
+                        work(spark, show)
+                    return
+                except PySparkException as problem:
+                    if not restart or _LASTING.search(str(problem)):
+                        raise
+                    if time.monotonic() - started > _GOOD_RUN_S:
+                        pause_s = _FIRST_PAUSE_S
+                    click.echo(f"{short(str(problem))}; starting again in {pause_s:.0f} s", err=True)
+                wait(pause_s)
+                pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
 
 def job_options(command: F) -> F:
     """Add these options to a command, which receives them as one argument, `job`."""
@@ -190,6 +228,11 @@ def can_write(options: Mapping[str, str]) -> Callable[[], object]:
 
 TOPIC = click.option("-t", "--topic", "topics", multiple=True, help="A topic; repeatable.")
 PATTERN = click.option("--pattern", metavar="REGEX", help="All topics whose names match this.")
+RESTART = click.option(
+    "--restart",
+    is_flag=True,
+    help="After a failure that may pass, start again: after 1 second, later after up to a minute.",
+)
 EVERY = click.option(
     "--every", default="1 second", metavar="TIME", help="With --follow: the time between batches."
 )
