@@ -80,7 +80,11 @@ class Session:
     ],
 )
 def test_a_job_starts_again_after_failures_that_may_pass(
-    failures: list[str], restart: bool, expected: list[int] | None, monkeypatch: pytest.MonkeyPatch
+    failures: list[str],
+    restart: bool,
+    expected: list[int] | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(quiet, "quiet_session", lambda *_: Session())
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
@@ -91,11 +95,13 @@ def test_a_job_starts_again_after_failures_that_may_pass(
         if left:
             raise PySparkException(left.pop(0))
 
-    one = job.PipelineJob({"namesrv": "a:1"}, "local[1]", "1g")
+    one = job.PipelineJob({"namesrv": "a:1"}, "local[1]", "1g", runs=tmp_path / "runs")
     if expected is None:
         with pytest.raises(ClickException, match=r"no event|are away"):
             one.run("archive", "lake", work, restart=restart, wait=waits.append)
         assert waits == []
+        (kept,) = pipeline_runs.runs(tmp_path / "runs")
+        assert (kept.ending, kept.problem) == ("failed", failures[0].rpartition(": ")[2])
     else:
         one.run("archive", "lake", work, restart=restart, wait=waits.append)
         assert waits == expected
@@ -137,16 +143,12 @@ def test_a_time_that_is_none_is_named_with_its_option(
     assert "History" in done(topics, *arguments, "--since", "2024-1-2")
 
 
-def test_what_spark_says_in_pages_is_told_in_a_line(
-    spark: SparkSession, tmp_path: Path, kept_runs: Path
-) -> None:
+def test_a_wrong_option_is_named_in_a_line_and_nothing_has_run(tmp_path: Path, kept_runs: Path) -> None:
     result = run("archive", str(tmp_path / "lake"), "-t", "Orders", "-O", "taggs=a")
     assert result.exit_code == 1
     [line] = result.output.strip().splitlines()
     assert "taggs is not an option of rocketmq" in line
-    (kept,) = pipeline_runs.runs(kept_runs)
-    assert kept.ending == "failed"
-    assert "taggs is not an option of rocketmq" in kept.problem
+    assert not kept_runs.exists()
 
 
 def test_from_topics_to_a_lake_and_back(
