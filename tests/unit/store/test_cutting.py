@@ -222,7 +222,6 @@ def test_timers_of_messages_that_are_cut_off_do_not_run(tmp_path: Path) -> None:
     with open_store(tmp_path, timer_log_file_bytes=1024) as store:
         assert store.timers.queue_offset == 41
         assert store.timers.counts.total == 41
-        assert store.timers.recovery.forgotten_units == 0
         number = 1_000_000 // store.timers.precision_ms
         assert sum(1 for each in range(3) for _ in store.timers.units(number + each)) == 41
 

@@ -36,15 +36,6 @@ _LAST_USED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class TimerRecovery:
-    """What opening the files found."""
-
-    replayed_units: int = 0
-    forgotten_units: int = 0
-    """Units whose messages the log has lost; their slots were mended."""
-
-
-@dataclass(frozen=True, slots=True)
 class TimerSnapshot:
     """A checkpoint, and the files to sync before it is written."""
 
@@ -73,7 +64,8 @@ class TimerFiles:
         """The slot whose messages are being delivered; earlier slots are done."""
         self.delivered_from = 0
         """The end of the log when that slot's turn came."""
-        self.recovery = TimerRecovery()
+        self.replayed_units = 0
+        """Units that were put into their slots when the files were opened."""
         self._synced_end = 0
         self._failure: OSError | None = None
         self._saving = threading.Lock()
@@ -87,9 +79,9 @@ class TimerFiles:
     def recover(self, now_ms: int, queue_offset_of: QueueOffsetOf) -> None:
         """Load the files and bring them in line with each other and with the log.
 
-        1. Units behind the checkpoint whose messages the log has are put into their slots, if they are not.
-        2. Units behind those are forgotten; slots that led to them are mended.
-        3. The last unit tells where in the queue to continue.
+        1. Slots are taken back to the checkpoint. A slot that was written later may be torn.
+        2. Units behind the checkpoint whose messages the log has are put into their slots.
+        3. Units behind those are forgotten. The last unit tells where in the queue to continue.
 
         Raises StoreError if a file has an unexpected size, or if messages wait in slots of another width;
         OSError if a file cannot be read.
@@ -103,12 +95,11 @@ class TimerFiles:
         self._check_precision(checkpoint.read_ms, begin)
         if self.log.end:
             self.wheel.make()
-            end, replayed = self._replay(begin, queue_offset_of)
-            forgotten = self._mend_slots(end)
+            self._mend_slots(begin)
+            end = self._replay(begin, queue_offset_of)
             if (changed := self.log.cut(end)) is not None:
                 self._files.sync(changed)
             self.log.reserve()
-            self.recovery = TimerRecovery(replayed, forgotten)
             self._synced_end = begin
         self.read_number = self._first_slot(checkpoint.read_ms // self.precision_ms, now_ms)
         self.delivered_from = checkpoint.delivered_from
@@ -152,31 +143,27 @@ class TimerFiles:
             if slot.number >= self.read_number:
                 self.counts.add(slot.number, slot.messages)
 
-    def _replay(self, position: int, queue_offset_of: QueueOffsetOf) -> tuple[int, int]:
-        """Put units into their slots; returns where sound units end, and how many were missing in slots."""
-        replayed = 0
+    def _replay(self, position: int, queue_offset_of: QueueOffsetOf) -> int:
+        """Put units into their slots; returns where sound units end."""
         while True:
             position = self.log.following(position)
             unit = self.log.unit(position)
             queue_offset = None if unit is None else queue_offset_of(unit)
             if unit is None or queue_offset is None:
-                return position, replayed
+                return position
             number = unit.slot_ms // self.precision_ms
-            slot = self.wheel.slot(number)
-            if slot is None or slot.last < position:
-                self.wheel.put(_linked(slot, number, position, unit.kind))
-                replayed += 1
+            self.wheel.put(_linked(self.wheel.slot(number), number, position, unit.kind))
+            self.replayed_units += 1
             self.queue_offset = max(self.queue_offset, queue_offset + 1)
             position += self.log.unit_bytes
 
-    def _mend_slots(self, end: int) -> int:
-        """Take units at or behind `end` out of their slots; returns how many slots had any."""
-        broken = {slot.number: slot for slot in self.wheel.all() if slot.last >= end}
+    def _mend_slots(self, end: int) -> None:
+        """Take units at or behind `end` out of their slots. The units before are sound."""
+        broken = {slot.number: slot for slot in self.wheel.all() if slot.last >= end or self._is_torn(slot)}
         if not broken:
-            return 0
+            return
         kept: dict[int, Slot] = {}
-        position = min(slot.first for slot in broken.values())
-        position = self.log.following(max(position, self.log.start))
+        position = self.log.following(self.log.aligned(min(slot.first for slot in broken.values())))
         while position < end and (unit := self.log.unit(position)) is not None:
             number = unit.slot_ms // self.precision_ms
             if number in broken:
@@ -188,7 +175,12 @@ class TimerFiles:
                 self.wheel.put(kept[number])
             else:
                 self.wheel.clear(number)
-        return len(broken)
+
+    def _is_torn(self, slot: Slot) -> bool:
+        """Whether the slot does not lead to a unit of its own. The units of old slots may be gone."""
+        unit = self.log.unit(slot.last)
+        number = None if unit is None else unit.slot_ms // self.precision_ms
+        return slot.last >= self.log.start and number != slot.number
 
     def _first_slot(self, number: int, now_ms: int) -> int:
         if not number:  # there is no checkpoint yet

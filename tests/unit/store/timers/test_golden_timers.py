@@ -62,7 +62,7 @@ def test_apaches_files_are_opened_as_they_are(copied: Path) -> None:
     numbers = {unit.log_offset: number for number, unit in enumerate(units)}
     files = TimerFiles(Files(), StorePaths(copied), 1000, FILE_BYTES, SLOTS)
     files.recover(0, lambda unit: numbers.get(unit.log_offset))
-    assert files.recovery.replayed_units == files.recovery.forgotten_units == 0
+    assert files.replayed_units == 0
     assert files.queue_offset == MESSAGES + RECALLS
     assert files.read_number * 1000 == files.checkpoint.read_ms
     assert files.checkpoint.delivered_from == UNKNOWN

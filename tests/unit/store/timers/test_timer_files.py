@@ -276,6 +276,34 @@ def test_what_a_killed_process_put_into_slots_survives_the_next_loss_of_power(
     machine.files.close()
 
 
+@pytest.mark.parametrize("kept", [12, 13, 14])
+@pytest.mark.parametrize("written_bytes", range(SLOT_BYTES + 1))
+def test_a_slot_that_a_loss_of_power_has_torn_is_made_from_its_units(
+    tmp_path: Path, written_bytes: int, kept: int
+) -> None:
+    """`kept`: the units of the messages after the checkpoint may have reached the disk or not."""
+    machine = Machine(tmp_path)
+    for number in (1, 2, 3, 1, 4, 5, 6, 7, 8, 9, 10, 11):
+        machine.schedule(BASE + number)
+    machine.save()
+    wheel = machine.files.wheel.path
+    before = wheel.read_bytes()
+    machine.schedule(BASE + 1)
+    machine.schedule(BASE + 20)
+    machine.files.close()
+    after = wheel.read_bytes()
+    torn = bytearray(before)
+    for number in (BASE + 1, BASE + 20):
+        at = number % 64 * SLOT_BYTES
+        torn[at : at + written_bytes] = after[at : at + written_bytes]
+    wheel.write_bytes(torn)
+    machine.disk = FaultyFiles(tmp_path)
+    del machine.queue[kept:]
+    machine.open(kept)
+    machine.check()
+    machine.files.close()
+
+
 def test_a_lost_wheel_is_rebuilt_from_the_timer_log(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     for number in (1, 2, 1, 3, 1, 1, 2, 9):
@@ -286,7 +314,7 @@ def test_a_lost_wheel_is_rebuilt_from_the_timer_log(tmp_path: Path) -> None:
     machine.disk = FaultyFiles(tmp_path)
     machine.open(8)
     machine.check()
-    assert machine.files.recovery.replayed_units == 8
+    assert machine.files.replayed_units == 8
 
 
 def test_slots_that_apaches_broker_kept_in_snapshots_are_rebuilt_from_the_timer_log(tmp_path: Path) -> None:
