@@ -55,11 +55,11 @@ class LeavingLoad(RunningLoad):
         wanted = TopicConfig(topic_name=self.topic, read_queue_nums=4, write_queue_nums=4)
         async with Cluster(self.cluster.name_server_address, timeout_s=1.0) as cluster:
             for _ in range(int(_STAYS_S)):
-                servers = (self._leaver, self.cluster.master())
-                addresses = [f"{each.host.address}:{BROKER_PORT}" for each in servers if each is not None]
-                with suppress(PyroError):
-                    await topics.put(cluster, addresses, wanted)
-                    return
+                if (master := self.cluster.master()) is not None:
+                    addresses = [f"{each.host.address}:{BROKER_PORT}" for each in (self._leaver, master)]
+                    with suppress(PyroError):
+                        await topics.put(cluster, addresses, wanted)
+                        return
                 await asyncio.sleep(0.5)
 
     async def _send(self, producer: aio.Producer) -> None:
