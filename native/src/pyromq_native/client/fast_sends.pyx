@@ -15,6 +15,7 @@ from libc.string cimport memcpy, strlen
 from asyncio.events import _get_running_loop
 
 from pyromq.client.values import Message
+from pyromq.remoting.connection import ConnectionState
 
 from pyromq_native.big_endian cimport put_int32
 from pyromq_native.digits cimport MAX_NUMBER_CHARS, put_number
@@ -31,6 +32,8 @@ from pyromq_native.client.plain_messages cimport TOPIC, Plain, PlainMessages, Te
 from pyromq_native.protocol.requests cimport SendAnswer, read_send_answer
 from pyromq_native.client.sent cimport WAITING, PlainSends, Sent, Wakeup, resume_in_c
 from pyromq_native.protocol.unique_keys cimport KeyMaker, monotonic_us
+
+cdef object _OPEN = ConnectionState.OPEN
 
 cdef enum:
     MAX_ESCAPED = 6
@@ -405,7 +408,7 @@ cdef class Sending(PlainSends):
             turn = self._next_turn(topic)
         cdef Place place = places[turn % len(places)]
         cdef Line line = place.line
-        if line is None or not line.is_ready or not line.connection.is_open:
+        if line is None or not line.is_ready or line.connection.state is not _OPEN:
             line = self._ready_line(place)
             if line is None:
                 return False
