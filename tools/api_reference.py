@@ -14,6 +14,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import ModuleType, NoneType
+from typing import Any, get_overloads
 
 import pyromq
 from pyromq import aio, testing
@@ -147,7 +148,7 @@ def _members(type_: type) -> dict[str, Function]:
             break
         for node in _class_tree(owner).body:
             if isinstance(node, Function) and "overload" not in map(ast.unparse, node.decorator_list):
-                found.setdefault(node.name, node)
+                found.setdefault(node.name, _with_options(node, getattr(owner, node.name)))
             elif _is_blocking_form(node):
                 found.setdefault(_target(node), _blocking_form(getattr(owner, _target(node))))
     return found
@@ -163,10 +164,21 @@ def _blocking_form(method: object) -> ast.FunctionDef:
     """An asyncio method as it is for programs without an event loop."""
     function = _tree(inspect.unwrap(method))  # type: ignore[arg-type]
     assert isinstance(function, Function)
+    function = _with_options(function, inspect.unwrap(method))  # type: ignore[arg-type]
     fields = {name: getattr(function, name) for name in function._fields}
     if (awaited := _COROUTINE.fullmatch(ast.unparse(fields["returns"]))) is not None:
         fields["returns"] = ast.parse(awaited[1], mode="eval").body
     return ast.FunctionDef(**fields)
+
+
+def _with_options(function: Function, method: Any) -> Function:
+    """A function that passes its options on, with the options that its overloads name."""
+    overloads = [_tree(each) for each in get_overloads(method)] if function.args.kwarg is not None else []
+    named = [each.args for each in overloads if isinstance(each, Function)]
+    if named:
+        widest, own = max(named, key=lambda each: len(each.kwonlyargs)), function.args
+        own.kwonlyargs, own.kw_defaults, own.kwarg = widest.kwonlyargs, widest.kw_defaults, None
+    return function
 
 
 def _attributes(type_: type, properties: Sequence[Function] = ()) -> str:
