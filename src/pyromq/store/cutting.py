@@ -15,6 +15,7 @@ from typing import Final
 from pyromq.disk_steps import Steps, Wait
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.names import TIMER_TOPIC
+from pyromq.protocol.properties import TIMER_DEQUEUE_MS, TIMER_OUT_MS, get_property
 from pyromq.store.copying import Copying
 from pyromq.store.flushing import Flusher
 from pyromq.store.log.damage import Damage, DamagedBytes
@@ -82,8 +83,12 @@ class Cutting:
                 self.kept_as = taken.kept_as
             self.is_unfinished = True
             self._mending.close()
-            if (save_timers := self._cut_timers(end, stored_ms)) is not None:
-                yield save_timers
+            if self._timers.wheel.is_made:
+                # What was delivered after the last record that stays is to be delivered again.
+                slots_ms = [stored_ms]
+                yield partial(self._find_deliveries, end, slots_ms)
+                if (save_timers := self._cut_timers(end, min(slots_ms))) is not None:
+                    yield save_timers
             self._flusher.pause()
             try:
                 yield partial(self._flusher.set_back, end, stored_ms)
@@ -132,11 +137,19 @@ class Cutting:
         places = [queue.last_place_before(end) for queue in self._queues]
         return max([self._log.start_offset, *places])
 
-    def _cut_timers(self, end: int, stored_ms: int) -> Wait | None:
+    def _find_deliveries(self, end: int, slots_ms: list[int]) -> None:
+        """The slots of timed messages whose deliveries are cut off. Some may have been late."""
+        with suppress(RemoteProtocolError):
+            for segment, outline in self._log.outlines(end, self._log.end_offset):
+                properties = bytes(segment.view[outline.properties_start : outline.properties_end])
+                if get_property(properties, TIMER_DEQUEUE_MS) is not None:
+                    slot_ms = get_property(properties, TIMER_OUT_MS) or ""
+                    slots_ms.append(int(slot_ms) if slot_ms.isdecimal() else slots_ms[0])
+
+    def _cut_timers(self, end: int, first_ms: int) -> Wait | None:
         queue = self._queues.find(TIMER_TOPIC, 0)
         queue_offset = 0 if queue is None else queue.units_before(end)
-        # What was delivered after the last record that stays is to be delivered again.
-        return self._timers.cut(end, queue_offset, stored_ms, self._time.now_ms())
+        return self._timers.cut(end, queue_offset, first_ms, self._time.now_ms())
 
     def _cut_queues(self, end: int, is_emptied: bool) -> None:
         if is_emptied:

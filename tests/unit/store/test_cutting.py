@@ -226,6 +226,28 @@ def test_timers_of_messages_that_are_cut_off_do_not_run(tmp_path: Path) -> None:
         assert sum(1 for each in range(3) for _ in store.timers.units(number + each)) == 41
 
 
+def test_timed_messages_whose_late_deliveries_are_cut_off_are_up_again(tmp_path: Path) -> None:
+    """A new master delivers at second 60 what was due at second 10; what stays was stored at second 50."""
+    clock = ManualClock()
+    start_ms = clock.now_ms()
+    small = small_settings(tmp_path)
+    with MessageStore.open(small, clock=clock, start_flusher=False, has_group=True) as store:
+        timers = store.timers
+        due_ms = start_ms + 10_000
+        timers.make(start_ms, 0)
+        timers.schedule(TimerUnit(NOWHERE, PLAIN, start_ms, 10_000, 0, 200, 0))
+        clock.advance(50)
+        end = append(store, b"stays").end_offset
+        clock.advance(10)
+        stamps = {"TIMER_OUT_MS": due_ms, "TIMER_DEQUEUE_MS": start_ms + 60_000}
+        append(
+            store, b"late", properties=b"".join(b"%s\x01%d\x02" % (k.encode(), v) for k, v in stamps.items())
+        )
+        timers.follow(start_ms + 61_000)
+        cut(store, end)
+        assert (timers.read_number, timers.counts.total) == (due_ms // timers.precision_ms, 1)
+
+
 def test_a_cut_killed_at_any_file_operation_is_done_or_can_be_repeated(tmp_path: Path) -> None:
     def cut_and_die(root: Path, dies_at: int, random: Random | None) -> tuple[bool, int, list[int]]:
         root.mkdir()

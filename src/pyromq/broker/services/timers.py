@@ -52,7 +52,8 @@ class Timers:
         self._saved: tuple[int, int] = (self._files.queue_offset, 0)
         """Queue offset and number of deliveries as they were saved last."""
         self._taken: tuple[TimerSnapshot, tuple[int, int], int] | None = None
-        """What to save, and the log offset that must be flushed first."""
+        """What to save, and the end of the log then. All of it must be flushed first: a replica does not know
+        where the deliveries are that it has followed."""
         self._next_save = self._next_cleaning = clock.monotonic()
         appending.on_advance(self._advanced, names.TIMER_TOPIC)
         if store.settings.timer_wheel:
@@ -147,8 +148,7 @@ class Timers:
         if self._taken is None and is_new and now >= self._next_save:
             self._next_save = now + self._store.settings.timer_flush_interval_ms / 1000
             if self._files.wheel.is_made:
-                needed = max(self.intake.taken_end, self.delivery.delivered_end)
-                self._taken = (self._files.take(self._store.time.now_ms()), state, needed)
+                self._taken = (self._files.take(self._store.time.now_ms()), state, self._store.log_end)
         if self._taken is None or self._store.flushed_offset < self._taken[2]:
             return None
         taken, self._taken = self._taken, None
@@ -157,7 +157,7 @@ class Timers:
     def save_now(self) -> None:
         """Flush the log, then save; at the end of a broker."""
         if self._files.wheel.is_made:
-            if self._store.flush_log() >= max(self.intake.taken_end, self.delivery.delivered_end):
+            if self._store.flush_log() >= self._store.log_end:
                 self._files.save(self._files.take(self._store.time.now_ms()))
             self._counts.save_now()
 

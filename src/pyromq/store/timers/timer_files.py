@@ -302,12 +302,12 @@ class TimerFiles:
         self.checkpoint = taken.checkpoint
 
     def cut(
-        self, log_offset: int, queue_offset: int, stored_ms: int, now_ms: int
+        self, log_offset: int, queue_offset: int, first_ms: int, now_ms: int
     ) -> Callable[[], None] | None:
-        """The log is about to be cut at `log_offset`, the timers' queue at `queue_offset`; the last message
-        that stays was stored at `stored_ms`. Returns what saves this before; any thread may do so.
+        """The log is about to be cut at `log_offset`, the timers' queue at `queue_offset`. Deliveries of the
+        slots from `first_ms` on may be gone with it: these slots are up again.
 
-        What was delivered later than that is gone with the log, so its slots are up again. Raises OSError.
+        Returns what saves this before; any thread may do so. Raises OSError.
         """
         if not self.wheel.is_made:
             return None
@@ -318,7 +318,7 @@ class TimerFiles:
             changed = self.log.cut(end)
         self._synced_end = min(self._synced_end, end)
         self.queue_offset = min(self.queue_offset, queue_offset)
-        self.read_number = min(self.read_number, stored_ms // self.precision_ms or self.read_number)
+        self.read_number = min(self.read_number, first_ms // self.precision_ms or self.read_number)
         self.delivered_from = UNKNOWN
         self.counts = SlotCounts(self.counts.slots_per_minute)
         self._count_waiting()

@@ -106,6 +106,25 @@ async def test_a_log_that_ends_in_the_millisecond_of_the_masters_word_may_lack_a
         assert bench.delivered() == [b"m"]
 
 
+async def test_a_replica_saves_no_progress_before_the_deliveries_are_flushed(tmp_path: Path) -> None:
+    with timer_bench(tmp_path) as bench:
+        bench.send_at(b"m", 2000)
+        bench.parts.tables.role.change(Role(1, 1))
+        bench.pass_time(5000)
+        bench.store.flush()
+        copied(bench, b"the delivery", 60_000)
+        master, start_ms = Master(), bench.start_ms
+        master.says = TimerCheckpoint(read_ms=start_ms + 5000, version_ms=start_ms)
+        await sync_of(bench, master).follow()
+        assert bench.files.read_number == (start_ms + 5000) // 1000
+        bench.clock.advance(60)
+        assert bench.timers.take_if_due() is None
+        bench.store.flush()
+        taken = bench.timers.take_if_due()
+        assert taken is not None
+        assert taken[0].checkpoint.read_ms == start_ms + 5000
+
+
 async def test_what_a_former_master_said_is_forgotten(tmp_path: Path) -> None:
     with timer_bench(tmp_path) as bench:
         bench.send_at(b"m", 2000)
