@@ -5,7 +5,7 @@ wake it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pyromq.broker.context import Context
 from pyromq.broker.flow.durability import Durability
@@ -39,6 +39,8 @@ _MAX_MESSAGES = 32
 _LATE_MS = 500
 """A request that arrives later than this after its time-out is not served: nobody waits for the answer."""
 _ALL = WantedMessages()
+_LOOK_AGAIN_MS = 100
+"""When a new master looks whether its log is confirmed by now."""
 _CLEAN_EVERY_ROUNDS = 12
 
 
@@ -160,9 +162,16 @@ class Popping:
             time_ms=self._store.time.now_ms(),
             attempt_id=request.attempt_id,
         )
-        for topic, queue_id in self._popper.queues(pop, request.queue_id, self._random_below(100)):
+        for topic, queue_id in self._queues(pop, request.queue_id):
             self._popper.take(pop, topic, queue_id)
         return pop
+
+    def _queues(self, pop: Pop, queue_id: int) -> Iterable[tuple[str, int]]:
+        """Where to look for messages: nowhere while the queues have what another master may lack."""
+        if not self._durability.is_readable:
+            pop.free_at_ms = pop.time_ms + _LOOK_AGAIN_MS
+            return ()
+        return self._popper.queues(pop, queue_id, self._random_below(100))
 
     def _answer_when_safe(self, pop: Pop) -> "RawAnswer | asyncio.Future[RawAnswer]":
         if self._durability.is_immediate or not pop.written:
@@ -249,7 +258,7 @@ class Popping:
             _ALL,
             time_ms=self._store.time.now_ms(),
         )
-        for topic, queue_id in self._popper.queues(pop, request.queue_id, self._random_below(100)):
+        for topic, queue_id in self._queues(pop, request.queue_id):
             self._popper.peek(pop, topic, queue_id)
         return _found(pop) if pop.count else _nothing(pop, ResponseCode.PULL_NOT_FOUND)
 
@@ -271,7 +280,7 @@ class Popping:
                 time_ms=self._store.time.now_ms(),
                 attempt_id=request.attempt_id,
             )
-            queues = self._popper.queues(pop, request.queue_id, self._random_below(100))
+            queues = self._queues(pop, request.queue_id)
             return None if any(self._popper.has_message(pop, *queue) for queue in queues) else pop
 
         first = look()

@@ -180,6 +180,16 @@ async def test_one_message_wakes_one_pop_and_two_wake_two(bench: PopBench) -> No
     assert found == [[b"a"], [b"b"]]
 
 
+async def test_a_new_master_gives_nothing_away_that_another_one_may_lack(bench: PopBench) -> None:
+    durability, store = bench.parts.durability, bench.parts.store
+    bench.send(b"m")
+    durability.hide_unconfirmed()
+    assert bench.pop() == []
+    durability.replicated(store.log_end)
+    durability.replicated(None)  # so that the answer need not wait for a replica
+    assert bodies(bench.pop()) == [b"m"]
+
+
 async def test_a_pop_of_a_closed_connection_takes_nothing(bench: PopBench) -> None:
     channel = FakeChannel()
     bench.ask(channel, poll_time=10_000)
