@@ -36,7 +36,7 @@ from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 
 MIB = 1024 * 1024
-PULLS, CONFIG_UPDATE, TOPIC_DELETION = (11, 361), 25, 215
+HELD, CONFIG_UPDATE, TOPIC_DELETION = (11, 361, 200050, 200054), 25, 215
 ADDRESSED = [declaration for declaration in CATALOGUE.values() if declaration.to & BROKER]
 
 
@@ -61,16 +61,16 @@ class Attacker:
         await self.client.call(encode_request(SendHeartbeat(body=beat), 0))
 
     async def attack(self, frame: Frame) -> Frame | None:
-        """The answer; None for a pull that is held."""
+        """The answer; None for a pull or pop that is held."""
         self.client.send(frame)
-        if frame.code in PULLS:
-            self.client.send(Frame(-1))  # answered at once, so that a held pull need not be waited for
+        if frame.code in HELD:
+            self.client.send(Frame(-1))  # answered at once, so that a held request need not be waited for
         while True:
             answer = await self.client.frame()
             if answer.is_response and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return None
             if answer.is_response:
-                if frame.code in PULLS:
+                if frame.code in HELD:
                     await self.client.frame()
                 return answer
             if not answer.is_oneway:
