@@ -91,6 +91,7 @@ ARGUMENTS: dict[str, Any] = {
     "route": TopicRouteData(broker_datas=[BrokerData(broker_name="broker-a", broker_addrs={0: "a:1"})]),
     "permission": 6,
     "place": decode_offset_message_id(PLACE),
+    "properties": {"TAGS": "a"},
     "queue": MessageQueue("Orders", "broker-a", 0),
     "queue_id": 0,
     "queues": 4,

@@ -2,6 +2,7 @@
 
 import http.cookiejar
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -58,19 +59,23 @@ class Terminal:
 
     @contextmanager
     def running(self, command: str, lines: int) -> Iterator[str]:
-        """What it prints first. Ctrl-C ends it."""
-        with subprocess.Popen(
-            ["bash", "-ec", "\n".join([*self.exports, f"exec {command}"])],
-            cwd=self.home,
-            env=self.environment | {"PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
+        """What it prints first, line by line, as it does on a terminal. Ctrl-C ends it."""
+        screen, terminal = pty.openpty()
+        with (
+            open(screen, closefd=True) as shown,
+            subprocess.Popen(
+                ["bash", "-ec", "\n".join([*self.exports, f"exec {command}"])],
+                cwd=self.home,
+                env={name: each for name, each in self.environment.items() if name != "PYTHONUNBUFFERED"},
+                stdout=terminal,
+            ) as process,
+        ):
+            os.close(terminal)
             try:
-                yield "".join(process.stdout.readline() for _ in range(lines))
+                yield "".join(shown.readline() for _ in range(lines))
                 process.send_signal(signal.SIGINT)
-                process.stdout.read()
+                with suppress(OSError):  # nobody writes any more
+                    shown.read()
                 assert process.wait(60) == 0
             finally:
                 process.kill()
