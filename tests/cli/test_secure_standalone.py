@@ -101,7 +101,7 @@ async def test_users_and_policies_by_mqadmin_and_which_rule_decides(
         assert done.exit_code == code, done.output
         return done.output
 
-    shown = await expect("createUser", "-b", broker, "-u", "alice", given="hush-hush\n")
+    shown = await expect("createUser", "-b", broker, "-u", "alice", "-p", "-", given="hush-hush\n")
     assert f"create user to {broker} success." in shown
     await expect("updateUser", "-b", broker, "-u", "alice", "-s", "enable")
     rights = ("-r", "Topic:Orders", "-a", "Pub,Get", "-d", "Allow", "-i", "127.0.0.0/8")

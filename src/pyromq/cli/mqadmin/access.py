@@ -20,7 +20,7 @@ User = Annotated[str, option("-u --username", "The user.")]
 Subject = Annotated[str, option("-s --subject", "The user, as User:name.")]
 Password = Annotated[
     str | None,
-    option("-p --password", "The password. Default: PYROMQ_PASSWORD, the terminal or stdin."),
+    option("-p --password", "The password; - asks for it. Default: PYROMQ_PASSWORD, the terminal or stdin."),
 ]
 UserType = Annotated[str | None, option("-t --userType", "Super or Normal.")]
 Resources = Annotated[
@@ -79,8 +79,11 @@ async def _servers_of(cluster: Cluster, servers: str | None, cluster_name: str |
 
 
 def _secret(given: str | None, what: str) -> str:
-    """A secret from a place that other people on this machine cannot see; the command line is none."""
-    if given is not None:
+    """A secret from a place that other people on this machine cannot see; the command line is none.
+
+    `given`: None or - asks for it.
+    """
+    if given is not None and given != "-":
         return given
     if (known := os.environ.get("PYROMQ_PASSWORD")) is not None:
         return known
@@ -171,7 +174,7 @@ async def update_user(
     cluster_name: WholeCluster = None,
 ) -> None:
     """Change the password, the type or the status of a user; only a super user may."""
-    secret = _secret(None, f"New password of {user}") if password == "-" else password
+    secret = None if password is None else _secret(password, f"New password of {user}")
     if old_password == "keep" and secret is None:
         raise click.UsageError("--oldPassword keep needs a new password: -p")
     info = UserInfo(password=secret, user_type=user_type, user_status=status)
@@ -349,7 +352,7 @@ async def update_acl_config(
     """Create or change an account of access control 1.0; only an administrator may."""
     request = PutAccessConfig(
         access_key=access_key,
-        secret_key=_secret(None, f"Secret key of {access_key}") if secret_key == "-" else secret_key,
+        secret_key=None if secret_key is None else _secret(secret_key, f"Secret key of {access_key}"),
         white_remote_address=white_address,
         admin=admin.lower() == "true",
         default_topic_perm=topic_default,
