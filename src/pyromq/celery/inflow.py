@@ -88,15 +88,6 @@ class Inflow:
     def __repr__(self) -> str:
         return f"<Inflow feeds={len(self._feeds)} held={len(self._held)} arrived={len(self.arrived)}>"
 
-    def _options(self) -> dict[str, Any]:
-        settings = self._target.settings
-        return {
-            "namesrv": settings.namesrv,
-            "namespace": settings.namespace,
-            "credentials": settings.credentials,
-            "tls": settings.tls,
-        }
-
     # Task queues
 
     async def consume(self, channel: Any, queue: str, traits: QueueTraits, *, no_ack: bool) -> None:
@@ -119,7 +110,7 @@ class Inflow:
                 ordered=traits.is_ordered,
                 max_retries=options.max_retries,
                 invisible_s=options.invisible_s,
-                **self._options(),
+                **self._target.client_options,
             )
             consumer.subscribe(topic_of(queue))
             await consumer.start()
@@ -342,7 +333,7 @@ class Inflow:
     ) -> None:
         """Send a copy first: if that fails, the message itself comes again."""
         if self._producer is None:
-            self._producer = Producer("CELERY-PRODUCERS", **self._options())
+            self._producer = Producer("CELERY-PRODUCERS", **self._target.client_options)
             await self._producer.start()
         raw, _ = unpacked(message)
         copy = packed(topic_of(queue), raw, times).replace(tags=message.tags)

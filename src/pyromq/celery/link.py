@@ -35,23 +35,15 @@ class BrokerLink:
         self._requeued_at = 0.0
         self._arrived = threading.Condition()
         self._wake: Callable[[], None] | None = None
-        self.producer = Producer("CELERY-PRODUCERS", **self.client_options())
+        self.producer = Producer(
+            "CELERY-PRODUCERS", **target.client_options, max_message_bytes=target.options.max_message_bytes
+        )
         self.producer.start()
         health = self.producer.health(timeout_s=_HEALTH_TIMEOUT_S)
         if not health.is_ok:
             self.producer.close()
             raise ConnectFailed("; ".join(health.problems))
         self.inflow = Inflow(target, self._thread, self._notify)
-
-    def client_options(self) -> dict[str, Any]:
-        settings = self.target.settings
-        return {
-            "namesrv": settings.namesrv,
-            "namespace": settings.namespace,
-            "credentials": settings.credentials,
-            "tls": settings.tls,
-            "max_message_bytes": self.target.options.max_message_bytes,
-        }
 
     @property
     def is_alive(self) -> bool:
@@ -154,9 +146,7 @@ class BrokerLink:
         from pyromq.admin.blocking import Admin
         from pyromq.admin.failures import NotFound
 
-        options = self.client_options()
-        del options["max_message_bytes"]
-        with Admin(**options) as admin:
+        with Admin(**self.target.client_options) as admin:
             try:
                 return admin.lag(group_of(queue), topic_of(queue)).total
             except NotFound:

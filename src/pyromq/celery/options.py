@@ -44,6 +44,17 @@ class ClusterTarget(msgspec.Struct, frozen=True):
     settings: ClientSettings
     options: TransportOptions
 
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """What every client of the cluster is given."""
+        settings = self.settings
+        return {
+            "namesrv": settings.namesrv,
+            "namespace": settings.namespace,
+            "credentials": settings.credentials,
+            "tls": settings.tls,
+        }
+
 
 def target_of(client: Any) -> ClusterTarget:
     """For a `kombu.Connection`."""

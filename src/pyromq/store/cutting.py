@@ -139,12 +139,11 @@ class Cutting:
 
     def _find_deliveries(self, end: int, slots_ms: list[int]) -> None:
         """The slots of timed messages whose deliveries are cut off. Some may have been late."""
-        with suppress(RemoteProtocolError):
-            for segment, outline in self._log.outlines(end, self._log.end_offset):
-                properties = bytes(segment.view[outline.properties_start : outline.properties_end])
-                if get_property(properties, TIMER_DEQUEUE_MS) is not None:
-                    slot_ms = get_property(properties, TIMER_OUT_MS) or ""
-                    slots_ms.append(int(slot_ms) if slot_ms.isdecimal() else slots_ms[0])
+        for _, properties in self._log.records_from(end):
+            if get_property(properties, TIMER_DEQUEUE_MS) is not None:
+                slot_ms = get_property(properties, TIMER_OUT_MS) or ""
+                if slot_ms.isdecimal():
+                    slots_ms.append(int(slot_ms))
 
     def _cut_timers(self, end: int, first_ms: int) -> Wait | None:
         queue = self._queues.find(TIMER_TOPIC, 0)

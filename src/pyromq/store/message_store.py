@@ -6,7 +6,6 @@ One thread owns it and makes every call; the flusher is the only other thread, a
 """
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +14,7 @@ from typing import Self
 from pyromq.chance import process_id
 from pyromq.clock import Clock, SystemClock
 from pyromq.disk_steps import DiskSteps, Steps
-from pyromq.errors import RemoteProtocolError, StateError, StoreError
+from pyromq.errors import StateError, StoreError
 from pyromq.filesystem import FileLock, FileReader, Files
 from pyromq.protocol import properties as props
 from pyromq.protocol.names import TIMER_TOPIC
@@ -572,10 +571,7 @@ class MessageStore:
 
     def records_from(self, log_offset: int) -> Iterator[tuple[RecordOutline, bytes]]:
         """The records of the log from a record on, each with its properties; ends at damage."""
-        with suppress(RemoteProtocolError):
-            for segment, outline in self._log.outlines(log_offset, self._log.end_offset):
-                view = segment.view
-                yield outline, bytes(view[outline.properties_start : outline.properties_end])
+        return self._log.records_from(log_offset)
 
     def log_offset_at(self, timestamp_ms: int) -> int:
         """Where the first record is that was stored at or after a time; reads a file of the log at most."""

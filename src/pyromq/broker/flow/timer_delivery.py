@@ -53,8 +53,6 @@ class TimerDelivery:
         self._earlier_until = 0
         self._complaint = ""
         self.messages = 0
-        self.delivered_end = 0
-        """The log offset behind the last delivered message."""
         self.delivered_until_ms = 0
         """All messages in the wheel that were due until then are delivered."""
 
@@ -234,7 +232,6 @@ class TimerDelivery:
         self._complaint = ""
         self.messages += 1
         self._counts.delivered[topic] += 1
-        self.delivered_end = result.end_offset
         self._statistics.put(topic, queue_id, 1, result.size_bytes)
 
     def _failed(self, draft: Draft, result: AppendResult) -> bool:

@@ -34,8 +34,6 @@ class TimerIntake:
         self._on_scheduled = on_scheduled
         self._window_slots = store.settings.timer_window_slots
         self.messages = 0
-        self.taken_end = 0
-        """The log offset behind the last message that was put into the wheel."""
 
     @property
     def behind(self) -> int:
@@ -108,7 +106,6 @@ class TimerIntake:
         self.messages += 1
         self._counts.taken[topic] += 1
         self._counts.delays.observe((out_ms - outline.stored_ms) / 1000, (topic, "local", "disk"))
-        self.taken_end = log_offset + outline.size_bytes
         self._on_scheduled(position, unit, outline)
         return True
 

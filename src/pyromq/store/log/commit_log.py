@@ -8,6 +8,7 @@ import errno
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -284,6 +285,12 @@ class CommitLog(LogEnd):
                     return
                 yield segment, outline
                 offset += outline.size
+
+    def records_from(self, offset: int) -> Iterator[tuple[RecordOutline, bytes]]:
+        """The records from a record on, each with its properties; ends at damage."""
+        with suppress(RemoteProtocolError):
+            for segment, outline in self.outlines(offset, self.end_offset):
+                yield outline, bytes(segment.view[outline.properties_start : outline.properties_end])
 
     def flagged(self, offset: int, end: int, mask: int, bits: int) -> Iterator[int | None]:
         """The log offsets of the records from `offset` to `end` whose system flag has these `bits` in `mask`.
