@@ -56,6 +56,8 @@ export PYTHONHASHSEED ?= 0
 # WORKERS=0 runs the tests one after the other in one process, as a debugger wants it.
 WORKERS ?= 2
 SHARED  := $(PYTEST) -n $(WORKERS) --dist loadfile
+# A few tests that failed beside the others are tried once more, alone, and named.
+TWICE   := $(BIN)/python -m tools.second_try -n $(WORKERS)
 
 # Tests sync files all the time. Where memory can hold these files, they need not wait for a disk.
 SCRATCH = $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 {print "/dev/shm"}'),/tmp)
@@ -68,7 +70,7 @@ quick: setup ## architecture, unit tests and a few examples of the property test
 
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
-	$(IN_SCRATCH) $(SHARED) -m 'not interop and not browser and not prometheus and not frameworks' $(TESTS)
+	$(IN_SCRATCH) $(TWICE) --dist loadfile -m 'not interop and not browser and not prometheus and not frameworks' $(TESTS)
 
 # TESTS=tests/integration measures other tests, with the servers that they start, and leaves the figure in CONTRIBUTING.md alone.
 coverage: setup ## the share of the source that unit and property tests run; pages in build/coverage, figure in CONTRIBUTING.md
@@ -78,7 +80,7 @@ coverage: setup ## the share of the source that unit and property tests run; pag
 	$(if $(TESTS),$(BIN)/coverage report --skip-covered --sort=cover,$(BIN)/python -m tools.coverage_figure build/coverage/figures.json)
 
 interpreted: setup ## the tests of what has compiled twins, without them
-	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
+	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(TWICE) --dist loadfile tests/unit tests/property tests/integration/test_broker_live_sending.py \
 	  tests/integration/test_broker_live_pulling.py tests/chaos/test_broker_kills.py
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central; Go for the tests of its client)
@@ -95,7 +97,7 @@ registry: setup ## our registry client and Apicurio's server (needs Java 17, Mav
 browser: setup ## the web console in a real browser (Debian's Chromium; apt installs it where it may)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	$(BIN)/python -m tools.chromium
-	$(IN_SCRATCH) $(PYTEST) -n $(WORKERS) --dist load -m browser tests/browser $(TESTS)
+	$(IN_SCRATCH) $(TWICE) --dist load -m browser tests/browser $(TESTS)
 
 prometheus: setup ## the alert rules and the dashboard with a real Prometheus (Debian's package; apt downloads it where it may)
 	$(BIN)/python -m tools.prometheus
