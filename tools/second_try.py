@@ -3,8 +3,8 @@
     python -m tools.second_try PYTEST ARGUMENTS
 
 Tests that start servers share a machine with each other and with strangers, and machines have bad moments. A
-few tests that failed are tried once more, one after the other, when everything else is done. They are named in
-the end, whatever came of it: a test that is named twice in a week has a defect, or shows one.
+few tests that failed are tried once more, one after the other, when everything else is done. They are
+named in the end, whatever came of it: a test that is named twice in a week has a defect, or shows one.
 """
 
 from __future__ import annotations
