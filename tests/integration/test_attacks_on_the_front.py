@@ -16,7 +16,7 @@ import pytest
 from tests.support.access import ROOT, SECURE, grant, user_creation
 from tests.support.broker_cluster import message
 from tests.support.front import Front, front, user
-from tests.support.front_user import CODES, RPCS, FrontUser, Resource
+from tests.support.front_user import CODES, RPCS, FrontUser, Resource, aged_id
 from tests.support.golden_frames import golden_frames
 from tests.support.guarded_front import hostile_message
 from tests.support.guarded_servers import BOB, RIGHTS
@@ -234,7 +234,7 @@ async def test_a_separate_proxy_under_attack_refuses_and_goes_on_serving(tmp_pat
         # Strangers, thieves, and Bob where he has no rights.
         unary = [name for name, rpc in RPCS.items() if not (rpc.has_request_stream or rpc.has_answer_stream)]
         for who in (None, Credentials("bob", "a guess"), Credentials("nobody", "x"), BOB):
-            async with user(target, "id-1") as client:
+            async with user(target, aged_id(60)) as client:
                 if who is not None:
                     client.sign(who.access_key, who.secret_key)
                 if who is BOB:

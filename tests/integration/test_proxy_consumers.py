@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 from tests.support.front import SharedFront, front_in_thread, read_all, user
-from tests.support.front_user import CODES, MESSAGE_TYPES, FrontUser, Resource
+from tests.support.front_user import CODES, MESSAGE_TYPES, FrontUser, Resource, aged_id
 
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
 from pyromq.protocol.requests.membership import GetConsumerConnections
@@ -247,6 +247,7 @@ async def test_messages_popped_for_a_client_that_gave_up_go_to_others(
 async def test_brokers_know_the_members_and_ask_them(running: SharedFront, client: FrontUser) -> None:
     topic, group = await _prepare(running, client, "Member", b"one")
     assert await client.code("Heartbeat", group=Resource(name=group), client_type=3) == "OK"
+    assert await client.code("Heartbeat", client_type=3) == "ILLEGAL_CONSUMER_GROUP"
     listed = (await running.ask_broker(GetConsumerConnections(consumer_group=group))).body
     assert [each.client_id for each in listed.connection_set] == [client.client_id]
     assert listed.subscription_table[topic].sub_string == "*"
@@ -298,18 +299,18 @@ async def test_a_receive_is_answered_before_its_deadline(running: SharedFront, c
     assert received.code == "MESSAGE_NOT_FOUND"
 
 
-async def test_a_client_that_sent_its_settings_to_another_front_is_served(
-    running: SharedFront, client: FrontUser
-) -> None:
+async def test_a_client_that_sent_its_settings_to_another_front_is_served(running: SharedFront) -> None:
     topic, group = "AdoptedTopic", "AdoptedGroup"
     await running.create_topic(topic)
     await running.create_group(group)
-    await client.send(client.message(topic, b"one"))
-    received = await client.receive(group, topic)
-    assert received.bodies == [b"one"]
-    assert await client.ack(group, topic, *received.messages) == ["OK"]
-    listed = (await running.ask_broker(GetConsumerConnections(consumer_group=group))).body
-    assert [each.client_id for each in listed.connection_set] == [client.client_id]
+    async with user(running.target, aged_id(0)) as young, user(running.target, aged_id(60)) as moved:
+        await moved.send(moved.message(topic, b"one"))
+        assert (await young.receive(group, topic)).code == "UNRECOGNIZED_CLIENT_TYPE"
+        received = await moved.receive(group, topic)
+        assert received.bodies == [b"one"]
+        assert await moved.ack(group, topic, *received.messages) == ["OK"]
+        listed = (await running.ask_broker(GetConsumerConnections(consumer_group=group))).body
+        assert [each.client_id for each in listed.connection_set] == [moved.client_id]
 
 
 async def test_other_receives_are_refused_with_the_codes_that_clients_know(

@@ -301,8 +301,9 @@ async def test_other_requests_are_refused_with_the_codes_that_clients_know(produ
     assert (
         await producer.code("EndTransaction", topic=Resource(name="RefusedTest")) == "INVALID_TRANSACTION_ID"
     )
-    producer.metadata = []
-    assert await producer.code("QueryRoute", **missing) == "CLIENT_ID_REQUIRED"
+    for metadata in ([], [("x-mq-client-id", "")], [("x-mq-client-id", "  ")]):
+        producer.metadata = metadata
+        assert await producer.code("QueryRoute", **missing) == "CLIENT_ID_REQUIRED"
 
 
 async def test_rpcs_that_no_client_uses_are_not_implemented(producer: FrontUser) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc.aio
 from tests.support.front import Front, front, read_all, user
-from tests.support.front_user import CODES, FrontUser, Resource
+from tests.support.front_user import CODES, FrontUser, Resource, aged_id
 
 from pyromq.clock import SystemClock
 from pyromq.proxy.proxy import Proxy
@@ -62,7 +62,10 @@ async def test_nothing_is_lost_while_the_broker_restarts() -> None:
 
 
 async def test_nothing_is_lost_while_the_front_restarts() -> None:
-    async with front(settings={"min_polling_ms": 100}) as running, user(running.target) as client:
+    async with (
+        front(settings={"min_polling_ms": 100}) as running,
+        user(running.target, aged_id(60)) as client,
+    ):
         await _prepare(running)
         half_way = asyncio.Event()
         sending = asyncio.create_task(_send_all(client, half_way))

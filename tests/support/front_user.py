@@ -36,6 +36,15 @@ def _entry(received: Any) -> dict[str, str]:
     return {"message_id": system.message_id, "receipt_handle": system.receipt_handle}
 
 
+def aged_id(age_s: float) -> str:
+    """The id of a client that started so long ago, as Python's client makes it."""
+    digits, rest = "", time.time_ns() - int(age_s * 1e9)
+    while rest:
+        rest, digit = divmod(rest, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return f"host@1@0@{digits}"
+
+
 class FrontUser:
     def __init__(self, channel: Any, client_id: str) -> None:
         """`channel`: C-core's, or one like it."""

@@ -58,7 +58,8 @@ def _problem(name: bytes, value: bytes) -> str | None:
             return f"the header name {name!r} is not allowed"
         if len(GOOD_NAMES) < _MAX_GOOD_NAMES:
             GOOD_NAMES.add(name)
-    if _BAD_VALUE.search(value):
+    # Blanks alone count as an empty value, as with other servers: callers learn what is missing.
+    if _BAD_VALUE.search(value) and value.strip(b" \t"):
         return f"the value of the header {name!r} is not allowed"
     if name == b"te" and value != b"trailers":
         return "the header te may only be trailers"

@@ -7,6 +7,7 @@ sent its settings: nobody else can speak in its name.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,10 @@ Command = message("TelemetryCommand")
 CLIENT_ID = b"x-mq-client-id"
 _LANGUAGE = b"x-mq-language"
 _SETTINGS_WAIT_S = 3.0
+_ID_PARTS = 4
+_BASE_36 = re.compile(r"[0-9a-zA-Z]{1,13}")
+_MIN_AGE_MS, _MAX_AGE_MS = 10_000, 10 * 365 * 86_400_000
+"""Of a client that sent its settings elsewhere. Other numbers in an id are no time of day."""
 _LANGUAGES = {each.name: each for each in Language}
 _CLIENT_TYPES = enum_values("ClientType")
 PUSH_CONSUMER, SIMPLE_CONSUMER = _CLIENT_TYPES["PUSH_CONSUMER"], _CLIENT_TYPES["SIMPLE_CONSUMER"]
@@ -35,6 +40,18 @@ def client_id_of(call: Call) -> str:
     if not client_id.strip():
         raise Rejected(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
     return client_id
+
+
+def has_lived(client_id: str, now_ms: int) -> bool:
+    """Whether the id says that the client is older than its first settings can be.
+
+    Clients that open no new stream at once when their front is gone put the time of their start at its end:
+    Python's `host@pid@index@time`, nanoseconds to the base of 36.
+    """
+    parts = client_id.split("@")
+    if len(parts) < _ID_PARTS or not _BASE_36.fullmatch(parts[-1]):
+        return False
+    return _MIN_AGE_MS <= now_ms - int(parts[-1], 36) // 1_000_000 <= _MAX_AGE_MS
 
 
 class FrontClient:

@@ -12,7 +12,7 @@ from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
 from pyromq.proxy.acknowledging import ProxyAcknowledging
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
 from pyromq.proxy.client_settings import Settings
-from pyromq.proxy.clients import PUSH_CONSUMER, SIMPLE_CONSUMER, FrontClient
+from pyromq.proxy.clients import PUSH_CONSUMER, SIMPLE_CONSUMER, FrontClient, client_id_of, has_lived
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
 from pyromq.proxy.context import FrontContext
 from pyromq.proxy.grpc.call import Call
@@ -66,7 +66,8 @@ class Receiving:
             try:
                 client = await self._clients.known(call)
             except Rejected as problem:
-                if problem.code is not Code.UNRECOGNIZED_CLIENT_TYPE:
+                moved = has_lived(client_id_of(call), self._clock.now_ms())
+                if problem.code is not Code.UNRECOGNIZED_CLIENT_TYPE or not moved:
                     raise
                 client = self._adopt(request, call)
             status, found = await self._pop(request, client, topic, group, call)

@@ -118,7 +118,7 @@ class Telemetry:
         if request.client_type == _UNKNOWN_TYPE:
             raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, "the heartbeat names no type of client")
         if not client.is_producer:
-            check_group(request.group.name or client.group)
+            check_group(request.group.name)
         try:
             await self._membership.heartbeat(client)
         except PyroError as problem:

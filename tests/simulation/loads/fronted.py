@@ -148,6 +148,8 @@ class FrontedLoad(RunningLoad):
                 auto_renew=group == _PUSH,
                 batch_size=8,
             )
+            if found.code == "UNRECOGNIZED_CLIENT_TYPE":
+                raise CallFailed("the front has forgotten the client, which has to send its settings again")
             for each in found.messages:
                 self._arrived(group, each.body.decode(), began_s)
             for each in found.messages:
