@@ -86,6 +86,7 @@ class Reviving:
         """What was in the revive log when this broker began to revive."""
         self._taken: tuple[dict[int, int], int] | None = None
         """The progress in each queue, and how far the next master must have the log before it counts."""
+        self._was_master = False
         self._woken = asyncio.Event()
         self._trouble = ""
         appending.on_advance(self._advanced, self._topic)
@@ -112,6 +113,11 @@ class Reviving:
         self._woken.set()
 
     def _role_changed(self, role: Role) -> None:
+        was_master, self._was_master = self._was_master, role.is_master
+        if was_master and role.is_master:
+            # Elected again, with all of its log. What it has revived is in no queue before it is confirmed:
+            # only its memory tells all of it.
+            return
         self._queues.clear()
         self._line = self._taken = None
         self._revival.earlier = None
