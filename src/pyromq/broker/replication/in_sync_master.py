@@ -51,6 +51,7 @@ class InSyncMaster(Master):
         self._patient_until = float("-inf")
         durability.hide_unconfirmed()  # another master may not have it
         super().__init__(live, store, durability, role, clock)
+        durability.on_progress(self._tell_durability)
 
     # What the session does
 
@@ -149,7 +150,8 @@ class InSyncMaster(Master):
     # The watermark
 
     def _tell_durability(self) -> None:
-        in_sync, end = self.in_sync, self._store.log_end
+        # With synchronous flush what it has not flushed itself is not confirmed, whoever else has it.
+        in_sync, end = self.in_sync, self._store.dispatch_limit
         if in_sync is None or not self._is_master:
             return
         if len(in_sync.certain) < self._min_in_sync:

@@ -1,5 +1,6 @@
 """A new master: its senders wait for the first replica in sync, and are refused only if none comes."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
@@ -182,6 +183,27 @@ async def test_what_is_older_than_the_epoch_is_readable_without_a_second_broker(
     start = group.store.log_end
     group.send()
     assert group.durability.replicated_offset == start < group.store.log_end
+
+
+async def test_with_synchronous_flush_nothing_is_confirmed_before_the_master_has_flushed_it(
+    tmp_path: Path,
+) -> None:
+    """Replicas have flushed it, but the master may lose power and be elected again."""
+    settings = small_settings(tmp_path, flush_disk_type="SYNC_FLUSH")
+    with MessageStore.open(settings, start_flusher=False) as store:
+        group = Group(store)
+        group.elect()
+        link, _ = group.connect()
+        group.report(link)
+        flushed = store.flushed_offset
+        group.send()
+        link.data_received(encode_report(store.log_end))
+        assert group.durability.replicated_offset == group.master.confirmed == flushed < store.log_end
+        store.flush_log()
+        await asyncio.sleep(0)  # the flusher tells the loop
+        assert group.durability.replicated_offset == group.master.confirmed == store.log_end
+        assert group.answers == [AppendStatus.PUT_OK]
+        await group.master.close()
 
 
 async def test_a_replica_that_comes_before_the_election_is_answered_after_it(group: Group) -> None:
