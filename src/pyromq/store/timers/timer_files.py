@@ -43,6 +43,7 @@ class TimerSnapshot:
     paths: tuple[Path, ...]
     cuts: int
     """How often the files had been cut."""
+    wheel_version: int
 
 
 class TimerFiles:
@@ -67,6 +68,9 @@ class TimerFiles:
         self.replayed_units = 0
         """Units that were put into their slots when the files were opened."""
         self._synced_end = 0
+        self._wheel_version = self._synced_wheel = 0
+        """Of the slots as they were taken and synced last. A snapshot may never be saved: until one is, each
+        has the wheel to sync."""
         self._failure: OSError | None = None
         self._saving = threading.Lock()
         self._cuts = 0
@@ -271,8 +275,10 @@ class TimerFiles:
         paths = self.log.covering(self._synced_end, self.log.end)
         if self.wheel.is_unsynced:
             self.wheel.is_unsynced = False
+            self._wheel_version += 1
+        if self._wheel_version > self._synced_wheel:
             paths.append(self.wheel.path)
-        return TimerSnapshot(checkpoint, tuple(paths), self._cuts)
+        return TimerSnapshot(checkpoint, tuple(paths), self._cuts, self._wheel_version)
 
     def save(self, taken: TimerSnapshot) -> None:
         """Sync the files, then write the checkpoint; any thread may do so. Raises OSError.
@@ -283,8 +289,6 @@ class TimerFiles:
         with self._saving:
             if taken.cuts == self._cuts:
                 self._save(taken)
-            else:
-                self.wheel.is_unsynced = True
 
     def _save(self, taken: TimerSnapshot) -> None:
         if self._failure is not None:
@@ -293,12 +297,12 @@ class TimerFiles:
             for path in taken.paths:
                 self._files.sync(path)
         except OSError as error:
-            self.wheel.is_unsynced = True
             if error.errno not in TEMPORARY_ERRORS:
                 self._failure = error
             raise
         write_timer_checkpoint(self._files, self._path, taken.checkpoint)
         self._synced_end = taken.checkpoint.log_position
+        self._synced_wheel = max(self._synced_wheel, taken.wheel_version)
         self.checkpoint = taken.checkpoint
 
     def cut(

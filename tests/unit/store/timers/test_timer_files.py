@@ -276,6 +276,30 @@ def test_what_a_killed_process_put_into_slots_survives_the_next_loss_of_power(
     machine.files.close()
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_slots_of_a_checkpoint_that_was_overtaken_are_synced_with_the_next_one(
+    tmp_path: Path, is_cut: bool, seed: int
+) -> None:
+    """It was taken, and waited for the log to be flushed, when the log was cut or the broker stopped."""
+    machine = Machine(tmp_path)
+    machine.schedule(BASE)
+    machine.save()
+    machine.schedule(BASE + 5)
+    overtaken = machine.files.take(NOW_MS)
+    if is_cut:
+        save = machine.files.cut(1000 * len(machine.queue), len(machine.queue), NOW_MS, NOW_MS)
+        assert save is not None
+        save()
+        machine.files.save(overtaken)
+        machine.safe = len(machine.queue)
+    else:
+        machine.save()
+    machine.stop(len(machine.queue), Random(seed))
+    machine.check()
+    machine.files.close()
+
+
 @pytest.mark.parametrize("kept", [12, 13, 14])
 @pytest.mark.parametrize("written_bytes", range(SLOT_BYTES + 1))
 def test_a_slot_that_a_loss_of_power_has_torn_is_made_from_its_units(
