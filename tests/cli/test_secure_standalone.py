@@ -104,6 +104,9 @@ async def test_users_and_policies_by_mqadmin_and_which_rule_decides(
     shown = await expect("createUser", "-b", broker, "-u", "alice", "-p", "-", given="hush-hush\n")
     assert f"create user to {broker} success." in shown
     await expect("updateUser", "-b", broker, "-u", "alice", "-s", "enable")
+    quota = ("--attributes", "+quota.send.messages=500000,+quota.read.bytes=7,-quota.read.bytes")
+    await expect("updateUser", "-b", broker, "-u", "alice", *quota)
+    await expect("updateUser", "-b", broker, "-u", "alice", "--attributes", "quota", code=2)
     rights = ("-r", "Topic:Orders", "-a", "Pub,Get", "-d", "Allow", "-i", "127.0.0.0/8")
     await expect("createAcl", "-c", "DefaultCluster", "-s", "User:alice", *rights)
     await expect("updateAcl", "-b", broker, "-s", "User:alice", "-r", "Group:*", "-a", "Sub", "-d", "Deny")
@@ -113,6 +116,8 @@ async def test_users_and_policies_by_mqadmin_and_which_rule_decides(
     one = await expect("getUser", "-b", broker, "-u", "alice")
     assert "Normal" in users
     assert "Normal" in one
+    assert "quota.send.messages=500000" in one
+    assert "quota.read.bytes" not in one
     assert "hush" not in users + one
 
     check = ("acl", "check", "alice", "-b", broker)

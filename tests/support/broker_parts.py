@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,6 +15,7 @@ from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.flow.writable_queues import WritableQueues
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -90,6 +92,9 @@ class BrokerParts:
     live: LiveSettings[BrokerSettings]
     store: MessageStore
     tables: Tables
+    users: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The attributes of users."""
+    later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
 
     @cached_property
     def context(self) -> Context:
@@ -124,9 +129,28 @@ class BrokerParts:
         return self.tables.statistics
 
     @cached_property
+    def quotas(self) -> Quotas:
+        return Quotas(self.live, self.tables, self.clock, self.user_attributes, self.call_later)
+
+    def user_attributes(self, user: str) -> dict[str, str]:
+        return self.users.get(user, {})
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> None:
+        heappush(self.later, (self.clock.monotonic() + delay_s, len(self.later), call))
+
+    def pass_time(self, seconds: float) -> None:
+        """Everything that waits for the clock is called in its order."""
+        end = self.clock.monotonic() + seconds
+        while self.later and self.later[0][0] <= end:
+            at_s, _, call = heappop(self.later)
+            self.clock.advance(max(at_s - self.clock.monotonic(), 0))
+            call()
+        self.clock.advance(end - self.clock.monotonic())
+
+    @cached_property
     def inbound(self) -> Inbound:
         host = Host.of("10.9.8.7", 10911)
-        made = Inbound.build(self.live, self.tables, self.appending, host, self.clock)
+        made = Inbound.build(self.live, self.tables, self.appending, host, self.clock, self.quotas)
         return replace(
             made,
             writable_queues=WritableQueues(

@@ -81,9 +81,9 @@ class PopBench:
             context,
             reading,
             Popper(parts.live, parts.store, parts.tables, reading, log),
-            self.held,
-            self.notices,
+            (self.held, self.notices),
             parts.durability,
+            parts.quotas,
             random_below=lambda _: dice,
         )
         self.acknowledging = Acknowledging(

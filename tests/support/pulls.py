@@ -39,6 +39,7 @@ class Pulls:
             Reading(parts.live, parts.store, parts.tables, self.slices),
             self.held_pulls,
             self.read_grants,
+            parts.quotas,
         )
         parts.add_topic(TOPIC)
 

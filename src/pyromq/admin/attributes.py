@@ -7,6 +7,8 @@ from these declarations. A new setting is a field of its configuration in `proto
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from pyromq.protocol import quotas
+
 
 class AttributeKind(Enum):
     SWITCH = "true or false"
@@ -38,11 +40,50 @@ class Attribute(NamedTuple):
     label: Label | None = None
     same_as: str = ""
     """The field whose value it has where the form leaves it out."""
+    key: str = ""
+    """Its name among the `attributes` of the configuration, if it is one of them: a number as text. In
+    `mqadmin` it has no option of its own."""
+
+    def of(self, config: Any) -> Any:
+        """Its value in a configuration."""
+        if self.key:
+            return int(config.attributes.get(self.key) or self.default)
+        return getattr(config, self.field)
 
     @property
     def flag(self) -> str:
         return self.flags.partition(" ")[0]
 
+
+def _number(key: str, help: str, label: Label, default: int = 0) -> Attribute:
+    name = key.replace(".", "_")
+    return Attribute(name, "", help, AttributeKind.COUNT, default, form=name, label=label, key=key)
+
+
+_SENDING: Final = (
+    _number(
+        quotas.SEND_MESSAGES,
+        "How many messages may be sent to the topic in a second, on each broker. 0 is no limit.",
+        Label("Messages sent a second, at most", "每秒最多发送消息数"),
+    ),
+    _number(
+        quotas.SEND_BYTES,
+        "How many bytes of bodies may be sent to the topic in a second, on each broker. 0 is no limit.",
+        Label("Bytes sent a second, at most", "每秒最多发送字节数"),
+    ),
+)
+_READING: Final = (
+    _number(
+        quotas.READ_MESSAGES,
+        "How many messages may be read in a second, on each broker. 0 is no limit.",
+        Label("Messages read a second, at most", "每秒最多读取消息数"),
+    ),
+    _number(
+        quotas.READ_BYTES,
+        "How many bytes may be read in a second, on each broker. 0 is no limit.",
+        Label("Bytes read a second, at most", "每秒最多读取字节数"),
+    ),
+)
 
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2}
 
@@ -84,6 +125,8 @@ TOPIC: Final = (
         form="ordered",
         label=Label("Ordered", "顺序"),
     ),
+    *_SENDING,
+    *_READING,
 )
 
 GROUP: Final = (
@@ -165,7 +208,20 @@ GROUP: Final = (
         AttributeKind.SWITCH,
         True,
     ),
+    *_READING,
 )
+
+
+def read_changes(text: str | None) -> dict[str, str]:
+    """A change of attributes, such as `+a=b,-c`: java: the sign stays on the key, and a removed key has no
+    value. Raises ValueError."""
+    found: dict[str, str] = {}
+    for entry in filter(None, (text or "").split(",")):
+        key, equals, value = entry.strip().partition("=")
+        if not (key.startswith("+") and equals) and not (key.startswith("-") and not equals):
+            raise ValueError(f"{entry!r}: expected +key=value or -key")
+        found[key] = value
+    return found
 
 
 def as_changes(attributes: dict[str, str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from pyromq.broker.flow.popping.popped_offsets import PoppedOffsets
 from pyromq.broker.flow.popping.popper import Popper
 from pyromq.broker.flow.popping.revival import Revival
 from pyromq.broker.flow.popping.revive_log import ReviveLog
+from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.metering.metering import BrokerMetering
@@ -141,7 +142,15 @@ class BrokerParts:
         # The two paths of a message
         self.durability = Durability(store, clock, replica_timeout_ms=settings.replica_timeout_ms)
         appending = Appending(store, addresses.store_host.pack(), self.durability, self.tables.role, clock)
-        self._inbound = Inbound.build(live, self.tables, appending, addresses.store_host, clock)
+        self.access = AccessRules(
+            settings,
+            clock,
+            directory=store.paths.config,
+            cluster=settings.broker_cluster_name,
+            files=store.files,
+        )
+        self._quotas = Quotas(live, self.tables, clock, self.access.attributes_of)
+        self._inbound = Inbound.build(live, self.tables, appending, addresses.store_host, clock, self._quotas)
         self._read_grants = ReadGrants(live, self.tables)
         self.held_pulls = HeldPulls(self._slices)
         self.held_pops, self._notices = HeldPops(self._slices), HeldPops(self._slices)
@@ -150,13 +159,6 @@ class BrokerParts:
             appending.on_advance(held.advanced)
 
         # Services
-        self.access = AccessRules(
-            settings,
-            clock,
-            directory=store.paths.config,
-            cluster=settings.broker_cluster_name,
-            files=store.files,
-        )
         self.dialer = server_dialer(settings, clock)
         self.registration = Registration(
             live,
@@ -218,6 +220,7 @@ class BrokerParts:
                 delays.figures,
                 self._transactions.figures,
                 self.timers.figures,
+                self._quotas.figures,
                 self._state_figures,
             ),
             self.settings_file,
@@ -229,6 +232,7 @@ class BrokerParts:
                 reading,
                 self.held_pulls,
                 self._read_grants,
+                self._quotas,
                 lambda: self.replication.is_master_near,
                 lambda: self.durability.is_readable,
             ),
@@ -273,7 +277,7 @@ class BrokerParts:
         popper = Popper(live, store, tables, reading, revive_log)
         revival = Revival(live, store, tables, inbound.writable_queues, inbound.appending)
         held, notices, durability = self.held_pops, self._notices, self.durability
-        self.popping = Popping(self._context, reading, popper, held, notices, durability)
+        self.popping = Popping(self._context, reading, popper, (held, notices), durability, self._quotas)
         changed = ChangedReceipts()
         self.acknowledging = Acknowledging(store, tables, revive_log, changed, (held, notices), durability)
         self._reviving = Reviving(
@@ -322,6 +326,7 @@ class BrokerParts:
             lambda: self.held_pulls.held_count,
             lambda: [server.statistics() for server in self.servers],
             self._clock,
+            self._quotas,
         )
 
     def _servers(self, admission: Admission | None, http2: Http2Front | None) -> list[Server]:

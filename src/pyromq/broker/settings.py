@@ -153,6 +153,7 @@ class BrokerSettings(ServerSettings):
     stores_resends_once: bool = setting(True, "Store a message once if its producer sends it again because it got no answer. This needs messageIndexEnable, and producers that mark such sends, as PyroMQ's do.", key="storeResendsOnce", mutable=True)
     store_replies: bool = setting(True, "Store the replies to request-reply messages, in addition to forwarding them.", key="storeReplyMessageEnable", mutable=True)
     fast_failure: bool = setting(True, "Answer SYSTEM_BUSY to requests that have waited too long (see waitTimeMillsInSendQueue).", key="brokerFastFailureEnable", mutable=True)
+    quota_max_delay_ms: Millis = setting(1_000, "Longest time that a quota of a topic, group or user delays an answer. Requests further over the quota are refused. Keep it below the time-out of clients.", key="quotaMaxDelayMillis", mutable=True, check=POSITIVE)
     send_wait_limit_ms: Millis = setting(200, "Refuse a send that has waited longer than this.", key="waitTimeMillsInSendQueue", mutable=True, check=POSITIVE)
     append_stall_limit_ms: Millis = setting(1000, "Refuse sends while an append to the log takes longer than this.", key="osPageCacheBusyTimeOutMills", mutable=True, check=POSITIVE)
 

@@ -6,6 +6,7 @@ A change is a list separated by commas: `+key=value` sets, `-key` removes.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from pyromq.protocol import quotas
 from pyromq.protocol.requests.topics import TopicConfig
 
 
@@ -31,6 +32,7 @@ _KNOWN = {
     "queue.type": _Attribute(*_only("SimpleCQ", "queues of batches are not supported"), changeable=False),
     "cleanup.policy": _Attribute(*_only("DELETE", "compacted topics are not supported"), changeable=False),
     "reserve.time": _Attribute(*_only("-1", "there is no tiered storage"), changeable=True),
+    **{name: _Attribute(quotas.is_rate, quotas.EXPECTED, changeable=True) for name in quotas.OF_TOPICS},
 }
 
 

@@ -88,6 +88,9 @@ class AccountRules(msgspec.Struct, frozen=True):
         account = self.accounts.get(who)
         return account is not None and account.is_administrator
 
+    def has_quota(self, who: str) -> bool:
+        return False
+
     def decide(self, who: str, need: Need, address: str) -> Decision:
         if rule := self.free_pass(who, address):
             return Decision(True, rule)

@@ -29,6 +29,10 @@ class Rules(Protocol):
         """Whether this account may do everything, and change accounts and rights."""
         ...
 
+    def has_quota(self, who: str) -> bool:
+        """Whether the fast path must leave this account's requests alone, so that they are counted."""
+        ...
+
     def decide(self, who: str, need: Need, address: str) -> Decision: ...
 
 

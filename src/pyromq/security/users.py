@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from pyromq.errors import ConfigError
+from pyromq.protocol import quotas
 from pyromq.protocol.needs import Action, Need, ResourceType
 from pyromq.protocol.requests.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pyromq.security.address_patterns import is_in_network
@@ -46,6 +47,8 @@ class User(msgspec.Struct, frozen=True):
     status: UserStatus = UserStatus.ENABLE
     old_password: str = ""
     """Accepted as well, so that programs can change to the new one after each other; empty: none is."""
+    attributes: dict[str, str] = {}
+    """Its quotas."""
 
     def __repr__(self) -> str:
         return f"<User {self.name} {self.type} {self.status}>"
@@ -117,6 +120,10 @@ class UserRules(msgspec.Struct, frozen=True):
         user = self.users.get(who)
         return user is not None and user.status is UserStatus.ENABLE and user.type is UserType.SUPER
 
+    def has_quota(self, who: str) -> bool:
+        user = self.users.get(who)
+        return user is not None and bool(user.attributes)
+
     def decide(self, who: str, need: Need, address: str) -> Decision:
         user = self.users.get(who)
         if user is None:
@@ -156,6 +163,7 @@ def user_of(info: UserInfo, name: str) -> User:
         _member(UserType, info.user_type, "userType") or UserType.NORMAL,
         _member(UserStatus, info.user_status, "userStatus") or UserStatus.ENABLE,
         info.old_password or "",
+        quotas.checked_rates(info.attributes or {}, quotas.OF_USERS),
     )
 
 
@@ -168,6 +176,7 @@ def changed_user(user: User, info: UserInfo) -> User:
         _member(UserType, info.user_type, "userType") or user.type,
         _member(UserStatus, info.user_status, "userStatus") or user.status,
         info.old_password if info.old_password is not None else "" if password else user.old_password,
+        quotas.checked_rates(user.attributes | (info.attributes or {}), quotas.OF_USERS),
     )
 
 
@@ -178,6 +187,7 @@ def user_info(user: User, *, shows_passwords: bool) -> UserInfo:
         old_password=(user.old_password or None) if shows_passwords else None,
         user_type=user.type.value,
         user_status=user.status.value,
+        attributes=user.attributes or None,
     )
 
 

@@ -82,20 +82,33 @@ async def test_a_form_to_change_something_shows_it_as_it_is(shown: Shown) -> Non
         "read_queues": 5,
         "permission": "r",
         "ordered": "true",
+        "quota_send_messages": 70,
     }
     assert (await shown.do("topics.put", **topic)).status == 200
     form = (await shown.admin.get_json(f"/c/default/do/topics.put?topic=Special&at={address}")).json
     fields = {each["name"]: each["value"] for each in form["fields"]}
     assert fields | {"topic": "Special", "queues": "3", "read_queues": "5", "permission": "r"} == fields
     assert fields["ordered"] is True
+    assert (fields["quota_send_messages"], fields["quota_read_bytes"]) == ("70", "0")
     config = await topics.config(shown.cluster, address, "Special")
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (5, 3, 4)
+    assert config.attributes == {"quota.send.messages": "70"}
+    preview = await shown.do("topics.put", "preview", **topic)
+    assert "-a +quota.send.messages=70" in preview.text
+    await shown.do("topics.put", **topic | {"quota_send_messages": 0})
+    config = await topics.config(shown.cluster, address, "Special")
+    assert config.attributes == {"quota.send.messages": "0"}
 
     boxes = "may_consume may_broadcast ordered"
-    await shown.do("groups.put", group="special", max_retries=0, retry_queues=2, boxes=boxes)
+    await shown.do(
+        "groups.put", group="special", max_retries=0, retry_queues=2, boxes=boxes, quota_read_bytes=9
+    )
     form = (await shown.admin.get_json("/c/default/do/groups.put?group=special")).json
     fields = {each["name"]: each["value"] for each in form["fields"]}
     assert (fields["max_retries"], fields["retry_queues"]) == ("0", "2")
+    assert fields["quota_read_bytes"] == "9"
+    (_, settings), *_ = await groups.configs_of(shown.cluster, "special")
+    assert settings.attributes == {"quota.read.bytes": "9"}
     assert (fields["may_consume"], fields["may_broadcast"], fields["ordered"]) == (False, False, False)
 
     wished = (await shown.admin.get_json("/c/default/do/groups.put?group=special&max_retries=7")).json

@@ -32,7 +32,8 @@ def test_each_is_a_field_of_its_configuration_an_option_and_perhaps_an_input_of_
     inputs = {field.name for field in msgspec.structs.fields(operation)}
     options = {flag for parameter in command.params for flag in parameter.opts}
     for each in attributes:
-        assert each.field in fields
+        assert (each.field in fields) == (not each.key)
+        assert each.key or each.flags
         assert set(each.flags.split()) <= options
         assert bool(each.form) == (each.label is not None) == (each.form in inputs)
 

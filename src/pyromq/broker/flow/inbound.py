@@ -6,6 +6,7 @@ from typing import Self
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.broker_properties import BrokerProperties
+from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.flow.send_throttle import SendThrottle
 from pyromq.broker.flow.writable_queues import WritableQueues
 from pyromq.broker.settings import BrokerSettings
@@ -21,6 +22,7 @@ from pyromq.protocol.record import Host
 class Inbound:
     writable_queues: WritableQueues
     send_throttle: SendThrottle
+    quotas: Quotas
     broker_properties: BrokerProperties
     born_hosts: BornHosts
     unique_keys: UniqueKeys
@@ -34,10 +36,12 @@ class Inbound:
         appending: Appending,
         store_host: Host,
         clock: Clock,
+        quotas: Quotas,
     ) -> Self:
         return cls(
             writable_queues=WritableQueues(live, tables, clock),
             send_throttle=SendThrottle(live, clock, appending.at_turn_end),
+            quotas=quotas,
             broker_properties=BrokerProperties(live),
             born_hosts=BornHosts(),
             unique_keys=UniqueKeys(store_host.ip, process_id(), getrandbits(32)),

@@ -18,6 +18,7 @@ from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.quotas import SENDING, rates
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageV2
 from pyromq.protocol.requests.topics import TopicConfig, TopicFilterType
@@ -50,11 +51,12 @@ class WritableQueue(msgspec.Struct, frozen=True, gc=False):
     needs_keys: bool = False
     retry_group: str | None = None
     """The consumer group whose retried messages go into this queue."""
+    has_quota: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Whether the queue accepts messages with any properties and any reconsume times."""
-        return not self.needs_keys and self.retry_group is None
+        """Whether the queue accepts messages with any properties and any reconsume times, and any number."""
+        return not self.needs_keys and self.retry_group is None and not self.has_quota
 
 
 class WritableQueues:
@@ -249,4 +251,5 @@ def _writable_queue(config: TopicConfig, queue_id: int) -> WritableQueue:
         sys_flag=SysFlag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0,
         needs_keys=config.attributes.get(_CLEANUP_POLICY) == "COMPACTION",
         retry_group=topic.removeprefix(names.RETRY_PREFIX) if names.is_retry_topic(topic) else None,
+        has_quota=rates(config.attributes, SENDING) is not None,
     )

@@ -6,11 +6,13 @@ Nearly all of them are read from existing tables and counters on request.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.metering.clients import register_clients
 from pyromq.broker.metering.labels import common_labels
 from pyromq.broker.metering.lag import LagFigures
 from pyromq.broker.metering.messages import MessageCounts
 from pyromq.broker.metering.pops import register_pops, register_revival
+from pyromq.broker.metering.quotas import register_quotas
 from pyromq.broker.metering.replication import register_replication
 from pyromq.broker.metering.requests import RequestTimes
 from pyromq.broker.metering.storage import register_storage
@@ -37,6 +39,7 @@ class BrokerMetering:
         held_pulls: Callable[[], int],
         traffic: Callable[[], Iterable[ServerStatistics]],
         clock: Clock,
+        quotas: Quotas,
     ) -> None:
         self._store = store
         self._role = tables.role
@@ -49,6 +52,7 @@ class BrokerMetering:
             register_timers(metrics, store, tables.timer_counts, clock)
         register_pops(metrics, tables.pop_counts)
         register_clients(metrics, tables)
+        register_quotas(metrics, quotas)
         self._lag = LagFigures(metrics, store, tables, clock)
         register_storage(metrics, store, clock)
         register_traffic(metrics, traffic, held_pulls)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pyromq.broker.paging import page_of
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused
-from pyromq.protocol import names
+from pyromq.protocol import names, quotas
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.protocol.requests.groups import (
@@ -186,8 +186,13 @@ def _altered(attributes: Mapping[str, str], change: Mapping[str, str]) -> dict[s
 
 
 def _check_attribute(name: str, value: str) -> None:
-    if name != _PRIORITY_FACTOR:
-        problem = f"attribute {name!r} is unknown: expected {_PRIORITY_FACTOR}"
+    if name in quotas.OF_GROUPS:
+        if quotas.is_rate(value):
+            return
+        problem = f"attribute {name}={value}: expected {quotas.EXPECTED}"
+    elif name != _PRIORITY_FACTOR:
+        known = ", ".join((_PRIORITY_FACTOR, *quotas.OF_GROUPS))
+        problem = f"attribute {name!r} is unknown: expected one of {known}"
     elif re.fullmatch(r"\d{1,2}|100", value, re.ASCII) is None:
         problem = f"attribute {name}={value}: expected a whole number from 0 to 100"
     else:

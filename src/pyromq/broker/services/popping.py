@@ -6,12 +6,16 @@ wake it.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
+
+from msgspec.structs import replace
 
 from pyromq.broker.context import Context
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_requests import MAX_HOLD_S, HeldCall, HeldOutcome
 from pyromq.broker.flow.popping.held_pops import ANY_QUEUE, HeldPops
 from pyromq.broker.flow.popping.popper import Pop, Popper
+from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.flow.reading import Reading, WantedMessages
 from pyromq.chance import randrange
 from pyromq.errors import Refused
@@ -50,12 +54,12 @@ class Popping:
         context: Context,
         reading: Reading,
         popper: Popper,
-        held: HeldPops,
-        notices: HeldPops,
+        held: tuple[HeldPops, HeldPops],
         durability: Durability,
+        quotas: Quotas,
         random_below: Callable[[int], int] = randrange,
     ) -> None:
-        """`held` and `notices` are the waiting pops, and those who wait only for the notice of a message."""
+        """`held`: the waiting pops, and those who wait only for the notice of a message."""
         tables = context.tables
         self._live = context.live
         self._store = context.store
@@ -65,9 +69,9 @@ class Popping:
         self._role = tables.role
         self._reading = reading
         self._popper = popper
-        self._held = held
-        self._notices = notices
+        self._held, self._notices = held
         self._durability = durability
+        self._quotas = quotas
         self._clock = context.clock
         self._random_below = random_below
         self._pops = 0
@@ -98,6 +102,17 @@ class Popping:
     @handles(PopMessage, may_wait=True)
     def pop(self, request: PopMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
         wanted = self._check_pop(request, caller)
+        limits = self._quotas.of_reads(request.topic, request.consumer_group, caller.user)
+        if not limits:
+            return self._pop_some(request, caller, wanted, request.max_msg_nums)
+        attempt = partial(self._pop_some, request, caller, wanted)
+        return self._quotas.read(limits, request.max_msg_nums, attempt, lambda: caller.channel.is_open)
+
+    def _pop_some(
+        self, request: PopMessage, caller: Caller, wanted: WantedMessages, most: int
+    ) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        if most < request.max_msg_nums:
+            request = replace(request, max_msg_nums=most)
         pop = self._take(request, wanted)
         if pop.count:
             if pop.rest:

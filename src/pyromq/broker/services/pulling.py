@@ -6,11 +6,15 @@ with the offset to continue from, and its consumer pulls again at once.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import cast
+
+from msgspec.structs import replace
 
 from pyromq.broker.context import Context
 from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.held_requests import HeldCall, HeldOutcome
+from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.flow.read_grants import ReadGrant, ReadGrants
 from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, WantedMessages
 from pyromq.broker.tables.filters import is_tag_type
@@ -51,6 +55,7 @@ class Pulling:
         reading: Reading,
         held_pulls: HeldPulls,
         read_grants: ReadGrants,
+        quotas: Quotas,
         is_master_near: Callable[[], bool] = lambda: False,
         is_readable: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -68,6 +73,7 @@ class Pulling:
         self._consumers = tables.consumers
         self._held_pulls = held_pulls
         self._read_grants = read_grants
+        self._quotas = quotas
         self._statistics = tables.statistics
         self._slices = context.slices
         self._loop = asyncio.get_running_loop()
@@ -80,6 +86,17 @@ class Pulling:
 
     @handles(PullMessage, may_wait=True)
     def pull(self, request: PullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        limits = self._quotas.of_reads(request.topic, request.consumer_group, caller.user)
+        if not limits:
+            return self._pull_some(request, caller, request.max_msg_nums)
+        attempt = partial(self._pull_some, request, caller)
+        return self._quotas.read(limits, request.max_msg_nums, attempt, lambda: caller.channel.is_open)
+
+    def _pull_some(
+        self, request: PullMessage, caller: Caller, most: int
+    ) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        if most < request.max_msg_nums:
+            request = replace(request, max_msg_nums=most)
         if self._is_heavy(request) and (self._slices.waiting or self._slices.is_over()):
             return self._pull_later(request, caller)
         return self._pull(request, caller, None)
@@ -174,6 +191,8 @@ class Pulling:
         settings = self._live.now
         topic = self._topics.get(request.topic)
         if settings.reject_pull_consumers or topic is None:
+            return
+        if self._quotas.of_readers(request.topic, request.consumer_group):
             return
         brings_subscription = request.sys_flag & SUBSCRIPTION_FLAG != 0
         self._read_grants.keep(

@@ -46,6 +46,7 @@ class Sending:
         self._live = live
         self._queues = inbound.writable_queues
         self._send_throttle = inbound.send_throttle
+        self._quotas = inbound.quotas
         self._appending = inbound.appending
         self._broker_properties = inbound.broker_properties
         self._born_hosts = inbound.born_hosts
@@ -69,6 +70,13 @@ class Sending:
         return self._send(request, caller, True)
 
     def _send(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
+        limits = self._quotas.of_sends(request.topic, caller.user)
+        if limits:
+            attempt = partial(self._send_unlimited, request, caller, is_batch)
+            return self._quotas.send(limits, request.body, is_batch, attempt)
+        return self._send_unlimited(request, caller, is_batch)
+
+    def _send_unlimited(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
         try:
             return self._send_now(request, caller, is_batch)
         except NotWrittenYet as missing:

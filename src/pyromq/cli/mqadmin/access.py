@@ -10,7 +10,7 @@ import click
 from pyromq.admin import access
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
-from pyromq.cli.mqadmin.options import Broker, ClusterName, option
+from pyromq.cli.mqadmin.options import Broker, ClusterName, attribute_changes, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Report, Table, done
 from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command
@@ -64,6 +64,14 @@ OldPassword = Annotated[
     ),
 ]
 
+UserAttributes = Annotated[
+    str | None,
+    option(
+        "--attributes",
+        "Quotas to set and remove: +quota.send.messages=100,-quota.read.bytes; see docs/howto/quotas.md.",
+    ),
+]
+
 PutAcl: TypeAlias = Callable[[Cluster, Collection[str], str, AclInfo], Awaitable[Collection[str]]]
 
 
@@ -93,12 +101,17 @@ def _secret(given: str | None, what: str) -> str:
     return sys.stdin.readline().rstrip("\n")
 
 
+def _listed(attributes: dict[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in attributes.items())
+
+
 def _users(found: Sequence[UserInfo]) -> Report:
     columns = (
         Column("#UserName", "username"),
         Column("#Password", "password"),
         Column("#UserType", "userType"),
         Column("#UserStatus", "userStatus"),
+        Column("#Attributes", "attributes", _listed),
     )
     rows = [
         (
@@ -106,6 +119,7 @@ def _users(found: Sequence[UserInfo]) -> Report:
             "*, old *" if user.old_password else "*" if user.password else "",
             user.user_type,
             user.user_status,
+            user.attributes or {},
         )
         for user in found
     ]
@@ -141,6 +155,12 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _rates(changes: str | None) -> dict[str, str] | None:
+    """A quota that is removed is 0."""
+    found = attribute_changes(changes)
+    return {key[1:]: value if key[0] == "+" else "0" for key, value in found.items()} or None
+
+
 # Users
 
 
@@ -151,11 +171,13 @@ async def create_user(
     user: User,
     password: Password = None,
     user_type: UserType = None,
+    attributes: UserAttributes = None,
     servers: Servers = None,
     cluster_name: WholeCluster = None,
 ) -> None:
     """Create a user; only a super user may."""
     info = UserInfo(password=_secret(password, f"Password of {user}"), user_type=user_type)
+    info.attributes = _rates(attributes)
     addresses = await _servers_of(cluster, servers, cluster_name)
     for address in await access.create_user(cluster, addresses, user, info):
         out.show(done(f"create user to {address} success.", broker=address, user=user))
@@ -170,14 +192,16 @@ async def update_user(
     old_password: OldPassword = None,
     user_type: UserType = None,
     status: Annotated[str | None, option("-s --userStatus", "enable or disable.")] = None,
+    attributes: UserAttributes = None,
     servers: Servers = None,
     cluster_name: WholeCluster = None,
 ) -> None:
-    """Change the password, the type or the status of a user; only a super user may."""
+    """Change the password, the type, the status or the quotas of a user; only a super user may."""
     secret = None if password is None else _secret(password, f"New password of {user}")
     if old_password == "keep" and secret is None:
         raise click.UsageError("--oldPassword keep needs a new password: -p")
     info = UserInfo(password=secret, user_type=user_type, user_status=status)
+    info.attributes = _rates(attributes)
     if old_password == "drop":
         info.old_password = ""
     addresses = await _servers_of(cluster, servers, cluster_name)

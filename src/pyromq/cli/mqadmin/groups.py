@@ -10,7 +10,7 @@ from pyromq.admin import groups
 from pyromq.admin.attributes import GROUP
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.files import read_list
-from pyromq.cli.mqadmin.options import Broker, ClusterName, OptionsOf, option
+from pyromq.cli.mqadmin.options import Broker, ClusterName, OptionsOf, attribute_changes, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Fact, Facts, Report, ReportLines, plainly
 from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
@@ -57,24 +57,13 @@ async def update_sub_group(
 ) -> None:
     """Create or change a group, on one broker or on all masters of a cluster."""
     addresses = await addresses_of(cluster, broker, cluster_name)
-    wanted = SubscriptionGroupConfig(group_name=group, attributes=_attributes(attributes), **settings)
+    wanted = SubscriptionGroupConfig(group_name=group, attributes=attribute_changes(attributes), **settings)
     await groups.put(cluster, addresses, wanted)
     values: dict[str, Any] = msgspec.to_builtins(wanted)
     described = ", ".join(f"{key}={plainly(value)}" for key, value in values.items())
     lines = [f"create subscription group to {address} success." for address in addresses]
     lines.append(f"SubscriptionGroupConfig{{{described}}}")
     out.show(Report.of(ReportLines(lines, {"addresses": addresses, "groupConfig": wanted})))
-
-
-def _attributes(text: str | None) -> dict[str, str]:
-    """java: the sign stays on the key, and a removed key has no value."""
-    found: dict[str, str] = {}
-    for entry in filter(None, (text or "").split(",")):
-        key, equals, value = entry.strip().partition("=")
-        if not (key.startswith("+") and equals) and not (key.startswith("-") and not equals):
-            raise click.BadParameter(f"{entry!r}: expected +key=value or -key", param_hint="--attributes")
-        found[key] = value
-    return found
 
 
 @admin_command("updateSubGroupList")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
-from pyromq.admin.attributes import Attribute, AttributeKind
+from pyromq.admin.attributes import Attribute, AttributeKind, read_changes
 from pyromq.protocol.requests.groups import GroupRetryPolicy
 
 
@@ -59,16 +59,26 @@ class OptionsOf:
 
     def options(self) -> list[click.Parameter]:
         found: list[click.Parameter] = []
-        for each in self.attributes:
+        for each in self._with_options():
             default = each.default if each.option_default is None else each.option_default
             more = {} if default is None else {"default": default, "show_default": bool(default)}
             names = [*each.flags.split(), each.field]
             found.append(click.Option(names, help=each.help, **_KINDS[each.kind], **more))
         return found
 
+    def _with_options(self) -> list[Attribute]:
+        return [each for each in self.attributes if each.flags]
+
     def taken_from(self, given: dict[str, Any]) -> dict[str, Any]:
-        chosen = {each.field: given.pop(each.field) for each in self.attributes}
+        chosen = {each.field: given.pop(each.field) for each in self._with_options()}
         return {field: value for field, value in chosen.items() if value is not None}
+
+
+def attribute_changes(text: str | None) -> dict[str, str]:
+    try:
+        return read_changes(text)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--attributes") from None
 
 
 def option(flags: str, help: str, type: Any = None, **attributes: Any) -> _Option:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from pyromq.admin import groups
-from pyromq.admin.attributes import GROUP, Attribute
+from pyromq.admin.attributes import GROUP, Attribute, as_changes
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.console.operations.operation import Done, Operation, OperationPlan, Surroundings, mqadmin
@@ -26,6 +26,10 @@ class PutGroup(_Fields, frozen=True, kw_only=True):  # type: ignore[misc, call-a
     ATTRIBUTES: ClassVar[tuple[Attribute, ...]] = GROUP
     COMMAND: ClassVar[str] = "updateSubGroup -g"
 
+    def more_flags(self) -> dict[str, object]:
+        changes = self.changes(self.new())
+        return {"--attributes": ",".join(f"{key}={value}" for key, value in changes.items()) or None}
+
     @classmethod
     async def config(cls, cluster: Cluster, address: str, name: str) -> SubscriptionGroupConfig | None:
         return await groups.config(cluster, address, name)
@@ -34,8 +38,13 @@ class PutGroup(_Fields, frozen=True, kw_only=True):  # type: ignore[misc, call-a
         return SubscriptionGroupConfig(group_name=self.group)
 
     async def put(
-        self, cluster: Cluster, addresses: list[str], wanted: SubscriptionGroupConfig
+        self,
+        cluster: Cluster,
+        addresses: list[str],
+        wanted: SubscriptionGroupConfig,
+        changes: dict[str, str],
     ) -> dict[str, Answer]:
+        wanted.attributes = as_changes(wanted.attributes) | changes
         return await groups.put(cluster, addresses, wanted)
 
 

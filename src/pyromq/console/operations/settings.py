@@ -52,7 +52,10 @@ class PutSettings(Operation, frozen=True, kw_only=True):
         """A configuration with defaults."""
         raise NotImplementedError
 
-    async def put(self, cluster: Cluster, addresses: list[str], wanted: Any) -> dict[str, Answer]:
+    async def put(
+        self, cluster: Cluster, addresses: list[str], wanted: Any, changes: dict[str, str]
+    ) -> dict[str, Answer]:
+        """`changes`: of its `attributes`."""
         raise NotImplementedError
 
     def more_flags(self) -> dict[str, object]:
@@ -62,7 +65,7 @@ class PutSettings(Operation, frozen=True, kw_only=True):
         return (getattr(self, self.SUBJECT),)
 
     def chosen(self) -> dict[str, Any]:
-        """The fields of the configuration that the form names."""
+        """What the form says, by the fields of attributes."""
         found: dict[str, Any] = {}
         for each in self.ATTRIBUTES:
             if each.form:
@@ -73,12 +76,21 @@ class PutSettings(Operation, frozen=True, kw_only=True):
                 found[each.field] = found[each.same_as]
         return found
 
+    def changes(self, now: Any) -> dict[str, str]:
+        """The changes to the `attributes` of a configuration, each named `+name`."""
+        chosen = self.chosen()
+        return {
+            f"+{each.key}": str(chosen[each.field])
+            for each in self.ATTRIBUTES
+            if each.key and (chosen[each.field] != each.default or each.key in now.attributes)
+        }
+
     def line(self, namesrv: str) -> str:
         command, flag = self.COMMAND.split()
         flags: dict[str, object] = {flag: self.touched()[0]}
         chosen = self.chosen()
         for each in self.ATTRIBUTES:
-            if each.form:
+            if each.form and each.flags:
                 value = chosen[each.field]
                 flags[each.flag] = str(value).lower() if each.kind is AttributeKind.SWITCH else value
         return mqadmin_at(command, namesrv, self.in_cluster, self.at, flags | self.more_flags())
@@ -97,7 +109,7 @@ class PutSettings(Operation, frozen=True, kw_only=True):
         """The fields of the form for a configuration."""
         found: dict[str, str] = {}
         for each in cls.ATTRIBUTES:
-            value = getattr(config, each.field)
+            value = each.of(config)
             if each.form and (not each.same_as or value != getattr(config, each.same_as)):
                 text = str(_shown(each, value))
                 found[each.form] = text.lower() if each.kind is AttributeKind.SWITCH else text
@@ -117,7 +129,7 @@ class PutSettings(Operation, frozen=True, kw_only=True):
             row: Row = {"broker": member.broker_name, "address": member.address}
             for each in self.ATTRIBUTES:
                 if each.form:
-                    row[f"{each.form}_now"] = None if now is None else _shown(each, getattr(now, each.field))
+                    row[f"{each.form}_now"] = None if now is None else _shown(each, each.of(now))
                     row[f"{each.form}_wanted"] = _shown(each, chosen[each.field])
             rows.append(row)
         return OperationPlan(rows, before)
@@ -125,10 +137,12 @@ class PutSettings(Operation, frozen=True, kw_only=True):
     async def run(self, around: Surroundings) -> Done:
         addresses = [member.address for member in await self._masters(around)]
         wanted = await self.config(around.cluster, addresses[0], *self.touched()) or self.new()
-        for field, value in self.chosen().items():
-            setattr(wanted, field, value)
+        chosen = self.chosen()
+        for each in self.ATTRIBUTES:
+            if each.form and not each.key:
+                setattr(wanted, each.field, chosen[each.field])
         try:
-            done = await self.put(around.cluster, addresses, wanted)
+            done = await self.put(around.cluster, addresses, wanted, self.changes(wanted))
         except PartlyFailed as partly:
             return partly_done(partly, self)
         return Done([{"address": address} for address in done], (self.SECTION, *self.touched()))

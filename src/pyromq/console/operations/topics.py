@@ -32,11 +32,12 @@ class PutTopic(_Fields, frozen=True, kw_only=True):  # type: ignore[misc, call-a
 
     message_type: MessageType = ""
 
-    def _attributes(self) -> str | None:
-        return f"+{_MESSAGE_TYPE}={self.message_type}" if self.message_type else None
+    def changes(self, now: TopicConfig) -> dict[str, str]:
+        found: dict[str, str] = super().changes(now)
+        return found | ({f"+{_MESSAGE_TYPE}": self.message_type} if self.message_type else {})
 
     def more_flags(self) -> dict[str, object]:
-        return {"-a": self._attributes()}
+        return {"-a": _joined(self.changes(self.new()))}
 
     @classmethod
     def shown(cls, config: TopicConfig) -> dict[str, str]:
@@ -51,8 +52,14 @@ class PutTopic(_Fields, frozen=True, kw_only=True):  # type: ignore[misc, call-a
     def new(self) -> TopicConfig:
         return TopicConfig(topic_name=self.topic)
 
-    async def put(self, cluster: Cluster, addresses: list[str], wanted: TopicConfig) -> dict[str, Answer]:
-        return await topics.put(cluster, addresses, wanted, self._attributes())
+    async def put(
+        self, cluster: Cluster, addresses: list[str], wanted: TopicConfig, changes: dict[str, str]
+    ) -> dict[str, Answer]:
+        return await topics.put(cluster, addresses, wanted, _joined(changes))
+
+
+def _joined(changes: dict[str, str]) -> str | None:
+    return ",".join(f"{key}={value}" for key, value in changes.items()) or None
 
 
 class DeleteTopic(Operation, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ _SERVERS = BROKER | NAMESERVER | CONTROLLER
 class UserInfo(Body):
     """A user: `Super` or `Normal`, `enable` or `disable`."""
 
+    # Quotas; only PyroMQ's servers have them. A change names those that change, 0 ends one.
+    attributes: dict[str, str] | None = None
     # Accepted besides the password. Only PyroMQ's servers have it; empty in a change: it ends.
     old_password: str | None = None
     password: str | None = None

@@ -167,7 +167,7 @@ class AccessControl:
         is_private = _is_private(caller) or (connection is not None and self._trusts_plain_connections)
         if not is_private and isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
             self._check_age(request.born_timestamp, caller)
-        if connection is not None:
+        if connection is not None and not self.rules.has_quota(caller.user):
             self._remember(request, caller, connection, is_private)
 
     def finished(self, caller: Caller, declaration: Declaration, code: int) -> None:

@@ -6,7 +6,7 @@ A changed file that cannot be read changes nothing: the server goes on with the 
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -99,6 +99,10 @@ class AccessRules:
             self._users_file.save(wanted)
             self._stamp = self._stamp_now()
         return wanted
+
+    def attributes_of(self, user: str) -> Mapping[str, str]:
+        found = self.users.users.get(user)
+        return {} if found is None else found.attributes
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` when users or policies have changed."""

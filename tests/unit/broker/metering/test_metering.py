@@ -48,7 +48,15 @@ class World:
         self.traffic: list[ServerStatistics] = []
         parts.add_topic(TOPIC, queues=2)
         self.metering = BrokerMetering(
-            parts.live, parts.store, parts.tables, lambda: 7, lambda: self.traffic, parts.clock
+            *(
+                parts.live,
+                parts.store,
+                parts.tables,
+                lambda: 7,
+                lambda: self.traffic,
+                parts.clock,
+                parts.quotas,
+            )
         )
 
     def figures(self, name: str) -> dict[frozenset[tuple[str, str]], float]:
