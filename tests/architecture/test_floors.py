@@ -17,7 +17,7 @@ FLOORS = [
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
     {"proxy"},
-    {"admin", "django", "otel", "standalone"},
+    {"admin", "django", "logging", "otel", "standalone"},
     {"aio"},
     {"celery", "cli", "console", "spark", "testing"},
     {"apps"},

@@ -67,6 +67,11 @@ async def test_ordered(running: RunningCluster) -> None:
         assert offsets == sorted(offsets)
 
 
+async def test_logs(running: RunningCluster) -> None:
+    lines = await run("logs.py", running.namesrv)
+    assert sorted(lines) == ["order 1 failed, c-1", "order 2 failed, c-2"]
+
+
 async def test_request_reply(running: RunningCluster) -> None:
     assert await run("request_reply.py", running.namesrv) == ["20 + 22 = 42"]
 

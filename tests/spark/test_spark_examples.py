@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import logging
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from tests.support.brief_consumer import consume_with
 from tests.support.spark_session import connect_url
 
 from pyromq import GiveUp, Message, Producer, ReceivedMessage
+from pyromq.logging import TopicHandler
 from pyromq.testing import RunningCluster
 
 if TYPE_CHECKING:
@@ -85,6 +88,28 @@ def test_traces_and_dead_letters(
     shown = capsys.readouterr().out
     assert "2 from Payments: given up after 1" in shown
     assert "redrive: 2 rows in, 2 out" in shown
+
+
+def test_logs(spark: SparkSession, broker: RunningCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    handler = TopicHandler("SparkLogs", broker.namesrv, flush_timeout_s=60.0)
+    for level in (logging.INFO, logging.ERROR, logging.ERROR):
+        record = logging.makeLogRecord({
+            "name": "shop", "levelno": level, "levelname": logging.getLevelName(level), "msg": "m",
+            "customer": 7,
+        })  # fmt: skip
+        handler.handle(record)
+    handler.close()
+    example("spark_logs.py").main(spark, broker.namesrv, "SparkLogs")
+    assert capsys.readouterr().out.startswith("shop: 2 errors, the last at 20")
+    options = {"namesrv": broker.namesrv, "subscribe": "SparkLogs", "valueFormat": "log"}
+    rows = (
+        spark.read.format("rocketmq")
+        .options(**options)
+        .load()
+        .select("value.extra", "value.process")
+        .collect()
+    )
+    assert [(row.extra, row.process) for row in rows] == [({"customer": "7"}, os.getpid())] * 3
 
 
 def test_sessions(

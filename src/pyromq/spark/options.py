@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE
 from pyromq.config.nearest import NearestName
@@ -41,6 +41,13 @@ PULL_GROUP = "TOOLS_CONSUMER"
 STREAMS, BATCH_READS = "streams", "batch reads"
 
 P = TypeVar("P", bound=Options)
+
+LOG_SCHEMA: Final = (
+    "time timestamp, level string, logger string, message string, service string, host string,"
+    " process bigint, thread string, file string, line int, function string, exception string, stack string,"
+    " trace_id string, span_id string, dropped bigint, extra map<string,string>"
+)
+"""What `pyromq.logging.TopicHandler` sends."""
 
 
 # fmt: off
@@ -150,7 +157,7 @@ class ReadOptions(_EitherWay):
     group: Group | None = setting(None, f"Consumer group under which the query reads. Default: `{PULL_GROUP}`.", key="consumerGroup", alias="kafka.group.id")
     group_id_prefix: Group | None = setting(None, "Read each query as a new group with this prefix. Brokers remember every group they have seen.")
     commit_offsets: bool = setting(False, "Copy the progress of the query to `consumerGroup`, so that tools show its lag. No consumer may share the group.", only=STREAMS)
-    value_format: Literal["binary", "string", "json", "avro", "protobuf"] = setting("binary", "Type of the column `value`. `json` is parsed exactly as `from_json` does. Fields that do not fit and empty bodies become null. A body that is not a document becomes a row of nulls.")
+    value_format: Literal["binary", "string", "json", "avro", "protobuf", "log"] = setting("binary", "Type of the column `value`. `log` is JSON with the fields of `pyromq.logging.TopicHandler`. `json` is parsed exactly as `from_json` does. Fields that do not fit and empty bodies become null. A body that is not a document becomes a row of nulls.")
     value_schema: str | None = setting(None, "Schema of bodies. With `valueFormat=json`, DDL such as `id bigint, at timestamp`; with `valueFormat=avro`, an Avro schema; with `valueFormat=protobuf`, the text of a .proto file.")
     value_message: str | None = setting(None, "Message type of the bodies, with `valueFormat=protobuf`, with or without the package. By default the first type of the schema is used, and bodies of other types fill the fields with the same names.")
     time_zone: TimeZone | None = setting(None, "Time zone of JSON times without a zone. Default: the zone of the session.")
@@ -181,7 +188,7 @@ class ReadOptions(_EitherWay):
         low, high = self.min_partitions, self.max_partitions
         if low is not None and high is not None and low > high:
             raise ConfigError("minPartitions", low, f"no more than maxPartitions={high}")
-        if self.value_schema is not None and self.value_format in ("binary", "string"):
+        if self.value_schema is not None and self.value_format in ("binary", "string", "log"):
             expected = "valueFormat=json, valueFormat=avro or valueFormat=protobuf with it"
             raise ConfigError("valueSchema", self.value_schema, expected)
         if self.value_message is not None and self.value_format != "protobuf":
@@ -319,6 +326,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     parsed = _parsed(ReadOptions, given, access=_parsed(Access, given).with_keys(), streaming=streaming)
     if parsed.value_format == "binary" and "valuemode" in given:
         raise ConfigError("valueMode", given["valuemode"], "valueFormat with it: bytes can always be read")
+    if parsed.value_format == "log":
+        parsed = replace(parsed, value_format="json", value_schema=LOG_SCHEMA)
     if parsed.group_id_prefix is None:
         return parsed
     group = f"{parsed.group_id_prefix}-{uuid.uuid4().hex[:12]}"

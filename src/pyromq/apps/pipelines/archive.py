@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     show_default="parquet",
 )
 @click.option(
+    "--value-format",
+    type=click.Choice(["binary", "string", "json", "avro", "protobuf", "log"]),
+    help="How to decode bodies: the option valueFormat. Most formats need -O valueSchema=… with it.",
+    show_default="binary",
+)
+@click.option(
     "--rows-per-batch",
     type=click.IntRange(min=1),
     default=1_000_000,
@@ -55,6 +61,7 @@ def archive(
     every: str,
     restart: bool,
     form: str | None,
+    value_format: str | None,
     rows_per_batch: int,
 ) -> None:
     """Copy topics to DIR, by topic and day, as Parquet, Delta or Iceberg; the next run continues.
@@ -62,6 +69,8 @@ def archive(
     Each message is archived exactly once, also after a crash: DIR holds the checkpoint as well.
     """
     defaults = {"startingOffsets": start, "maxOffsetsPerTrigger": str(rows_per_batch)}
+    if value_format is not None:
+        defaults["valueFormat"] = value_format
     options = defaults | topics_options(topics, pattern) | job.options
 
     def work(spark: "SparkSession", show: "Show") -> None:
