@@ -35,6 +35,9 @@ __all__ = ["JsonFormatter", "TopicHandler"]
 OWN_LOGGERS: Final = "pyromq"
 """Records of the client itself are not sent: each send would cause the next."""
 
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""What may wait in one process."""
+
 _BATCH: Final = 200
 _PAUSES_S: Final = (0.2, 1.0, 5.0, 15.0)
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -95,8 +98,8 @@ def _current_span() -> tuple[str | None, str | None]:
 class TopicHandler(logging.Handler):
     """Sends log records to a topic, as JSON, with the level as the tag and the trace as the key.
 
-    A formatter of your own decides the body instead. `capacity` and `capacity_bytes` bound what waits to be
-    sent; further records are dropped, and `dropped` counts them. When the program ends, it waits for what is
+    A formatter of your own decides the body instead. At most `capacity` records, and 16 MiB, wait to be sent.
+    Further records are dropped, and `dropped` counts them. When the program ends, it waits for what is
     left, for `flush_timeout_s` at most. A forked child starts with an empty buffer and its own connection.
     """
 
@@ -106,23 +109,20 @@ class TopicHandler(logging.Handler):
         namesrv: str | Iterable[str] | None = None,
         *,
         group: str = "pyromq-logging",
-        level: int | str = logging.NOTSET,
         service: str | None = None,
         capacity: int = 10_000,
-        capacity_bytes: int = 16 * 1024 * 1024,
         flush_timeout_s: float = 5.0,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        for name, value in (("capacity", capacity), ("capacity_bytes", capacity_bytes)):
-            if value < 1:
-                raise ConfigError(name, str(value), "a number above 0")
+        if capacity < 1:
+            raise ConfigError("capacity", str(capacity), "a number above 0")
         if flush_timeout_s < 0:
             raise ConfigError("flush_timeout_s", str(flush_timeout_s), "a number of seconds")
-        super().__init__(level)
+        super().__init__()
         self.formatter = JsonFormatter(service)
         self.topic, self.group, self.flush_timeout_s = topic, group, flush_timeout_s
         self._namesrv, self._options = namesrv, options
-        self._capacity, self._capacity_bytes = capacity, capacity_bytes
+        self._capacity = capacity
         _, client_options = split_options(options, ProducerSettings)  # errors are told here, not in a thread
         ClientSettings.of(namesrv, **client_options)
         self._set_up()
@@ -148,11 +148,7 @@ class TopicHandler(logging.Handler):
             message = self._message_of(record)
             with self._changed:
                 size = len(message.body)
-                if (
-                    self._is_closed
-                    or len(self._waiting) >= self._capacity
-                    or self._bytes + size > self._capacity_bytes
-                ):
+                if self._is_closed or len(self._waiting) >= self._capacity or self._bytes + size > MAX_BYTES:
                     self.dropped += 1
                     return
                 self._waiting.append(message)
