@@ -72,7 +72,7 @@ def fill(root: Path, mib: int) -> None:
     settings = StoreSettings(root=root, log_segment_bytes=FILE_BYTES)
     with MessageStore.open(settings) as store:
         number = 0
-        while store.log_end < mib * MIB:
+        while store.log.end < mib * MIB:
             append(store, number, b"x" * 1024)
             number += 1
             if number % 4096 == 0:

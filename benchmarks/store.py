@@ -156,9 +156,9 @@ def group_commit(directory: Path, quick: bool) -> Figures:
             began = time.perf_counter()
             results = [append(store, number, body) for number in range(64)]
             for result in results:
-                store.when_flushed(result, safe.append)
-            store.wait_flushed(results[-1])
-            store.settle()
+                store.flushes.when_flushed(result, safe.append)
+            store.flushes.wait(results[-1])
+            store.flushes.settle()
             elapsed += time.perf_counter() - began
             store.dispatch()
         assert len(safe) == rounds * 64, (len(safe), rounds)
@@ -167,7 +167,7 @@ def group_commit(directory: Path, quick: bool) -> Figures:
         elapsed, syncs = 0.0, store.statistics().sync_count
         for number in range(rounds):
             began = time.perf_counter()
-            store.wait_flushed(append(store, number, body))
+            store.flushes.wait(append(store, number, body))
             elapsed += time.perf_counter() - began
             store.dispatch()
         figures["sync, one waiting: messages a second"] = rounds / elapsed
@@ -193,7 +193,7 @@ def reading(directory: Path, quick: bool) -> Figures:
             for attempt in ("cold", "warm"):
                 reads = messages = size_bytes = 0
                 began, cpu_began = time.perf_counter(), time.process_time()
-                offset, end = 0, store.max_offset(TOPIC, 0)
+                offset, end = 0, store.queues.max_offset(TOPIC, 0)
                 while offset < end:
                     result = store.read(TOPIC, 0, offset, 32)
                     reads += 1

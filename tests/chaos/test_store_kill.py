@@ -38,7 +38,7 @@ while True:
         properties = b"UNIQ_KEY\\x01key-%d\\x02" % number
         results.append(append(store, body, properties=properties))
         number += 1
-    assert store.wait_flushed(results[-1], 60) is AppendStatus.PUT_OK
+    assert store.flushes.wait(results[-1], 60) is AppendStatus.PUT_OK
     sys.stdout.write(f"{number}\\n")
     sys.stdout.flush()
     store.dispatch()
@@ -77,4 +77,4 @@ def test_every_acknowledged_message_survives_being_killed(tmp_path: Path, native
             numbers = [int(body.partition(b":")[0]) for body in bodies]
             assert numbers == list(range(count))
             for number in (0, count // 2, count - 1):
-                assert len(store.query("Orders", f"key-{number}", 10)) == 1
+                assert len(store.log.query("Orders", f"key-{number}", 10)) == 1

@@ -70,7 +70,7 @@ def test_inspect_verifies_a_sound_store(root: Path) -> None:
 def test_inspect_shows_deleted_topics_and_calls_them_no_damage(root: Path) -> None:
     with MessageStore.open(small_settings(root), start_flusher=False) as store:
         deleted_at = store.statistics().log_end_offset
-        store.delete_topic(TOPIC)
+        store.topics.delete(TOPIC)
         append(store, b"a new one")
     outcome = pyromq("inspect", root, "--verify")
     assert outcome.exit_code == 0, outcome.output

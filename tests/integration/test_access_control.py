@@ -81,7 +81,7 @@ async def test_only_known_users_with_rights_send_and_pull(broker: Broker, form: 
         assert await is_refused(alice, message(topic="Another", properties=UNIQUE))
         for asking in (thief, nobody, stranger):
             assert await is_refused(asking, message(properties=UNIQUE))
-    assert broker.store.max_offset(TOPIC, 0) == 3
+    assert broker.store.queues.max_offset(TOPIC, 0) == 3
 
 
 async def test_unknown_users_and_wrong_passwords_get_the_same_answer(broker: Broker) -> None:
@@ -139,7 +139,7 @@ async def test_another_users_name_on_a_known_connection_is_checked(broker: Broke
         assert (await wire.call(frame)).code == ResponseCode.NO_PERMISSION
         frame.ext |= {"AccessKey": "alice", "Signature": "x"}
         assert (await wire.call(frame)).code == ResponseCode.NO_PERMISSION
-    assert broker.store.max_offset(TOPIC, 0) == 3
+    assert broker.store.queues.max_offset(TOPIC, 0) == 3
 
 
 async def test_requests_with_everything_in_the_body_need_rights(broker: Broker) -> None:
@@ -414,7 +414,7 @@ async def test_transactions_of_another_topic_cannot_be_ended(broker: Broker) -> 
         )
         assert await is_refused(alice, end)
         await root.call(end)
-    assert broker.store.max_offset(TOPIC, 0) == 1
+    assert broker.store.queues.max_offset(TOPIC, 0) == 1
 
 
 async def test_half_messages_are_shown_only_to_producers_who_may_send_them(tmp_path: Path) -> None:
@@ -488,4 +488,4 @@ async def test_every_signature_is_checked_where_others_could_write_to_the_connec
             assert (await wire.call(old)).code == ResponseCode.NO_PERMISSION, "overheard long ago"
             frame.body += b"!"
             assert (await wire.call(frame)).code == ResponseCode.NO_PERMISSION
-        assert broker.store.max_offset(TOPIC, 0) == 3
+        assert broker.store.queues.max_offset(TOPIC, 0) == 3

@@ -40,7 +40,7 @@ async def test_a_stranger_gets_nothing_of_the_log_and_counts_for_nothing(tmp_pat
         for _ in range(5):
             answer = await root.send(b"for brokers only")
             assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
-            writer.write(encode_report(master.store.log_end))
+            writer.write(encode_report(master.store.log.end))
         writer.write(encode_report(0) * 1000)
         refusal = await reader.read()
         assert refusal.startswith(REFUSAL_MARK)

@@ -153,7 +153,7 @@ async def test_a_fully_signed_request_is_accepted_once(tmp_path: Path, form: Hea
                 assert "another connection" in str((await other.call(frames[0])).remark)
         async with from_afar(broker) as later:
             assert "another connection" in str((await later.call(frames[3])).remark)
-        assert broker.store.max_offset(TOPIC, 0) == 4
+        assert broker.store.queues.max_offset(TOPIC, 0) == 4
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -184,7 +184,7 @@ async def test_a_fully_signed_request_cannot_be_changed_at_all(tmp_path: Path, f
             else:
                 assert (await wire.call(frame)).code == REFUSED, change
         assert (await wire.call(signed(fresh_send(), sign, form))).code == SUCCESS
-        assert broker.store.max_offset(TOPIC, 0) == 2
+        assert broker.store.queues.max_offset(TOPIC, 0) == 2
 
 
 async def test_a_clock_that_is_far_off_is_noticed(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ async def test_an_acting_master_sends_delayed_messages_to_another_broker(tmp_pat
             await until(lambda: acts(replica))
             assert replica._started.tables.delay_offsets.get(1) == 0  # no other broker has the topic
             await reader.create_topic(queues=1)
-            await until(lambda: other.store.max_offset(TOPIC, 0) == 3)
+            await until(lambda: other.store.queues.max_offset(TOPIC, 0) == 3)
         pulled = await reader.pull()
         assert pulled.bodies == [b"0", b"1", b"2"]
         assert pulled.messages[0].get("DELAY") is None
@@ -206,10 +206,10 @@ async def test_a_sync_master_refuses_what_too_few_replicas_can_get(tmp_path: Pat
         BrokerClient(master.address) as client,
     ):
         await client.create_topic(queues=1)
-        end = master.store.log_end
+        end = master.store.log.end
         with pytest.raises(Refused, match="in-sync replicas not enough: 1 brokers are in sync, 2 are needed"):
             await client.send(b"too early")
-        assert master.store.log_end == end
+        assert master.store.log.end == end
         async with group.replica(**ACTING):
             await until(lambda: not master.role.barrier)
             assert (await client.send(b"on both")).code == ResponseCode.SUCCESS

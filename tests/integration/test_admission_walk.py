@@ -120,4 +120,4 @@ async def test_a_connection_on_the_fast_path_is_refused_once_the_rules_have_chan
         for request in (message(properties={"UNIQ_KEY": "A2"}), pull(0)):
             assert (await client.call(frame(request))).code == ResponseCode.NO_PERMISSION
     assert admission.authorized[asked_about:] == ["SendMessageV2", "PullMessage"]
-    assert broker.store.max_offset(TOPIC, 0) == 3
+    assert broker.store.queues.max_offset(TOPIC, 0) == 3

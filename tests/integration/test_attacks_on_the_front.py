@@ -50,7 +50,7 @@ def stored(broker: Broker, topic: str) -> list[StoredMessage]:
     store = broker.store
     while store.has_dispatch_work:
         store.dispatch()
-    return [each for queue_id in store.queue_ids(topic) for each in read_queue(store, topic, queue_id)]
+    return [each for queue_id in store.queues.ids(topic) for each in read_queue(store, topic, queue_id)]
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ async def test_a_separate_proxy_under_attack_refuses_and_goes_on_serving(tmp_pat
         target = proxy.boot["address"]
         await ask_as_root(target, user_creation(BOB), grant(BOB, *RIGHTS))
         address = proxy.boot["host"], int(proxy.boot["port"])
-        before = cluster.broker.store.log_end
+        before = cluster.broker.store.log.end
         # Strangers, thieves, and Bob where he has no rights.
         unary = [name for name, rpc in RPCS.items() if not (rpc.has_request_stream or rpc.has_answer_stream)]
         for who in (None, Credentials("bob", "a guess"), Credentials("nobody", "x"), BOB):
@@ -257,7 +257,7 @@ async def test_a_separate_proxy_under_attack_refuses_and_goes_on_serving(tmp_pat
                 wire.write(data)
                 wire.end()
                 await wire.wait_closed()
-        assert cluster.broker.store.log_end == before
+        assert cluster.broker.store.log.end == before
         assert proxy.process.poll() is None
         async with user(target, "id-2") as client:
             client.sign(ROOT.access_key, ROOT.secret_key)

@@ -101,7 +101,7 @@ async def test_with_required_certificates_only_those_of_our_authority_that_have_
             assert await is_refused(guest, message(properties=UNIQUE))
         async with client(broker.address, tls=options(authority, authority.issue("root"))) as root:
             await root.send(properties=UNIQUE)
-        assert broker.store.max_offset(TOPIC, 0) == 1
+        assert broker.store.queues.max_offset(TOPIC, 0) == 1
 
 
 class Recorder(asyncio.Protocol):
@@ -165,7 +165,7 @@ async def test_recorded_tls_traffic_says_nothing_on_another_connection(
                 wire.write(data)
                 wire.end()
                 assert await wire.wait_closed() == []
-        assert broker.store.max_offset(TOPIC, 0) == 3
+        assert broker.store.queues.max_offset(TOPIC, 0) == 3
 
 
 @pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
@@ -189,7 +189,7 @@ async def test_what_one_connection_may_do_quickly_another_one_may_not(
                 async with await WireClient.connect(broker.address, ssl=context) as second:
                     for _ in range(3):
                         assert (await second.call(forged)).code == ResponseCode.NO_PERMISSION
-        assert broker.store.max_offset(TOPIC, 0) == 3
+        assert broker.store.queues.max_offset(TOPIC, 0) == 3
 
 
 # Addresses that access control 1.0 trusts, and proxies that say where a connection comes from
@@ -250,7 +250,7 @@ async def test_trusted_addresses_are_those_of_the_client_and_not_of_the_proxy(tm
         assert await said(broker, b"PROXY UNKNOWN\r\n") == refused
         # A second preamble is the client's own, behind that of the proxy.
         assert await said(broker, preamble(OUTSIDE), preamble(INSIDE)) is None
-        assert broker.store.max_offset(TOPIC, 0) == 2
+        assert broker.store.queues.max_offset(TOPIC, 0) == 2
 
 
 async def test_a_client_that_claims_a_trusted_address_is_not_heard(tmp_path: Path) -> None:
@@ -258,4 +258,4 @@ async def test_a_client_that_claims_a_trusted_address_is_not_heard(tmp_path: Pat
         binary = b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes((10, 1, 2, 3, 127, 0, 0, 1, 1, 1, 2, 2))
         for start in (preamble(INSIDE), binary):
             assert await said(broker, start) is None
-        assert broker.store.max_offset(TOPIC, 0) == 0
+        assert broker.store.queues.max_offset(TOPIC, 0) == 0

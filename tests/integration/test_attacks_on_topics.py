@@ -85,7 +85,7 @@ async def both(broker: Broker) -> AsyncIterator[tuple[BrokerClient, BrokerClient
 
 
 def state(broker: Broker) -> Any:
-    return broker.statistics().topics, broker.store.log_end
+    return broker.statistics().topics, broker.store.log.end
 
 
 def records(broker: Broker, topic: str) -> list[StoredMessage]:
@@ -259,7 +259,7 @@ async def test_transactions_of_others_are_not_ended_by_forged_offsets(broker: Br
         )
         mixed = replace(end, commit_log_offset=own_offset)
         assert (await bob.refusal(mixed)).code == ResponseCode.SYSTEM_ERROR
-        assert broker.store.max_offset("Secrets", 0) == 0
+        assert broker.store.queues.max_offset("Secrets", 0) == 0
         await bob.call(replace(mixed, tran_state_table_offset=own.queue_offset))
         await root.call(end)
         assert [each.body for each in records(broker, "Secrets")] == [SECRET]
@@ -278,7 +278,7 @@ async def test_transactions_of_others_that_were_given_up_are_not_checked_again(t
         await root.call(grant(BOB, "All on Topic:Orders"))
         await root.create_topic("Secrets")
         await root.send(SECRET, "Secrets", properties=half, sys_flag=4)
-        await until(lambda: broker.store.max_offset(CHECK_MAX_TIME_TOPIC, 0) > 0)
+        await until(lambda: broker.store.queues.max_offset(CHECK_MAX_TIME_TOPIC, 0) > 0)
         (given_up,) = records(broker, CHECK_MAX_TIME_TOPIC)
         place = encode_offset_message_id(given_up.store_host, given_up.log_offset)
         assert await is_refused(bob, ResumeTransactionCheck(topic="Orders", msg_id=place))

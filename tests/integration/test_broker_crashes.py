@@ -94,7 +94,7 @@ async def test_delayed_messages_outlive_a_crash(bench: Bench, clock: ManualClock
     for level in ("1", "3"):
         await bench.client.send(level.encode(), properties={"DELAY": level})
     clock.advance(1.5)
-    await turn_until(lambda: bench.broker.store.max_offset(TOPIC, 0) == 1)
+    await turn_until(lambda: bench.broker.store.queues.max_offset(TOPIC, 0) == 1)
     await crash(bench)
     clock.advance(10)
     bodies: list[bytes] = []

@@ -278,7 +278,7 @@ async def test_offsets_of_dead_groups_are_cleaned_once_their_messages_are_gone(
             store={"log_segment_bytes": 8192, "queue_file_bytes": 200, "file_reserved_hours": 0}
         )
         bench.broker.store.clean(on_demand=True)
-        assert bench.broker.store.min_offset(TOPIC, 0) > 1
+        assert bench.broker.store.queues.min_offset(TOPIC, 0) > 1
 
         async def known() -> set[str]:
             return set((await bench.client.call(GetAllConsumerOffsets())).body.offset_table)
@@ -295,7 +295,7 @@ async def test_a_group_far_behind_is_sent_to_the_first_message_left(tmp_path: Pa
         await bench.client.create_topic()
         for _ in range(20):
             await bench.client.call(message(b"x" * 2000))
-        bench.broker.store.flush()
+        bench.broker.store.flushes.flush()
         bench.broker.store.clean(on_demand=True)
         first = (await bench.client.call(GetMinOffset(topic=TOPIC, queue_id=0))).offset
         assert first > 0

@@ -78,7 +78,7 @@ async def test_sends_that_waited_too_long_are_refused_at_once(
         assert stored
         assert len(refused) + len(stored) == len(answers)
         assert all((answer.remark or "").startswith(prefix) for answer in refused)
-        assert broker.store.max_offset(TOPIC, 0) == len(stored), "what was refused is not stored"
+        assert broker.store.queues.max_offset(TOPIC, 0) == len(stored), "what was refused is not stored"
         async with BrokerClient(broker.address, form) as client:
             await client.send(b"it goes on")
 
@@ -153,7 +153,7 @@ async def test_a_log_file_that_cannot_be_made_refuses_messages(
         }
         del files.failures["create"]
         await turn_until(lambda: not broker.store.faults)
-        stored = broker.store.max_offset(TOPIC, 0)
+        stored = broker.store.queues.max_offset(TOPIC, 0)
         assert (await client.send(b"after")).queue_offset == stored
         error_logs.records.clear()
 

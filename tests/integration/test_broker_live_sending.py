@@ -106,7 +106,7 @@ async def test_sends_that_want_no_answer_are_stored(bench: Bench) -> None:
     await bench.client.create_topic()
     for number in range(10):
         await bench.client.send_oneway(message(str(number).encode()))
-    await turn_until(lambda: bench.broker.store.max_offset(TOPIC, 0) == 10)
+    await turn_until(lambda: bench.broker.store.queues.max_offset(TOPIC, 0) == 10)
     assert (await bench.client.pull()).bodies == [str(number).encode() for number in range(10)]
 
 
@@ -258,7 +258,7 @@ async def test_a_synchronous_flush_is_waited_for(tmp_path: Path, form: HeaderFor
                 await bench.client.send_batch(b"a", b"b")
             else:
                 await bench.client.send(b"x" * 100)
-            ends.append(store.flushed_offset)
+            ends.append(store.flushes.offset)
 
         ends: list[int] = []
         for _ in range(5):
@@ -283,7 +283,7 @@ async def test_an_asynchronous_flush_is_not_waited_for(tmp_path: Path, form: Hea
         await client.send(b"first")  # it makes the log's first file
         files.let.clear()
         await client.send(b"answered at once")
-        assert broker.store.flushed_offset < broker.store.statistics().log_end_offset
+        assert broker.store.flushes.offset < broker.store.statistics().log_end_offset
         assert (await client.pull()).bodies == [b"first", b"answered at once"]
         files.let.set()
 

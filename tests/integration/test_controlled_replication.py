@@ -100,9 +100,9 @@ async def test_a_replica_takes_over_and_the_old_master_cuts_off_what_nobody_else
         # Nobody else gets what comes now: the links are closed.
         await old.replication.master.close()
         side_of(old).lead(1, frozenset({1}), 99)
-        end = old.store.log_end
+        end = old.store.log.end
         await send(old, range(100, 105))
-        assert old.store.log_end > end
+        assert old.store.log.end > end
         directory = await group.crash(old)
 
         new = await group.settled(2)
@@ -336,9 +336,9 @@ async def test_a_master_that_stops_answers_its_senders_and_is_replaced_before_it
         await send(master, range(3))
         async with BrokerClient(master.address) as client:
             with patch.object(EpochReplicaLink, "send_more"):
-                end = master.store.log_end
+                end = master.store.log.end
                 sending = asyncio.create_task(client.send(b"3", queue_id=0))
-                await until(lambda: master.store.log_end > end)
+                await until(lambda: master.store.log.end > end)
                 stopping = asyncio.create_task(group.stop(master))
                 await until(lambda: master._started.servers[0]._group.is_draining)
                 await asyncio.sleep(0)

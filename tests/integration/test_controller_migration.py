@@ -15,7 +15,7 @@ async def test_a_log_from_before_the_controller_is_copied_and_survives_its_maste
     async with controlled_group(tmp_path) as group:
         first, second = await group.start("a"), await group.start("b")
         assert await group.settled(2) is first
-        await until(lambda: second.store.log_end == first.store.log_end)
+        await until(lambda: second.store.log.end == first.store.log.end)
         assert log_of(second.store) == log_of(first.store)
         await group.crash(first)
         assert await group.settled(1) is second

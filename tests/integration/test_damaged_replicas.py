@@ -77,7 +77,7 @@ async def test_a_replica_whose_log_ends_where_its_master_has_no_record_says_so(
         replica = await group.start("b")
         await until(lambda: replica.replication.problem and master.replication.repair.damage)
         assert "the master's log is not copied: the master's" in replica.replication.problem
-        assert f"at {replica.store.log_end} " in replica.replication.problem
+        assert f"at {replica.store.log.end} " in replica.replication.problem
         error_logs.expect_repeatedly("damage in the log cannot be repaired")
 
 
@@ -96,7 +96,7 @@ async def test_a_copy_that_began_with_the_last_file_never_counts_while_its_maste
         partial = await group.start("c", store=small_files, sync_from_last_file=True)
         for each in (whole, partial):
             await caught_up(each, master)
-        assert partial.store.log_start > master.store.log_start
+        assert partial.store.log.start > master.store.log.start
         directory = await group.crash(partial)
         partial = await group.start(directory, store=small_files, sync_from_last_file=True)
         await all_reported(master, 2)
@@ -111,7 +111,7 @@ async def three_brokers(group: ControlledGroup, count: int = 20) -> list[Broker]
     await send(brokers[0], range(1000, 1000 + count))
     for each in brokers:
         await caught_up(each, brokers[0])
-        each.store.flush()
+        each.store.flushes.flush()
     return brokers
 
 

@@ -128,7 +128,7 @@ async def test_an_operator_sees_what_returned_and_decides(tmp_path: Path) -> Non
                 found = (await controllers.replicas(cluster, [leader], ["broker-a"]))["broker-a"]
                 offered = found.not_in_sync_replicas[0]
                 if offered.log_end is not None:
-                    assert (offered.broker_id, offered.log_end) == (1, only.store.log_end)
+                    assert (offered.broker_id, offered.log_end) == (1, only.store.log.end)
                 return found.undecided or ""
 
             assert "brokers [2, 3] have not offered their logs yet" in await shown()

@@ -73,7 +73,7 @@ async def pair(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Controlle
 async def copied(replica: Broker, master: Broker) -> None:
     """The replica has the log, and the master knows: readers see all of it."""
     await caught_up(replica, master)
-    await until(lambda: side_of(master).confirmed == master.store.log_end)
+    await until(lambda: side_of(master).confirmed == master.store.log.end)
 
 
 async def tables_heard(replica: Broker, master: Broker) -> None:
@@ -112,7 +112,7 @@ async def test_a_delayed_message_whose_delivery_was_not_copied_is_delivered_by_t
             await until(lambda: tables(master).delay_offsets.get(1) == 1)
             await tables_heard(replica, master)
             await fail_over(group, master, replica)
-        await until(lambda: replica.store.max_offset(TOPIC, 0) == 1)
+        await until(lambda: replica.store.queues.max_offset(TOPIC, 0) == 1)
 
 
 async def test_messages_whose_pop_was_not_copied_are_popped_again_from_the_next_master(
@@ -172,7 +172,7 @@ async def test_a_commit_that_was_not_copied_is_not_confirmed_and_its_transaction
                 await fail_over(group, master, replica)
         async with BrokerClient(replica.address) as client:
             await client.call(commit)
-            await until(lambda: replica.store.max_offset(TOPIC, 0) == 1)
+            await until(lambda: replica.store.queues.max_offset(TOPIC, 0) == 1)
 
 
 async def test_a_consumer_beyond_the_next_masters_end_is_told_where_to_go_on(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_a_consumer_beyond_the_next_masters_end_is_told_where_to_go_on(tmp
         async with BrokerClient(replica.address) as client:
             for number in range(15, 25):
                 await client.send(b"new %d" % number)
-            await until(lambda: replica.store.max_offset(TOPIC, 0) == 25)
+            await until(lambda: replica.store.queues.max_offset(TOPIC, 0) == 25)
             told = (await client.pull(20, commit=20)).answer
             # Not to 15, the end that was found: it may have read messages before that and not finished them.
             assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 12)
@@ -215,11 +215,11 @@ async def test_a_topic_that_is_deleted_while_the_log_is_held_up_can_be_made_agai
                 assert (await client.refusal(DeleteTopicFromBroker(topic=TOPIC))).code
                 # The replica has heard of it.
                 watching = master.replication.table_changes._waiting
-                await until(lambda: not watching or replica.store.deletions())
+                await until(lambda: not watching or replica.store.topics.deletions())
                 await fail_over(group, master, replica)
         async with BrokerClient(replica.address) as client:
             # Nobody was promised the deletion, and this master does not know of it.
-            assert replica.store.deletions() == []
+            assert replica.store.topics.deletions() == []
             await client.call(DeleteTopicFromBroker(topic=TOPIC))
             await client.create_topic(queues=1)
             for number in range(5):
@@ -236,13 +236,13 @@ async def test_a_consumer_beyond_the_end_that_a_loss_of_power_left_is_told_where
             await client.send(b"%d" % number)
         await client.pull(0)
         await client.pull(12, commit=12)
-        await until(lambda: broker.store.max_offset(TOPIC, 0) == 20)
-        place = broker.store.log_offset(TOPIC, 0, 15)
+        await until(lambda: broker.store.queues.max_offset(TOPIC, 0) == 20)
+        place = broker.store.queues.log_offset(TOPIC, 0, 15)
         assert place is not None
         tables(broker).offsets.persist()
         await broker.abandon()
     store = MessageStore.open(configuration(tmp_path).store)
-    store.cut_log(place)
+    store.cutting.cut(place)
     store.abandon()
     async with running_broker(tmp_path) as broker, BrokerClient(broker.address) as client:
         for number in range(15, 25):
@@ -306,7 +306,7 @@ async def test_a_popped_message_comes_again_after_a_loss_of_power(tmp_path: Path
         await client.create_topic(queues=1)
         await client.send(b"one")
         # The first flush is due at once, the next one never.
-        await until(lambda: broker.store.flushed_offset == broker.store.log_end)
+        await until(lambda: broker.store.flushes.offset == broker.store.log.end)
         assert bodies(await pop_over(client, 32, 1000, poll_ms=0)) == [b"one"]
         await tables(broker).offsets.persist_in_thread(broker._started._slices)
         await broker.abandon()
@@ -371,12 +371,12 @@ async def test_a_broker_that_returns_shows_nothing_that_was_never_confirmed(tmp_
         with patch.object(Replica, "_follow", later):
             returned = await group.start(directory)
             async with BrokerClient(returned.address) as client:
-                assert returned.store.max_offset(TOPIC, 0) == 2
+                assert returned.store.queues.max_offset(TOPIC, 0) == 2
                 for offset in (0, 1):
                     pulled = await client.pull(offset)
                     assert pulled.answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
                     assert (pulled.bodies, pulled.answer.next_begin_offset) == ([], offset)
                 may_follow.set()
                 await caught_up(returned, replica)
-                await until(lambda: returned.store.max_offset(TOPIC, 0) == 2)
+                await until(lambda: returned.store.queues.max_offset(TOPIC, 0) == 2)
                 assert (await client.pull(0)).bodies == [b"confirmed", b"other"]

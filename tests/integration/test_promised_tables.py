@@ -88,7 +88,7 @@ async def test_nobody_is_promised_a_change_that_a_replica_in_sync_lacks(tmp_path
         assert "Made" in tables(replica).topics
         assert "Fresh" not in tables(replica).topics
         assert tables(replica).groups.get(GROUP) is not None
-        assert replica.store.max_offset("Made", 0) == 1
+        assert replica.store.queues.max_offset("Made", 0) == 1
 
 
 async def test_a_change_that_replicas_do_not_get_in_time_is_not_acknowledged(tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ async def test_a_change_that_replicas_do_not_get_in_time_is_not_acknowledged(tmp
         assert await group.settled(2) is master
         async with BrokerClient(master.address) as client:
             async with held_tables(replica):
-                end = master.store.log_end
+                end = master.store.log.end
                 refused = await client.refusal(message(topic="Made"))
                 assert refused.code == ResponseCode.SYSTEM_ERROR
                 assert "1 replicas in sync did not confirm it within 100 ms" in (refused.remark or "")
-                assert master.store.log_end == end
+                assert master.store.log.end == end
             await until(lambda: "Made" in tables(replica).topics)
             await client.send(topic="Made")
 

@@ -103,9 +103,9 @@ async def test_a_replica_delivers_no_delayed_messages_itself(tmp_path: Path) -> 
     ):
         await client.create_topic()
         await client.send(b"later", properties={"DELAY": "1"})
-        await until(lambda: master.store.max_offset(TOPIC, 0) == 1)
+        await until(lambda: master.store.queues.max_offset(TOPIC, 0) == 1)
         await caught_up(replica, master)
-        assert replica.store.max_offset(TOPIC, 0) == 1
+        assert replica.store.queues.max_offset(TOPIC, 0) == 1
 
 
 async def test_a_topic_deleted_on_the_master_is_deleted_on_the_replica(tmp_path: Path) -> None:
@@ -124,14 +124,14 @@ async def test_a_topic_deleted_on_the_master_is_deleted_on_the_replica(tmp_path:
         await caught_up(replica, master)
         await client.call(DeleteTopicFromBroker(topic=TOPIC))
         await until(lambda: TOPIC not in tables(replica).topics)
-        assert TOPIC not in replica.store.topics()
+        assert TOPIC not in replica.store.topics.names()
         assert tables(replica).offsets.query(GROUP, TOPIC, 0) == -1
         await client.create_topic()
         await client.send(b"new")
         await caught_up(replica, master)
         await until(lambda: TOPIC in tables(replica).topics)
         assert (await reader.pull()).bodies == [b"new"]
-        assert replica.store.deletions() == master.store.deletions()
+        assert replica.store.topics.deletions() == master.store.topics.deletions()
 
 
 async def test_offsets_committed_at_a_replica_while_its_master_is_away_are_handed_back(
@@ -178,7 +178,7 @@ async def test_a_master_that_cannot_push_is_polled(tmp_path: Path) -> None:
             sync._woken.set()
             await until(lambda: "Doomed" not in tables(replica).topics)
             # It may be missing by mistake, as after the loss of the master's topics.json: its messages stay.
-            assert replica.store.max_offset("Doomed", 0) == 1
+            assert replica.store.queues.max_offset("Doomed", 0) == 1
 
 
 async def test_topics_and_groups_are_changed_on_the_master_only(tmp_path: Path) -> None:

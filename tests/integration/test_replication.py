@@ -35,16 +35,16 @@ async def test_a_replica_copies_the_log_and_serves_its_queues(tmp_path: Path) ->
         await send_many(master, 50)
         await caught_up(replica, master)
         assert log_of(replica.store) == log_of(master.store)
-        assert [replica.store.max_offset("Orders", each) for each in range(4)] == [13, 13, 12, 12]
+        assert [replica.store.queues.max_offset("Orders", each) for each in range(4)] == [13, 13, 12, 12]
 
 
 async def test_an_empty_replica_gets_the_whole_log_of_its_master(tmp_path: Path) -> None:
     async with broker_group(tmp_path) as group, group.master(store={"log_segment_bytes": 65_536}) as master:
         await send_many(master, 400)
-        assert master.store.log_end > 3 * 65_536
+        assert master.store.log.end > 3 * 65_536
         async with group.replica(store={"log_segment_bytes": 65_536}) as replica:
             await caught_up(replica, master)
-            assert replica.store.log_start == 0
+            assert replica.store.log.start == 0
             assert log_of(replica.store) == log_of(master.store)
         async with group.replica(2, store={"log_segment_bytes": 65_536}) as replica:
             await caught_up(replica, master)
@@ -58,7 +58,7 @@ async def test_an_empty_replica_may_begin_with_the_newest_file(tmp_path: Path) -
         await send_many(master, 400)
         async with group.replica(store={"log_segment_bytes": 65_536}) as replica:
             await caught_up(replica, master)
-            assert replica.store.log_start == master.store.log_end // 65_536 * 65_536
+            assert replica.store.log.start == master.store.log.end // 65_536 * 65_536
 
 
 async def test_a_replica_continues_where_it_was_after_either_side_restarted(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ async def test_the_reports_of_a_replica_with_synchronous_flush_are_safe_on_its_d
         await client.create_topic()
         for number in range(5):
             await client.send(b"%d" % number)
-            assert replica.store.flushed_offset == master.store.log_end
+            assert replica.store.flushes.offset == master.store.log.end
 
 
 def replica_count(master: Broker) -> int:
@@ -105,8 +105,8 @@ async def test_a_sync_master_answers_when_enough_replicas_have_the_message(tmp_p
         await client.create_topic()
         for number in range(10):
             await client.send(b"%d" % number, properties={"UNIQ_KEY": f"k{number}"})
-            end = master.store.log_end
-            assert first.store.log_end == second.store.log_end == end
+            end = master.store.log.end
+            assert first.store.log.end == second.store.log.end == end
 
 
 @pytest.mark.parametrize("properties", [None, {"UNIQ_KEY": "A1"}], ids=["general", "fast path"])
@@ -144,7 +144,7 @@ async def test_a_sync_master_whose_replica_is_late_says_so(
         assert (await client.pull()).bodies == [b"late"]
         header = await reader.readexactly(HEADER_BYTES)
         offset, size = struct.unpack(">qi", header)
-        assert await reader.readexactly(size) == bytes(master.store.log_bytes(offset, size))
+        assert await reader.readexactly(size) == bytes(master.store.log.bytes_at(offset, size))
         writer.close()
 
 
@@ -189,7 +189,7 @@ async def test_a_peer_that_acknowledges_what_it_was_not_sent_is_disconnected(
 ) -> None:
     async with broker_group(tmp_path) as group, group.master() as master:
         await send_many(master, 3)
-        end = master.store.log_end
+        end = master.store.log.end
         reader, writer = await asyncio.open_connection(*master.replication.master.address)
         writer.write(encode_report(end))
         await until(lambda: replica_count(master) == 1)
@@ -315,7 +315,7 @@ async def test_a_replica_far_behind_gets_the_log_from_its_files(
             await caught_up(replica, master)
             assert log_of(replica.store) == log_of(master.store)
             (link,) = master.replication.master.links
-            assert link.speed.total_bytes == master.store.log_end
+            assert link.speed.total_bytes == master.store.log.end
     assert sends.call_count > 3
 
 
@@ -337,7 +337,7 @@ async def test_a_replica_ends_a_connection_on_which_no_log_comes_and_keeps_what_
         async with group.replica(ha_master_address=address, ha_silence_ms=500) as replica:
             await until(lambda: len(reports) > 3)
             assert set(reports) == {encode_report(0)}
-            assert replica.store.log_end == 0
+            assert replica.store.log.end == 0
     for text in (
         "is this a master's HA port?",
         "the master's bytes at 0 are not a record",
@@ -418,7 +418,7 @@ async def test_both_sides_tell_how_replication_stands(tmp_path: Path) -> None:
     ):
         await send_many(master, 10)
         await caught_up(replica, master)
-        end = master.store.log_end
+        end = master.store.log.end
         await until(lambda: master.replication.master.links[0].acknowledged == end)
         status = (await client.call(GetHaStatus())).body
         (link,) = status.ha_connection_info

@@ -106,7 +106,7 @@ async def test_a_replica_with_something_else_is_refused(
         await send(master, 3)
         async with group.replica(**other(authority, strangers)) as replica:
             await until(lambda: problem in caplog.text)
-            assert replica.store.log_end == 0
+            assert replica.store.log.end == 0
             assert master.replication.master.links == []
 
 
@@ -119,7 +119,7 @@ async def test_a_replica_that_wants_tls_takes_no_log_from_a_master_it_does_not_k
         await send(master, 3)
         async with group.replica(**tls_of(authority, "broker-a", ha_tls_names="broker-a")) as replica:
             await until(lambda: wanted in caplog.text)
-            assert replica.store.log_end == 0
+            assert replica.store.log.end == 0
 
 
 def test_tls_without_the_files_that_it_needs_is_refused() -> None:

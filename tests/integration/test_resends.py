@@ -36,10 +36,10 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ClientCluster]:
 async def lose_an_answer(broker: Broker, proxy: TcpProxy, send: Send) -> None:
     """The broker stores a message, and the connection ends before its answer comes."""
     await send(Message(TOPIC, b"first"))
-    end = broker.store.log_end
+    end = broker.store.log.end
     proxy.stall_answers()
     sending = asyncio.ensure_future(send(Message(TOPIC, b"hello")))
-    while broker.store.log_end == end:  # noqa: ASYNC110
+    while broker.store.log.end == end:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     await proxy.cut()
     proxy.flow()

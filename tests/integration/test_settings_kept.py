@@ -72,7 +72,7 @@ async def test_queries_by_unique_key_find_as_many_as_the_setting_says(bench: Ben
 async def test_the_smaller_of_two_limits_decides_which_replicas_are_in_sync(bench: Bench) -> None:
     await bench.client.send(b"x" * 1000)
     master = bench.broker.replication.master
-    link = cast(ReplicaLink, SimpleNamespace(acknowledged=bench.broker.store.log_end - 100))
+    link = cast(ReplicaLink, SimpleNamespace(acknowledged=bench.broker.store.log.end - 100))
     for limits, is_near in (
         ("haSlaveFallbehindMax=101\nhaMaxGapNotInSync=101", True),
         ("haSlaveFallbehindMax=100\nhaMaxGapNotInSync=101", False),

@@ -78,7 +78,7 @@ async def test_our_replica_stands_in_for_apaches_master(release: Release, tmp_pa
             async with BrokerClient(address_of(master)) as client:
                 await prepare(client)
                 end = await end_of(client)
-            await until(lambda: replica.store.log_end == end)
+            await until(lambda: replica.store.log.end == end)
             await copied(replica)
             await asyncio.to_thread(master.kill)
             await until(lambda: replica.replication.acting_master.is_acting)
@@ -92,7 +92,7 @@ async def test_our_replica_stands_in_for_apaches_master(release: Release, tmp_pa
                 await until(lambda: replica.replication.replica.is_connected)
                 await client.send(b"again")
                 end = await end_of(client)
-            await until(lambda: replica.store.log_end == end)
+            await until(lambda: replica.store.log.end == end)
 
 
 async def test_apaches_replica_stands_in_for_our_master(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_apaches_replica_stands_in_for_our_master(tmp_path: Path) -> None:
             ):
                 await prepare(client)
                 await until(lambda: len(master.replication.master.links) == 1)
-                end = master.store.log_end
+                end = master.store.log.end
                 await until(lambda: master.replication.master.links[0].acknowledged == end)
                 async with BrokerClient(address_of(replica)) as reader, asyncio.timeout(240):
                     while True:  # 5.x copies nothing in its first minute

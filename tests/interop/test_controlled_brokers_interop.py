@@ -94,8 +94,8 @@ async def test_apaches_broker_and_ours_take_over_from_each_other(tmp_path: Path,
             address = "127.0.0.1", theirs.port
             await until_in_sync(group, 2)
             await fill(ours.address, 0, COUNT)
-            assert await end_of(address) == ours.store.log_end
-            assert bytes_in(tmp_path / "theirs", ours.store.log_end) == log_of(ours.store)
+            assert await end_of(address) == ours.store.log.end
+            assert bytes_in(tmp_path / "theirs", ours.store.log.end) == log_of(ours.store)
             assert await epochs_of(address) == [(1, 0)]
             await until(lambda: TOPIC in saved_table(theirs.store, "topics.json"))
 
@@ -109,19 +109,19 @@ async def test_apaches_broker_and_ours_take_over_from_each_other(tmp_path: Path,
             await until_in_sync(group, 2)
             await fill(address, COUNT + 500, 500)
             end = await end_of(address)
-            await until(lambda: ours.store.log_end == end)
+            await until(lambda: ours.store.log.end == end)
             assert bytes_in(tmp_path / "theirs", end) == log_of(ours.store)
             assert await epochs_of(address) == await epochs_of(ours.address)
 
             await asyncio.to_thread(theirs.kill)
             await until(lambda: ours.role.now.is_master)
-            assert ours.store.max_offset(TOPIC, 0) == COUNT + 1000
+            assert ours.store.queues.max_offset(TOPIC, 0) == COUNT + 1000
             await fill(ours.address, COUNT + 1000, 100)
             await asyncio.to_thread(theirs.start)
             await until_in_sync(group, 2)
             await fill(ours.address, COUNT + 1100, 100)
-            assert await end_of(address) == ours.store.log_end
-            assert bytes_in(tmp_path / "theirs", ours.store.log_end) == log_of(ours.store)
+            assert await end_of(address) == ours.store.log.end
+            assert bytes_in(tmp_path / "theirs", ours.store.log.end) == log_of(ours.store)
 
 
 @pytest.mark.parametrize("release", [APACHE_5, APACHE_NEWEST], ids=str)
@@ -150,14 +150,14 @@ async def test_our_brokers_and_apaches_under_apaches_controller(tmp_path: Path, 
             async with running_broker(tmp_path / "b", **chosen) as second:
                 await until(lambda: len(members_of(first)) == 2)
                 await fill(first.address, 0, 500)
-                await until(lambda: second.store.log_end == first.store.log_end)
+                await until(lambda: second.store.log.end == first.store.log.end)
                 await first.abandon()
                 await _led(second)
                 await fill(second.address, 500, 500)
                 async with running_broker(tmp_path / "a", **chosen) as returned:
                     await until(lambda: len(members_of(second)) == 2)
                     await fill(second.address, 1000, 100)
-                    await until(lambda: returned.store.log_end == second.store.log_end)
+                    await until(lambda: returned.store.log.end == second.store.log.end)
                     assert log_of(returned.store) == log_of(second.store)
                     assert second.role.now.epoch > 1
                 await until(lambda: members_of(second) == {2})
@@ -172,20 +172,20 @@ async def _taken_over_in_turns(ours: Broker, theirs: ApacheBroker, controller: s
     address = "127.0.0.1", theirs.port
     await in_time(lambda: members_of(ours) == {2, 3})
     await fill(ours.address, 1100, 100)
-    assert await end_of(address) == ours.store.log_end
+    assert await end_of(address) == ours.store.log.end
     await in_time(lambda: TOPIC in saved_table(theirs.store, "topics.json"))
     async with Cluster(names) as cluster:
         await controllers.elect_master(cluster, [controller], CLUSTER, BROKER_NAME, 3)
     await in_time(lambda: not ours.role.now.is_master and ours.replication.replica.is_connected)
     await fill(address, 1200, 100)
     end = await end_of(address)
-    await in_time(lambda: ours.store.log_end == end)
+    await in_time(lambda: ours.store.log.end == end)
     assert bytes_in(theirs.store, end) == log_of(ours.store)
     assert await epochs_of(address) == await epochs_of(ours.address)
     await asyncio.to_thread(theirs.kill)
     await _led(ours)
     await fill(ours.address, 1300, 100)
-    assert ours.store.max_offset(TOPIC, 0) == 1400
+    assert ours.store.queues.max_offset(TOPIC, 0) == 1400
 
 
 async def in_time(is_true: Callable[[], object]) -> None:

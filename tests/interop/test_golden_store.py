@@ -38,7 +38,9 @@ def test_messages_are_found_by_their_keys(golden: GoldenStore, tmp_path: Path) -
         for row in golden.messages:
             keys = row["properties"].get("KEYS", "").split()
             for key in (*keys, row["properties"]["UNIQ_KEY"]):
-                found = {decode_record(record).log_offset for record in store.query(row["topic"], key, 64)}
+                found = {
+                    decode_record(record).log_offset for record in store.log.query(row["topic"], key, 64)
+                }
                 assert row["commitLogOffset"] in found, (key, row)
 
 
@@ -50,9 +52,9 @@ def test_tags_are_matched_in_the_queue_alone(golden: GoldenStore, tmp_path: Path
         for tag in wanted:
             expected = [row["commitLogOffset"] for row in tagged if row["properties"]["TAGS"] == tag]
             found: list[int] = []
-            for queue_id in store.queue_ids("Varied"):
-                offset = store.min_offset("Varied", queue_id)
-                while offset < store.max_offset("Varied", queue_id):
+            for queue_id in store.queues.ids("Varied"):
+                offset = store.queues.min_offset("Varied", queue_id)
+                while offset < store.queues.max_offset("Varied", queue_id):
                     result = store.read("Varied", queue_id, offset, tag_codes={tag_code(tag)})
                     found += [message.log_offset for message in messages_in(result)]
                     offset = result.next_offset

@@ -72,7 +72,7 @@ async def follows(client: BrokerClient) -> None:
 def bodies(broker: Broker) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     for queue_id in range(QUEUES):
-        offset = broker.store.min_offset(TOPIC, queue_id)
+        offset = broker.store.queues.min_offset(TOPIC, queue_id)
         while messages := messages_in(broker.store.read(TOPIC, queue_id, offset, 1000)):
             found.update(message.body for message in messages)
             offset = messages[-1].queue_offset + 1
@@ -113,7 +113,7 @@ async def test_apaches_pair_is_replaced_under_load_and_nothing_acknowledged_is_l
                     while end != (end := await end_of(client)):  # noqa: ASYNC110
                         await asyncio.sleep(1)
                     # 3. The replica has everything.
-                    await until(lambda: replica.store.log_end == end)
+                    await until(lambda: replica.store.log.end == end)
                     await copied(replica)
             # 4. Apache's master is gone, ours takes its place. 5. Apache's replica follows it.
             async with (
@@ -128,7 +128,7 @@ async def test_apaches_pair_is_replaced_under_load_and_nothing_acknowledged_is_l
                 assert not set(load.acknowledged) - found.keys()
                 query = QueryConsumerOffset(consumer_group=GROUP, topic=TOPIC, queue_id=0)
                 assert (await client.call(query)).offset == 3
-                end = promoted.store.log_end
+                end = promoted.store.log.end
                 await until(lambda: promoted.replication.master.links[0].acknowledged == end)
                 theirs, mine = log_in(tmp_path / "slave", end), log_in(ours, end)
                 assert theirs.keys() <= mine.keys()

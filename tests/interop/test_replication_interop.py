@@ -101,11 +101,11 @@ async def test_our_replica_of_apaches_master(release: Release, tmp_path: Path) -
                 # Apache sends a replica that comes late the last file alone.
                 await fill(client, 1)
                 first_end = await end_of(client)
-                await until(lambda: replica.store.log_end == first_end)
+                await until(lambda: replica.store.log.end == first_end)
                 await fill(client)
                 end = await end_of(client)
                 assert end > 2 * FILE_BYTES
-                await until(lambda: replica.store.log_end == end)
+                await until(lambda: replica.store.log.end == end)
                 assert log_in(tmp_path / "r", end) == log_in(tmp_path / "master", end)
                 await client.call(CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
                 await client.call(
@@ -130,12 +130,12 @@ async def test_our_replica_of_apaches_master(release: Release, tmp_path: Path) -
             ):
                 await fill(client, 100)  # it continues where it was
                 end = await end_of(client)
-                await until(lambda: replica.store.log_end == end)
+                await until(lambda: replica.store.log.end == end)
                 assert log_in(tmp_path / "r", end) == log_in(tmp_path / "master", end)
                 async with our_replica(tmp_path / "empty", names, broker_id=2) as empty:
-                    await until(lambda: empty.store.log_end == end)
+                    await until(lambda: empty.store.log.end == end)
                     assert (
-                        empty.store.log_start == end // FILE_BYTES * FILE_BYTES
+                        empty.store.log.start == end // FILE_BYTES * FILE_BYTES
                     )  # Apache sends the last file
 
 
@@ -164,14 +164,14 @@ async def test_a_replica_longer_than_apaches_master_does_not_diverge(
             our_replica(tmp_path / "r", names) as replica,
             BrokerClient(address_of(master)) as client,
         ):
-            end = replica.store.log_end
+            end = replica.store.log.end
             await until(lambda: replica.replication.replica.disagreement)
             assert "the master has lost" in replica.replication.replica.disagreement
             await fill(client, 100)
             await until(
                 lambda: "different messages at log offset" in replica.replication.replica.disagreement
             )
-            assert replica.store.log_end == end
+            assert replica.store.log.end == end
         error_logs.expect_repeatedly("the master's log is not copied")
 
 
@@ -194,16 +194,16 @@ async def test_apaches_replica_of_our_master(release: Release, tmp_path: Path) -
             links = master.replication.master
             await until(lambda: len(links.links) == 1)
             await fill(client)  # each answer says that the replica has it
-            end = master.store.log_end
+            end = master.store.log.end
             assert links.links[0].acknowledged == end == await end_of(reader)
             assert log_in(tmp_path / "slave", end) == log_in(tmp_path / "m", end)
             await asyncio.to_thread(slave.kill)
             await until(lambda: not links.links)
             assert (await client.send(b"alone")).code == ResponseCode.SLAVE_NOT_AVAILABLE
             await asyncio.to_thread(slave.start)
-            await until(lambda: links.links and links.links[0].acknowledged == master.store.log_end)
+            await until(lambda: links.links and links.links[0].acknowledged == master.store.log.end)
             assert (await client.send(b"together")).code == ResponseCode.SUCCESS
-            end = master.store.log_end
+            end = master.store.log.end
             assert log_in(tmp_path / "slave", end) == log_in(tmp_path / "m", end)
             if release is APACHE_4:  # 5.x copies nothing in its first minute
                 await knows_topic(reader)

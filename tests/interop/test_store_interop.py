@@ -153,7 +153,7 @@ def test_a_store_of_ours_is_opened_by_apaches_broker(directory: Directory, is_cl
     if is_clean:
         store.close()
     else:
-        store.flush()
+        store.flushes.flush()
         store.abandon()
     with directory.apaches_broker():
         assert directory.read_by_java(len(by_us)) == by_us

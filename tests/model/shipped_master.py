@@ -111,7 +111,7 @@ class ShippedMaster:
 
     def __init__(self, min_in_sync: int) -> None:
         self.clock = _Clock()
-        self._store = SimpleNamespace(log_end=0, dispatch_limit=0)
+        self._store = SimpleNamespace(log=SimpleNamespace(end=0), dispatch_limit=0)
         durability = SimpleNamespace(
             replicated_offset=None,
             hide_unconfirmed=lambda: None,
@@ -162,7 +162,7 @@ class ShippedMaster:
     ) -> None:
         self.clock.now = NOW
         self._wants = None
-        self._store.log_end = self._store.dispatch_limit = log_end
+        self._store.log.end = self._store.dispatch_limit = log_end
         master = self._master
         master._own_id = own_id
         master.in_sync = None if in_sync is None else copied(in_sync)

@@ -221,8 +221,8 @@ def _messages(live: LiveBroker) -> list[tuple[Any, ...]]:
 def _ended(live: LiveBroker) -> tuple[Any, ...]:
     """The messages that became of transactions, and which half messages the log says are over."""
     store, ops = live.parts.store, live.parts._transactions.ops
-    store.flush()
-    store.settle()
+    store.flushes.flush()
+    store.flushes.settle()
     ops.write()
     found = _messages(live)
     noted = [each.body.rstrip(b",").split(b",") for each in read_queue(store, OP_HALF_TOPIC, 0)]
@@ -541,20 +541,23 @@ class _Copies:
 
     def _copied(self, played: stores.Played, data: bytes) -> list[Any]:
         store = played.store
-        start, played.answers = store.log_end, []
+        start, played.answers = store.log.end, []
         try:
             store.copying.append(start, memoryview(_log_of(data, start)))
         except StoreError as problem:
             played.answers.append(str(problem))
         store.copying.drop_part()
-        played.answers.append(store.log_end)
+        played.answers.append(store.log.end)
         played.dispatch(1000)
-        for topic in store.topics():
-            for queue_id in store.queue_ids(topic):
-                if store.max_offset(topic, queue_id):
+        for topic in store.topics.names():
+            for queue_id in store.queues.ids(topic):
+                if store.queues.max_offset(topic, queue_id):
                     for filtering in (0, 3):
                         played.read(
-                            (topic, queue_id), max(store.max_offset(topic, queue_id) - 3, 0), 5, filtering
+                            (topic, queue_id),
+                            max(store.queues.max_offset(topic, queue_id) - 3, 0),
+                            5,
+                            filtering,
                         )
         return played.answers
 
@@ -609,7 +612,7 @@ class _Queues:
 
     @staticmethod
     def _place(played: stores.Played) -> tuple[mmap, int]:
-        queue = played.store.find_queue("Orders", 0)
+        queue = played.store.queues.find("Orders", 0)
         assert queue is not None
         return queue.place(0)
 
@@ -728,7 +731,7 @@ class _Deliveries:
         with interpreted():
             expected = usual.appending.append(draft)
         assert found == expected
-        records = [parts.store.record_at(found.log_offset) for parts in self._pair]
+        records = [parts.store.log.record_at(found.log_offset) for parts in self._pair]
         assert records[0] is not None
         assert records[0] == records[1]
 

@@ -95,9 +95,9 @@ def filled(root: Path) -> MessageStore:
 
 def read_all(store: MessageStore, batch: int, tag: str | None) -> list[int]:
     found: list[int] = []
-    offset, steps = store.min_offset(TOPIC, 0), 0
+    offset, steps = store.queues.min_offset(TOPIC, 0), 0
     codes = None if tag is None else {tag_code(tag)}
-    while offset < store.max_offset(TOPIC, 0):
+    while offset < store.queues.max_offset(TOPIC, 0):
         result = store.read(TOPIC, 0, offset, batch, tag_codes=codes)
         for message in messages_in(result):
             assert message.topic == TOPIC
@@ -130,13 +130,13 @@ def test_a_damaged_queue_gives_all_its_messages_and_no_others(
     ):
         if is_cleaned:
             store._log.segments.remove_first()
-        least = store.min_offset(TOPIC, 0)
+        least = store.queues.min_offset(TOPIC, 0)
         damage(Path(directory), damages)
         for queue in store._queues:
             queue.forget_min_offset()
         assert read_all(store, batch, None) == list(range(least, MESSAGES))
         assert read_all(store, batch, None) == list(range(least, MESSAGES))
-        assert store.min_offset(TOPIC, 0) == least
+        assert store.queues.min_offset(TOPIC, 0) == least
 
 
 @both_ways
@@ -159,12 +159,12 @@ def test_a_queue_that_was_damaged_between_two_runs_gives_all_its_messages(
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
         root = Path(directory)
         store = filled(root)
-        store.flush()
+        store.flushes.flush()
         if is_clean:
             store.close()
         else:
             store.abandon()
         damage(root, damages)
         with MessageStore.open(store.settings, clock=ManualClock(), start_flusher=False) as store:
-            assert store.next_offset(TOPIC, 0) == MESSAGES
+            assert store.queues.next_offset(TOPIC, 0) == MESSAGES
             assert read_all(store, 32, None) == list(range(MESSAGES))

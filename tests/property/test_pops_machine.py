@@ -110,7 +110,7 @@ class PopsMachine(RuleBasedStateMachine):
 
     @rule()
     def offsets_are_saved(self) -> None:
-        self.bench.store.flush()
+        self.bench.store.flushes.flush()
         self.bench.tables.offsets._is_dirty = True
         self.bench.tables.offsets.persist()
 

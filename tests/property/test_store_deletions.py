@@ -54,9 +54,9 @@ class DeletionMachine(RuleBasedStateMachine):
         self.store = MessageStore.open(
             small_settings(self.root), files=self.files, clock=self.clock, start_flusher=False
         )
-        for topic in self.store.unfinished_deletions():
-            self.store.finish_deletion(topic)
-        self.safe_end = self.store.flushed_offset
+        for topic in self.store.topics.unfinished_deletions():
+            self.store.topics.finish_deletion(topic)
+        self.safe_end = self.store.flushes.offset
 
     def teardown(self) -> None:
         self.store.abandon()
@@ -82,11 +82,11 @@ class DeletionMachine(RuleBasedStateMachine):
 
     @rule(is_log_only=st.booleans())
     def flush(self, is_log_only: bool) -> None:
-        self.safe_end = self.store.flush_log() if is_log_only else self.store.flush()
+        self.safe_end = self.store.flushes.flush_log() if is_log_only else self.store.flushes.flush()
 
     @rule(topic=TOPICS)
     def delete(self, topic: str) -> None:
-        self.store.delete_topic(topic)
+        self.store.topics.delete(topic)
         self.forget(topic)
 
     def forget(self, topic: str) -> None:
@@ -100,7 +100,7 @@ class DeletionMachine(RuleBasedStateMachine):
             raise Killed
 
         with pytest.raises(Killed):
-            self.store.delete_topic(topic, die)
+            self.store.topics.delete(topic, die)
         self.forget(topic)
         self.lose_power(seed) if seed is not None else self.kill()
 
@@ -157,7 +157,7 @@ class DeletionMachine(RuleBasedStateMachine):
             if len(kept) < len(messages):
                 self.has_gaps.add(key)
             self.model[key] = kept
-            assert all(self.store.next_offset(*key) > each[0] for each in kept)
+            assert all(self.store.queues.next_offset(*key) > each[0] for each in kept)
         self.model = {key: messages for key, messages in self.model.items() if messages}
 
     @invariant()
@@ -170,7 +170,7 @@ class DeletionMachine(RuleBasedStateMachine):
                 expected = [body for _, body, end in messages if end <= dispatched]
                 assert bodies_of(self.store, topic, queue_id) == expected
                 expected_by_key += expected
-            found = [decode_record(record).body for record in self.store.query(topic, "key", 64)]
+            found = [decode_record(record).body for record in self.store.log.query(topic, "key", 64)]
             assert len(found) == len(set(found))
             assert set(found) <= set(expected_by_key)
             if len(expected_by_key) < 60:
@@ -183,7 +183,7 @@ class DeletionMachine(RuleBasedStateMachine):
                 key = (topic, queue_id)
                 sent = self.model.get(key, [])
                 end = sent[-1][0] + 1 if sent else 0
-                assert self.store.next_offset(*key) == end or key in self.has_gaps
+                assert self.store.queues.next_offset(*key) == end or key in self.has_gaps
 
 
 class InterpretedMachine(DeletionMachine):

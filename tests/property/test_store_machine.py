@@ -119,11 +119,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush_the_log(self) -> None:
-        self.safe_end = self.store.flush_log()
+        self.safe_end = self.store.flushes.flush_log()
 
     @rule()
     def flush_everything(self) -> None:
-        self.safe_end = self.store.flush()
+        self.safe_end = self.store.flushes.flush()
 
     @rule(seconds=st.integers(0, 100))
     def time_passes(self, seconds: int) -> None:
@@ -145,7 +145,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.open()
         assert self.store.recovery.was_clean
         assert not self.store.recovery.remarks
-        self.safe_end = self.store.flushed_offset
+        self.safe_end = self.store.flushes.offset
         self.check_survivors(self.sent)
 
     @rule(seed=st.integers(0, 1 << 32))
@@ -154,7 +154,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.abandon()
         self.files.crash(Random(seed))
         self.open()
-        self.safe_end = self.store.flushed_offset
+        self.safe_end = self.store.flushes.offset
         self.check_survivors(flushed)
 
     # What must be true
@@ -171,7 +171,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.sent = kept
         for queue_id in range(QUEUES):
             last = max((each.queue_offset for each in kept if each.queue_id == queue_id), default=-1)
-            assert self.store.next_offset(TOPIC, queue_id) > last
+            assert self.store.queues.next_offset(TOPIC, queue_id) > last
 
     def offsets_in(self, queue_id: int) -> set[int]:
         return {message.queue_offset for message in read_queue(self.store, queue_id=queue_id)}
@@ -179,7 +179,10 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def reads_what_was_sent(self) -> None:
         for queue_id in range(QUEUES):
-            low, high = self.store.min_offset(TOPIC, queue_id), self.store.max_offset(TOPIC, queue_id)
+            low, high = (
+                self.store.queues.min_offset(TOPIC, queue_id),
+                self.store.queues.max_offset(TOPIC, queue_id),
+            )
             expected = [
                 each for each in self.sent if each.queue_id == queue_id and low <= each.queue_offset < high
             ]
@@ -193,7 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
         statistics = self.store.statistics()
         for each in self.sent[-5:]:
             is_there = statistics.log_start_offset < each.end <= statistics.dispatched_offset
-            found = self.store.query(TOPIC, each.key, 64)
+            found = self.store.log.query(TOPIC, each.key, 64)
             hits = [record for record in found if each.is_told_by(decode_record(record))]
             assert len(hits) == (1 if is_there else 0)
 

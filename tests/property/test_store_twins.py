@@ -214,7 +214,7 @@ class Played:
         self.answers.append(_told(result))
 
     def delete(self, queue: tuple[str, int]) -> None:
-        self.answers.append(self.store.delete_topic(queue[0]))
+        self.answers.append(self.store.topics.delete(queue[0]))
 
     def reopen(self, is_clean: bool) -> None:
         self.dispatch(1000)
@@ -227,7 +227,7 @@ class Played:
 
     def flush(self) -> None:
         self.dispatch(1000)
-        self.answers.append(self.store.flush())
+        self.answers.append(self.store.flushes.flush())
 
     def end(self) -> dict[str, bytes]:
         self.dispatch(1000)
@@ -354,7 +354,7 @@ def test_the_usual_is_not_declined(tmp_path: Path) -> None:
         played.dispatch(1000)
         played.read(("Orders", 0), 3, 32, 0)
         played.read(("Orders", 0), 3, 32, 2)
-    assert played.store.max_offset("Orders", 0) == 48
+    assert played.store.queues.max_offset("Orders", 0) == 48
     played.store.close()
 
 
@@ -390,5 +390,5 @@ def test_a_batch_that_begins_a_log_file_is_not_declined(tmp_path: Path) -> None:
             played.batch(("Orders", 0), entries, b"", 0, HOSTS[0], None)
     assert len(list((tmp_path / "commitlog").iterdir())) > 2
     played.dispatch(1000)
-    assert played.store.max_offset("Orders", 0) == 121
+    assert played.store.queues.max_offset("Orders", 0) == 121
     played.store.close()

@@ -148,7 +148,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(with_offsets=st.booleans())
     def flush(self, with_offsets: bool) -> None:
         async def work() -> None:
-            self.bench.parts.store.flush()
+            self.bench.parts.store.flushes.flush()
             self.safe |= self.halves.keys()
             self.bench.checks.record()
             if with_offsets:

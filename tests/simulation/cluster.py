@@ -428,7 +428,7 @@ class SimulatedCluster:
             if broker is None:
                 parts.append(f"{server.host.name} down {server.failed_starts[-1:]}")
             else:
-                role, end = broker.role.now, broker.store.log_end
+                role, end = broker.role.now, broker.store.log.end
                 kind = "master" if role.is_master else f"replica {role.broker_id}"
                 problem = broker.replication.problem
                 parts.append(f"{server.host.name} {kind} epoch {role.epoch} log {end} {problem}".strip())

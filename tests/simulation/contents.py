@@ -18,13 +18,13 @@ class Contents:
         self.store: MessageStore = broker.store
         self.damage: list[str] = []
         self._by_topic: dict[str, list[StoredMessage]] = defaultdict(list)
-        reached = self.store.log_start
-        for outline, _ in self.store.records_from(reached):
+        reached = self.store.log.start
+        for outline, _ in self.store.log.records_from(reached):
             reached = outline.log_offset + outline.size
             if is_filler(outline):
                 self.damage.append(f"{name}: a filler of {outline.size} bytes at {outline.log_offset}")
                 continue
-            record = self.store.record_at(outline.log_offset)
+            record = self.store.log.record_at(outline.log_offset)
             assert record is not None
             try:
                 message = decode_record(record)
@@ -32,8 +32,8 @@ class Contents:
                 self.damage.append(f"{name}: the record at {outline.log_offset}: {problem}")
             else:
                 self._by_topic[message.topic].append(message)
-        if self.store.log_end - reached > self.store.settings.log_segment_bytes:
-            self.damage.append(f"{name}: no record after {reached}, and the log ends at {self.store.log_end}")
+        if self.store.log.end - reached > self.store.settings.log_segment_bytes:
+            self.damage.append(f"{name}: no record after {reached}, and the log ends at {self.store.log.end}")
 
     def __repr__(self) -> str:
         return f"<Contents of {self.broker}>"
@@ -56,10 +56,10 @@ class Contents:
         """Where the queues are not what the log says."""
         for topic, messages in self._by_topic.items():
             for message in messages:
-                is_pending = message.log_offset >= self.store.dispatched_offset
+                is_pending = message.log_offset >= self.store.queues.dispatched_offset
                 if is_pending or message.sys_flag & SysFlag.TRANSACTION_MASK in _NOT_VISIBLE:
                     continue
-                found = self.store.log_offset(topic, message.queue_id, message.queue_offset)
+                found = self.store.queues.log_offset(topic, message.queue_id, message.queue_offset)
                 if found != message.log_offset:
                     yield (
                         f"{self.broker}: {topic} queue {message.queue_id} leads at {message.queue_offset} to"
@@ -69,15 +69,15 @@ class Contents:
 
 def differences(one: Contents, other: Contents) -> Iterator[str]:
     """Where two logs differ, from the higher of their starts to the lower of their ends."""
-    start = max(one.store.log_start, other.store.log_start)
-    end = min(one.store.log_end, other.store.log_end)
+    start = max(one.store.log.start, other.store.log.start)
+    end = min(one.store.log.end, other.store.log.end)
     if (at := first_difference(one.store, other.store, start, end)) is not None:
         yield f"the logs of {one.broker} and {other.broker} differ at {at}"
 
 
 def first_difference(one: MessageStore, other: MessageStore, start: int, end: int) -> int | None:
     while start < end:
-        ours, theirs = one.log_bytes(start, end - start), other.log_bytes(start, end - start)
+        ours, theirs = one.log.bytes_at(start, end - start), other.log.bytes_at(start, end - start)
         size = min(len(ours), len(theirs))
         if not size:
             return None

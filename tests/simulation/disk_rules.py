@@ -49,16 +49,16 @@ class DiskRules:
     def _check_log(self) -> Iterator[Problem]:
         """What was declared safe last is on the disk, in a file whose name is safe."""
         store = self._store
-        end = store.flushed_offset
+        end = store.flushes.offset
         if end <= self._flushed:
             self._flushed = min(self._flushed, end)
             return
         checked, self._flushed = self._flushed, end
         size = store.settings.log_segment_bytes
-        for first in range(max(checked, store.log_start) // size * size, end, size):
-            start, stop = max(first, checked, store.log_start), min(first + size, end)
+        for first in range(max(checked, store.log.start) // size * size, end, size):
+            start, stop = max(first, checked, store.log.start), min(first + size, end)
             safe = self._disk.content.safe(store.paths.commit_log / offset_name(first)) or b""
-            if safe[start - first : stop - first] != bytes(store.log_bytes(start, stop - start)):
+            if safe[start - first : stop - first] != bytes(store.log.bytes_at(start, stop - start)):
                 yield "flushed, but not on disk", f"the log from {start} to {stop}"
 
     def _check_checkpoint(self) -> Iterator[Problem]:
@@ -83,11 +83,11 @@ class DiskRules:
 
     def _check_epochs(self) -> Iterator[Problem]:
         """Bytes go to the log only when the epoch that they are of is on disk."""
-        epochs, now = self._store.epochs, (self._store.log_end, self._disk.content.syncs)
+        epochs, now = self._store.epochs, (self._store.log.end, self._disk.content.syncs)
         if epochs.epochs == self._epochs or now == self._used:
             return
         self._used = now
-        used = [each for each in epochs.epochs if each.start < self._store.log_end]
+        used = [each for each in epochs.epochs if each.start < self._store.log.end]
         safe = self._disk.content.safe(epochs._path)
         try:
             found = decode_epochs(safe) if safe else ()
@@ -111,20 +111,20 @@ class DiskRules:
         with suppress(RemoteProtocolError):
             for key, queues in json_body.decode(safe, ConsumerOffsetSerializeWrapper).offset_table.items():
                 for queue_id, offset in queues.items():
-                    place = store.log_offset(key.partition("@")[0], queue_id, offset - 1)
-                    if place is not None and place >= store.flushed_offset:
+                    place = store.queues.log_offset(key.partition("@")[0], queue_id, offset - 1)
+                    if place is not None and place >= store.flushes.offset:
                         text = (
-                            f"{key} {queue_id} is {offset}, the log is flushed up to {store.flushed_offset}"
+                            f"{key} {queue_id} is {offset}, the log is flushed up to {store.flushes.offset}"
                         )
                         yield "offsets on disk ahead of the log", text
 
     def _check_ends(self) -> Iterator[Problem]:
         """A log that is being cut is ahead of its deletions for a moment."""
         store = self._store
-        end, checkpoint = store.log_end, store._flusher.checkpoint.safe_offset
-        is_cut = not store._cutting.is_unfinished
-        flushed, syncs = store.flushed_offset, self._disk.content.syncs
-        ends = end, checkpoint, flushed, store.dispatched_offset, syncs, is_cut
+        end, checkpoint = store.log.end, store._flusher.checkpoint.safe_offset
+        is_cut = not store.cutting.is_unfinished
+        flushed, syncs = store.flushes.offset, self._disk.content.syncs
+        ends = end, checkpoint, flushed, store.queues.dispatched_offset, syncs, is_cut
         if ends == self._ends:
             return
         self._ends = ends
@@ -135,7 +135,7 @@ class DiskRules:
             if queue.last_place >= end:
                 text = f"{queue.topic} {queue.queue_id}: {queue.last_place}, the log ends at {end}"
                 yield "a queue leads behind the end of the log", text
-        for each in store.deletions() if is_cut else ():
+        for each in store.topics.deletions() if is_cut else ():
             if each.log_offset > end:
                 text = f"{each.topic}: {each.log_offset}, the log ends at {end}"
                 yield "a topic is deleted behind the end of the log", text

@@ -159,7 +159,7 @@ class GroupRules:
             copy = self._cluster.broker(other)
             if copy is None or other is server:
                 continue
-            end = copy.store.flushed_offset if is_sync else copy.store.log_end
+            end = copy.store.flushes.offset if is_sync else copy.store.log.end
             if end < confirmed:
                 self._violation(
                     "confirmed without a copy",

@@ -66,14 +66,14 @@ class HeldRules:
 
     def look(self, broker: Broker) -> Iterator[Problem]:
         store = broker.store
-        if store._cut is not None and not store._cut.is_over:
+        if store.cutting.is_under_way:
             return
-        if (broker, store.cuts) != self._log:
+        if (broker, store.cutting.cuts) != self._log:
             self._begin(broker)
         self._read(store)
         side = broker.replication.master
         if isinstance(side, InSyncMaster) and not side.acknowledges_alone:
-            self._confirmed = max(self._confirmed, min(side.confirmed, store.log_end))
+            self._confirmed = max(self._confirmed, min(side.confirmed, store.log.end))
         if self._held or self._passed:
             yield from self._check_levels(broker)
             yield from self._check_wheel(store)
@@ -84,8 +84,8 @@ class HeldRules:
         store = broker.store
         if broker is not self._log[0]:
             self._loaded = broker._started.tables.delay_offsets._taken, store.timers.checkpoint
-        self._log = broker, store.cuts
-        del self._ends[bisect_right(self._ends, min(self._confirmed, store.log_end)) :]
+        self._log = broker, store.cutting.cuts
+        del self._ends[bisect_right(self._ends, min(self._confirmed, store.log.end)) :]
         read = self._ends[-1] if self._ends else 0
         self._held = {place: each for place, each in self._held.items() if place < read}
         for ends in self._delivered.values():
@@ -93,10 +93,10 @@ class HeldRules:
         self._wheel_from, self._passed = 0, []
 
     def _read(self, store: MessageStore) -> None:
-        start = self._ends[-1] if self._ends else store.log_start
-        if start >= store.log_end:
+        start = self._ends[-1] if self._ends else store.log.start
+        if start >= store.log.end:
             return
-        for outline, properties in store.records_from(start):
+        for outline, properties in store.log.records_from(start):
             self._ends.append(outline.log_offset + outline.size)
             if outline.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
                 self._hold(outline, properties, store)
@@ -124,7 +124,7 @@ class HeldRules:
     def _check_levels(self, broker: Broker) -> Iterator[Problem]:
         table, store = broker._started.tables.delay_offsets, broker.store
         kept = table._taken.offset_table if table._taken is not self._loaded[0] else {}
-        safe = min(store.flushed_offset, self._confirmed or store.log_end)
+        safe = min(store.flushes.offset, self._confirmed or store.log.end)
         for held in list(self._held.values()):
             end, level = self._delivery_of(held), held.level
             if end is None:
@@ -149,8 +149,8 @@ class HeldRules:
         if checkpoint is self._loaded[1]:
             return
         for slot_ms, end in self._passed:
-            if slot_ms < checkpoint.read_ms and end > store.flushed_offset:
-                text = f"a delivery of {slot_ms} ms ends at {end}, flushed is {store.flushed_offset}"
+            if slot_ms < checkpoint.read_ms and end > store.flushes.offset:
+                text = f"a delivery of {slot_ms} ms ends at {end}, flushed is {store.flushes.offset}"
                 yield "a checkpoint of timers ahead of the log", text
         self._passed = [each for each in self._passed if each[0] >= checkpoint.read_ms]
 
@@ -171,7 +171,7 @@ class HeldRules:
         process, before = self._server.process, self._confirmed_before
         self._confirmed_before = self._confirmed
         # What the group does not confirm goes into no queue, and so not into the wheel.
-        is_heard = self._confirmed > before or self._confirmed in (0, broker.store.log_end)
+        is_heard = self._confirmed > before or self._confirmed in (0, broker.store.log.end)
         is_able = is_heard and process is not None and process.is_running
         epoch = role.epoch if role.is_master and is_able else -1
         if epoch != self._reign[0]:

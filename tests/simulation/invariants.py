@@ -117,8 +117,8 @@ class Always:
         store, tables = broker.store, broker._started.tables
         now = (
             broker,
-            store.log_end,
-            store.dispatched_offset,
+            store.log.end,
+            store.queues.dispatched_offset,
             tables.offsets.changes,
             tables.delay_offsets.changes,
             tables.topics.data_version,
@@ -154,9 +154,9 @@ def positions_ahead(broker: Broker) -> Iterator[tuple[str, int, int]]:
         """With what is in the log, but not in its queue yet."""
         nonlocal coming
         if coming is None:
-            records = store.records_from(store.dispatched_offset)
+            records = store.log.records_from(store.queues.dispatched_offset)
             coming = Counter((each.topic, each.queue_id) for each, _ in records)
-        return store.max_offset(topic, queue_id) + coming[topic, queue_id]
+        return store.queues.max_offset(topic, queue_id) + coming[topic, queue_id]
 
     for topic, group in tables.offsets.pairs():
         if tables.topics.get(topic) is None:
@@ -164,11 +164,13 @@ def positions_ahead(broker: Broker) -> Iterator[tuple[str, int, int]]:
         for queue_id, offset in tables.offsets.queues(group, topic).items():
             if (topic, group, queue_id) in own:
                 continue
-            if offset > store.max_offset(topic, queue_id) and offset > (end := end_of(topic, queue_id)):
+            if offset > store.queues.max_offset(topic, queue_id) and offset > (
+                end := end_of(topic, queue_id)
+            ):
                 yield f"the offset of {group} in {topic} {queue_id}", offset, end
     for level, offset in tables.delay_offsets.all().items():
         queue_id = level - 1
-        if offset > store.max_offset(SCHEDULE_TOPIC, queue_id) and offset > (
+        if offset > store.queues.max_offset(SCHEDULE_TOPIC, queue_id) and offset > (
             end := end_of(SCHEDULE_TOPIC, queue_id)
         ):
             yield f"the progress of delay level {level}", offset, end
@@ -179,8 +181,8 @@ def at_the_end(cluster: SimulatedCluster, contents: list[Contents]) -> Iterator[
     for one, other in itertools.combinations(contents, 2):
         for sentence in differences(one, other):
             yield "logs differ", sentence
-        if one.store.log_end != other.store.log_end:
-            ends = f"{one.broker} {one.store.log_end}, {other.broker} {other.store.log_end}"
+        if one.store.log.end != other.store.log.end:
+            ends = f"{one.broker} {one.store.log.end}, {other.broker} {other.store.log.end}"
             yield "logs end at different places", ends
     for each in contents:
         for sentence in each.damage:

@@ -51,7 +51,7 @@ class ReaderRules:
             self._recorder.violation("shown, but not confirmed", text)
         if record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED:
             self._recorder.violation("a half message was shown", where)
-        if broker is not None and broker.store.is_deleted(record.topic, record.log_offset):
+        if broker is not None and broker.store.topics.is_deleted(record.topic, record.log_offset):
             self._recorder.violation("a message of a deleted topic was shown", where)
 
 

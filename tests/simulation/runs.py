@@ -162,7 +162,7 @@ class Run:
         if self.plan.restarts_at_end and not await self._restart_all():
             return
         await asyncio.sleep(1.0)
-        await cluster.until(lambda: len({each.store.log_end for each in cluster.running()}) == 1, _QUIET_S)
+        await cluster.until(lambda: len({each.store.log.end for each in cluster.running()}) == 1, _QUIET_S)
         if watching.done():
             watching.result()
         watching.cancel()

@@ -22,12 +22,12 @@ def found_in(body: bytes, *, flag: int = RESPONSE_FLAG) -> list[str]:
     """What is wrong if a broker whose log is confirmed up to 2000 writes a frame with this body, in pieces.
     A topic was deleted at 1000."""
     recorder = Recorder(lambda: 0.0)
-    store = SimpleNamespace(is_deleted=lambda topic, offset: topic == "Deleted" and offset < 1000)
+    topics = SimpleNamespace(is_deleted=lambda topic, offset: topic == "Deleted" and offset < 1000)
     server = SimpleNamespace(host=SimpleNamespace(name="b1"))
     cluster: Any = SimpleNamespace(
         brokers=[server],
         network=SimpleNamespace(watchers={}),
-        broker=lambda _: SimpleNamespace(store=store),
+        broker=lambda _: SimpleNamespace(store=SimpleNamespace(topics=topics)),
     )
     ReaderRules(cluster, recorder, lambda: 2000)
     (watcher,) = cluster.network.watchers.values()

@@ -102,7 +102,7 @@ async def all_reported(master: Broker, replicas: int) -> None:
     def have_all() -> bool:
         links = side_of(master).links
         return len(links) == replicas and all(
-            each.is_started and each.acknowledged == master.store.log_end for each in links
+            each.is_started and each.acknowledged == master.store.log.end for each in links
         )
 
     await until(have_all)

@@ -83,7 +83,7 @@ class GuardedServers:
             assert door.users() == users, door.peer
             assert self._broker.settings == settings
             assert not any(_SECRET in answer.body for answer in answers)
-            assert self._broker.store.max_offset("Secrets", 0) == 1
+            assert self._broker.store.queues.max_offset("Secrets", 0) == 1
         assert self._broker.settings.deny_by_default
         return len(frames)
 
@@ -131,7 +131,7 @@ async def guarded_servers(directory: Path) -> AsyncIterator[GuardedServers]:
 
         def of_broker() -> object:
             figures = broker.statistics()
-            return figures.topics, figures.groups, broker.store.log_end
+            return figures.topics, figures.groups, broker.store.log.end
 
         def of_names() -> object:
             figures = names.statistics()

@@ -43,4 +43,4 @@ def java_row(row: Row) -> Row:
 
 def rows_of(store: MessageStore, topic: str) -> list[Row]:
     """Every message of a topic, queue after queue."""
-    return [row_of(stored) for queue in store.queue_ids(topic) for stored in read_queue(store, topic, queue)]
+    return [row_of(stored) for queue in store.queues.ids(topic) for stored in read_queue(store, topic, queue)]

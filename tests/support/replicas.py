@@ -60,7 +60,7 @@ async def caught_up(replica: Broker, master: Broker) -> None:
     """The replica has the master's log, and its queues have it, too."""
     await until(
         lambda: (
-            replica.store.log_end == master.store.log_end
+            replica.store.log.end == master.store.log.end
             and not replica.store.statistics().dispatch_behind_bytes
         )
     )
@@ -68,9 +68,9 @@ async def caught_up(replica: Broker, master: Broker) -> None:
 
 def log_of(store: MessageStore) -> bytes:
     """All bytes of a log, from its first file on."""
-    pieces, offset = [], store.log_start
-    while offset < store.log_end:
-        piece = store.log_bytes(offset, LOG_FILE_BYTES)
+    pieces, offset = [], store.log.start
+    while offset < store.log.end:
+        piece = store.log.bytes_at(offset, LOG_FILE_BYTES)
         pieces.append(bytes(piece))
         offset += len(piece)
     return b"".join(pieces)

@@ -75,9 +75,9 @@ def records_in(view: memoryview) -> Iterator[StoredMessage]:
 
 def read_queue(store: MessageStore, topic: str = TOPIC, queue_id: int = 0) -> list[StoredMessage]:
     """Every message of a queue, from its first to its last."""
-    offset = store.min_offset(topic, queue_id)
+    offset = store.queues.min_offset(topic, queue_id)
     messages: list[StoredMessage] = []
-    while offset < store.max_offset(topic, queue_id):
+    while offset < store.queues.max_offset(topic, queue_id):
         result = store.read(topic, queue_id, offset)
         assert result.next_offset > offset, result
         messages += messages_in(result)

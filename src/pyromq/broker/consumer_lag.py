@@ -58,7 +58,7 @@ def _offline(offsets: OffsetTable, consumers: ConsumerTable) -> Iterator[tuple[s
 
 def _add_queue(lag: ConsumerLag, queue_id: int, store: MessageStore, offsets: OffsetTable) -> None:
     group, topic = lag.group, lag.topic
-    end = store.max_offset(topic, queue_id)
+    end = store.queues.max_offset(topic, queue_id)
     consumed = offsets.query(group, topic, queue_id)
     pulled = offsets.query_pulled(group, topic, queue_id)
     # java: a group without an offset in a queue has no lag there
@@ -67,8 +67,10 @@ def _add_queue(lag: ConsumerLag, queue_id: int, store: MessageStore, offsets: Of
     lag.unconsumed += max(end - consumed, 0)
     lag.in_flight += pulled - consumed
     lag.unpulled += max(end - pulled, 0)
-    lag.unconsumed_since_ms = _earlier(lag.unconsumed_since_ms, store.store_time(topic, queue_id, consumed))
-    lag.unpulled_since_ms = _earlier(lag.unpulled_since_ms, store.store_time(topic, queue_id, pulled))
+    lag.unconsumed_since_ms = _earlier(
+        lag.unconsumed_since_ms, store.queues.store_time(topic, queue_id, consumed)
+    )
+    lag.unpulled_since_ms = _earlier(lag.unpulled_since_ms, store.queues.store_time(topic, queue_id, pulled))
 
 
 def _earlier(one_ms: int, other_ms: int) -> int:

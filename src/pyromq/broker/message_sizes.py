@@ -18,9 +18,9 @@ class MessageSizes:
         self._histogram = histogram
         self._labels_of = labels_of
         self._counted = {
-            (topic, queue_id): store.max_offset(topic, queue_id)
-            for topic in store.topics()
-            for queue_id in store.queue_ids(topic)
+            (topic, queue_id): store.queues.max_offset(topic, queue_id)
+            for topic in store.topics.names()
+            for queue_id in store.queues.ids(topic)
         }
 
     def __repr__(self) -> str:
@@ -29,17 +29,17 @@ class MessageSizes:
     def sample(self) -> None:
         """Count the messages since the last call."""
         before, self._counted = self._counted, {}
-        for topic in self._store.topics():
-            for queue_id in self._store.queue_ids(topic):
-                end = self._store.max_offset(topic, queue_id)
+        for topic in self._store.topics.names():
+            for queue_id in self._store.queues.ids(topic):
+                end = self._store.queues.max_offset(topic, queue_id)
                 self._counted[topic, queue_id] = end
                 start = before.get((topic, queue_id), 0)
                 # The end is before the start: the topic was deleted and created again.
                 self._count(topic, queue_id, start if start <= end else 0, end)
 
     def _count(self, topic: str, queue_id: int, start: int, end: int) -> None:
-        queue = self._store.find_queue(topic, queue_id)
-        start = max(start, self._store.min_offset(topic, queue_id))
+        queue = self._store.queues.find(topic, queue_id)
+        start = max(start, self._store.queues.min_offset(topic, queue_id))
         if queue is None or start >= end:
             return
         step = -(-(end - start) // _MAX_SAMPLED)

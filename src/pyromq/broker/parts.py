@@ -390,10 +390,10 @@ class BrokerParts:
         await self._checks.check_round()
         is_done = False
         while not is_done:
-            end = self.store.log_end
+            end = self.store.log.end
             waits_s = (self._delays.step(), self.timers.step(), self._reviving.step())
             await asyncio.sleep(0)
-            is_done = all(each is None or each > _SOON_S for each in waits_s) and self.store.log_end == end
+            is_done = all(each is None or each > _SOON_S for each in waits_s) and self.store.log.end == end
         for held in (self.held_pops, self._notices):
             held.wake_all()
 

@@ -26,22 +26,22 @@ def fit_to_log(store: MessageStore, tables: Tables) -> None:
     Consumers that go on from memory may be beyond the end, too: each group is held to the ends that its
     queues have now, until it reads from before them. Raises StoreError if the log cannot be dispatched.
     """
-    store.finish_cut()
+    store.cutting.finish()
     try:
         store.copying.dispatch_all()
     except OSError as error:
         raise StoreError(f"the log cannot be dispatched: {error}") from error
-    _fit(store, tables, store.next_offset)
+    _fit(store, tables, store.queues.next_offset)
     for group, topic, queue_id, _ in _places(tables):
         if group not in _OURS:
-            tables.offsets.hold(group, topic, queue_id, store.next_offset(topic, queue_id))
+            tables.offsets.hold(group, topic, queue_id, store.queues.next_offset(topic, queue_id))
 
 
 def fit_to_cut(store: MessageStore, tables: Tables) -> None:
     """The end of a replica's log was taken back."""
     tables.delay_offsets.set_back()
-    if not store.can_dispatch_to(store.log_end):  # else the queues end before the cut, and all is there
-        _fit(store, tables, store.max_offset)
+    if not store.can_dispatch_to(store.log.end):  # else the queues end before the cut, and all is there
+        _fit(store, tables, store.queues.max_offset)
 
 
 def _fit(store: MessageStore, tables: Tables, end_of: Callable[[str, int], int]) -> None:

@@ -23,7 +23,7 @@ def table_remarks(
     """The warnings, after the tables are loaded."""
     files = list(files)
     remarks = [file.remark for file in files if file.remark]
-    lost = [topic for topic in store.topics() if topic not in topics]
+    lost = [topic for topic in store.topics.names() if topic not in topics]
     if lost:
         remarks.append(
             f"topics.json lacks {_some(lost)}, but the store has messages of these topics:"

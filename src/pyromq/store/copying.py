@@ -91,7 +91,7 @@ class Copying:
         """Delete a topic up to the log offset up to which the master deleted it.
 
         False if this or a later deletion of the topic is known. Otherwise what else there is of the topic
-        goes after this, and then `MessageStore.finish_deletion`. Raises StoreError if the disk does not take
+        goes after this, and then `StoredTopics.finish_deletion`. Raises StoreError if the disk does not take
         it.
         """
         topic, before = deletion.topic, deletion.log_offset

@@ -12,15 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pyromq.disk_steps import Steps, Wait
+from pyromq.disk_steps import DiskSteps, Steps, Wait
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.protocol.properties import TIMER_DEQUEUE_MS, TIMER_OUT_MS, get_property
 from pyromq.store.copying import Copying
-from pyromq.store.flushing import Flusher
+from pyromq.store.flushing import Flusher, FlushWaiters
 from pyromq.store.log.damage import Damage, DamagedBytes
 from pyromq.store.log.epoch_file import EpochFile
-from pyromq.store.log.log_time import LogTime
 from pyromq.store.parts import StoreParts
 from pyromq.store.queues.mending import Mending
 from pyromq.store.timers.timer_files import TimerFiles
@@ -37,7 +36,7 @@ class Cutting:
         flusher: Flusher,
         timers: TimerFiles,
         copying: Copying,
-        time: LogTime,
+        waiters: FlushWaiters,
     ) -> None:
         self._files = parts.files
         self._log = parts.log
@@ -50,19 +49,59 @@ class Cutting:
         self._deletions = parts.deletions
         self._timers = timers
         self._copying = copying
-        self._time = time
+        self._time = parts.time
+        self._waiters = waiters
         self._damaged = DamagedBytes(parts.files, parts.log, parts.paths.damaged)
         self.kept_as: tuple[Path, ...] = ()
         """The files with what the last cut took away; empty if that was nothing, or too much to keep."""
         self.is_unfinished = False
         """Whether a cut has failed halfway: what follows the end of the log may be there after a restart."""
+        self.cuts = 0
+        """Changes when the end of the log is about to be taken back, and again when it was: what was read of
+        the log before, or meanwhile, may not be in it."""
+        self._under_way: DiskSteps[int] | None = None
         self._cut_files: list[Path] = []
         """Files of queues that were cut, and not synced yet."""
 
     def __repr__(self) -> str:
         return f"<Cutting {self._log!r}>"
 
-    def steps(self, end: int) -> Steps[int]:
+    def cut(self, end: int) -> int:
+        """Take back the end of a replica's log, which its master does not have; how many bytes that were.
+
+        Raises StoreError if no record ends there, or if the disk does not take it.
+        """
+        cut = self.begin(end)
+        self.finish()
+        return cut.result or 0
+
+    def begin(self, end: int) -> DiskSteps[int]:
+        """The same, step by step: a loop may leave what waits for the disk to threads."""
+        self.finish()
+        self._waiters.fail()
+        self.cuts += 1
+        self._under_way = DiskSteps(self._told_of_cut(end))
+        return self._under_way
+
+    def finish(self) -> None:
+        """Do the rest of a cut that is under way now. Raises StoreError."""
+        if self._under_way is not None:
+            cut, self._under_way = self._under_way, None
+            cut.finish()
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._under_way is not None and not self._under_way.is_over
+
+    def _told_of_cut(self, end: int) -> Steps[int]:
+        try:
+            return (yield from self._steps(end))
+        except OSError as error:
+            raise StoreError(f"the log cannot be cut at {end}: {error}") from error
+        finally:
+            self.cuts += 1
+
+    def _steps(self, end: int) -> Steps[int]:
         """Make `end` the end of the log, which must be where a record ends; how many bytes were cut off.
 
         Raises StoreError if no record ends there, OSError if a file cannot be changed. Then the next attempt,

@@ -8,6 +8,7 @@ from pyromq.store.dispatch import Dispatcher
 from pyromq.store.filenames import StorePaths
 from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.log_time import LogTime
 from pyromq.store.queues.all_queues import Queues
 
 
@@ -20,3 +21,4 @@ class StoreParts:
     index: Index | None
     dispatcher: Dispatcher
     deletions: Deletions
+    time: LogTime

@@ -60,6 +60,9 @@ class StoreReader:
     def __init__(self, log: CommitLog, mending: Mending, settings: StoreSettings) -> None:
         self._log = log
         self._mending = mending
+        self.apply_settings(settings)
+
+    def apply_settings(self, settings: StoreSettings) -> None:
         self._settings = settings
         physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._in_memory_bytes = physical_bytes * settings.in_memory_ratio // 100

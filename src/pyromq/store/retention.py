@@ -12,7 +12,6 @@ from math import inf
 from pyromq.clock import Clock
 from pyromq.filesystem import Space
 from pyromq.store.log.epoch_file import EpochFile
-from pyromq.store.log.log_time import LogTime
 from pyromq.store.parts import StoreParts
 from pyromq.store.settings import StoreSettings
 
@@ -46,12 +45,11 @@ class Retention:
         epochs: EpochFile,
         settings: StoreSettings,
         clock: Clock,
-        time: LogTime,
     ) -> None:
         self._files = parts.files
         self._paths = parts.paths
         self._clock = clock
-        self._time = time
+        self._time = parts.time
         self._settings = settings
         self._log = parts.log
         self._queues = parts.queues

@@ -104,10 +104,12 @@ class AioCluster(Standalone):
 
 def _open_letters(broker: Broker, topic: str) -> Iterator[ReceivedMessage]:
     store = broker.store
-    for queue_id in store.queue_ids(topic):
+    for queue_id in store.queues.ids(topic):
         queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
         settled: set[int] = set()
-        for offset in reversed(range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))):
+        for offset in reversed(
+            range(store.queues.min_offset(topic, queue_id), store.queues.max_offset(topic, queue_id))
+        ):
             stored = message_at(store, topic, queue_id, offset)
             if stored is not None and is_open(stored, settled):
                 yield ReceivedMessage(stored, queue)
@@ -122,15 +124,15 @@ async def _left_at(broker: Broker, group: str, topics: set[str]) -> "Counter[str
     slowest_or_only = min if members is not None and members.is_broadcasting else max
     found: Counter[str] = Counter()
     for topic in topics:
-        for queue_id in store.queue_ids(topic):
+        for queue_id in store.queues.ids(topic):
             queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
             reported = [place.commit_offset for of, place in places if of == queue]
             done = max(
-                store.min_offset(topic, queue_id),
+                store.queues.min_offset(topic, queue_id),
                 tables.offsets.query(group, topic, queue_id),
                 slowest_or_only(reported, default=0),
             )
-            found[topic] += store.next_offset(topic, queue_id) - done
+            found[topic] += store.queues.next_offset(topic, queue_id) - done
             if not places:  # the application itself has what it popped
                 found[topic] += tables.pop_counts.in_flight[topic, group, queue_id]
     if members is not None and members.consume_type is ConsumeType.CONSUME_POP:

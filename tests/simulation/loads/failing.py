@@ -108,8 +108,10 @@ class FailingLoad(RunningLoad):
 def _letters(store: MessageStore, group: str) -> set[str]:
     """The dead letters; some may be there twice."""
     topic = dlq_topic(group)
-    places = (store.log_offset(topic, 0, offset) for offset in range(store.next_offset(topic, 0)))
-    records = (store.record_at(place) for place in places if place is not None)
+    places = (
+        store.queues.log_offset(topic, 0, offset) for offset in range(store.queues.next_offset(topic, 0))
+    )
+    records = (store.log.record_at(place) for place in places if place is not None)
     return {decode_record(record).body.decode() for record in records if record is not None}
 
 

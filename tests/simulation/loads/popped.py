@@ -39,15 +39,15 @@ class PoppedLoad(RunningLoad):
 
     def _check_checkpoints(self, broker: Broker, group: str, messages: Sequence[PoppedMessage]) -> None:
         store, side = broker.store, broker.replication.master
-        if not isinstance(side, InSyncMaster) or side.confirmed == store.log_end:
+        if not isinstance(side, InSyncMaster) or side.confirmed == store.log.end:
             return
         receipts = (each.receipt for each in messages)
         pops = tuple(
             f"@{each.queue_id}@{each.checkpoint_offset}@{group}@{each.pop_time_ms}@{each.broker_name}@ck"
             for each in receipts
         )
-        for outline, _ in store.records_from(side.confirmed):
-            record = store.record_at(outline.log_offset)
+        for outline, _ in store.log.records_from(side.confirmed):
+            record = store.log.record_at(outline.log_offset)
             assert record is not None
             if (decode_record(record).get(props.UNIQ_KEY) or "").endswith(pops):
                 text = f"{outline.log_offset}, confirmed is {side.confirmed}"

@@ -69,8 +69,8 @@ def test_every_message_reads_as_javas_client_read_it(name: str, apache_root: Pat
         assert store.recovery.was_clean is described(name)["clean"]
         assert store.recovery.queues_rebuilt == []
         checked = 0
-        for topic in store.topics():
-            for queue_id in store.queue_ids(topic):
+        for topic in store.topics.names():
+            for queue_id in store.queues.ids(topic):
                 found = read_queue(store, topic, queue_id)
                 expected = [
                     row
@@ -84,7 +84,7 @@ def test_every_message_reads_as_javas_client_read_it(name: str, apache_root: Pat
                     if not message.sys_flag & 0x1:  # Java's client unpacks what is compressed
                         assert message.body == base64.b64decode(row["body"])
                     unique = message.get("UNIQ_KEY")
-                    assert unique is None or len(store.query(topic, unique, 64)) >= 1
+                    assert unique is None or len(store.log.query(topic, unique, 64)) >= 1
                     checked += 1
         assert checked == len(described(name)["messages"]) > 100
 
@@ -120,7 +120,7 @@ def test_the_same_messages_make_the_same_files(name: str, apache_root: Path, tmp
         )
         assert (result.log_offset, result.queue_offset) == (message.log_offset, message.queue_offset)
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     for directory in ("commitlog", "consumequeue"):
         for path in (apache_root / directory).rglob("*"):
             if path.is_file() and any(path.read_bytes()):
@@ -133,7 +133,7 @@ def test_the_same_messages_make_the_same_files(name: str, apache_root: Path, tmp
 def test_new_messages_follow_apaches(name: str, apache_root: Path) -> None:
     for round_number in range(3):
         with MessageStore.open(settings_for(name, apache_root), start_flusher=False) as store:
-            before = store.max_offset("Varied", 0)
+            before = store.queues.max_offset("Varied", 0)
             assert append(store, b"ours", topic="Varied").queue_offset == before
             dispatch_all(store)
             assert read_queue(store, "Varied")[-1].body == b"ours"

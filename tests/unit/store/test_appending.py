@@ -82,7 +82,7 @@ def test_numbers_that_do_not_fit_a_record_are_refused_and_wiped(tmp_path: Path) 
         end = store.statistics().log_end_offset
         result = append(store, b"body", reconsume_times=1 << 40)
         assert result.status is AppendStatus.MESSAGE_ILLEGAL
-        store.flush()
+        store.flushes.flush()
         segment = tmp_path / "commitlog" / ("0" * 20)
         assert not any(segment.read_bytes()[end:])
 
@@ -100,21 +100,21 @@ def test_ipv6_hosts_are_kept(tmp_path: Path) -> None:
     host = Host.of("2001:db8::7", 1234)
     with open_store(tmp_path) as store:
         result = store.append(TOPIC, 0, b"x", born_timestamp=5, born_host=host.pack(), store_host=host.pack())
-        record = store.record_at(result.log_offset)
+        record = store.log.record_at(result.log_offset)
         assert record is not None
         message = decode_record(record)
         assert (message.born_host, message.store_host) == (host, host)
         assert len(record) == result.size_bytes
-        assert store.store_time(TOPIC, 0, 0) == -1  # not dispatched yet
+        assert store.queues.store_time(TOPIC, 0, 0) == -1  # not dispatched yet
         dispatch_all(store)
-        assert store.store_time(TOPIC, 0, 0) == result.store_timestamp
+        assert store.queues.store_time(TOPIC, 0, 0) == result.store_timestamp
 
 
 def test_a_batch_lies_in_one_file_or_goes_to_the_next(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         while store.statistics().log_end_offset < 7000:
             append(store, b"f" * 200)
-        before = store.next_offset(TOPIC, 0)
+        before = store.queues.next_offset(TOPIC, 0)
         entries = [BatchEntry(b"m%d" % number * 100, b"TAGS\x01t\x02") for number in range(5)]
         result = store.append_batch(
             TOPIC, 0, entries, born_timestamp=1, born_host=BORN_HOST, store_host=STORE_HOST
@@ -149,7 +149,7 @@ def test_a_bad_batch_is_refused_as_a_whole(tmp_path: Path, entries: list[BatchEn
             sys_flag=sys_flag,
         )
         assert not result.is_ok
-        assert store.next_offset(TOPIC, 0) == 0
+        assert store.queues.next_offset(TOPIC, 0) == 0
         assert append(store, b"next").queue_offset == 0
         dispatch_all(store)
         assert bodies_of(store) == [b"next"]
@@ -162,8 +162,8 @@ def test_prepared_messages_take_no_place_in_the_queue(tmp_path: Path) -> None:
         append(store, b"committed", sys_flag=0x8)
         dispatch_all(store)
         assert bodies_of(store) == [b"committed"]
-        assert len(store.query(TOPIC, "half", 10)) == 1
-        assert store.query(TOPIC, "gone", 10) == []
+        assert len(store.log.query(TOPIC, "half", 10)) == 1
+        assert store.log.query(TOPIC, "gone", 10) == []
 
 
 def test_delayed_messages_carry_their_delivery_time_in_the_queue(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_delayed_messages_carry_their_delivery_time_in_the_queue(tmp_path: Path)
         ).store_timestamp
         append(store, b"x", topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x0199\x02")
         dispatch_all(store)
-        queue = store.find_queue("SCHEDULE_TOPIC_XXXX", 0)
+        queue = store.queues.find("SCHEDULE_TOPIC_XXXX", 0)
         assert queue is not None
         assert [queue.unit(0)[2], queue.unit(1)[2]] == [now + 10_000, now + 7_200_000]
         # A tag cannot be told from a time, so nothing is filtered away.

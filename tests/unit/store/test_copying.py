@@ -52,18 +52,18 @@ def send(store: MessageStore, count: int, topic: str = TOPIC, size: int = 300) -
 
 def copy(master: MessageStore, replica: MessageStore, offset: int | None = None, step: int = 1000) -> None:
     """Stream the rest of the master's log, in pieces of `step` bytes."""
-    offset = replica.log_end if offset is None else offset
-    while offset < master.log_end:
-        piece = master.log_bytes(offset, step)
+    offset = replica.log.end if offset is None else offset
+    while offset < master.log.end:
+        piece = master.log.bytes_at(offset, step)
         replica.copying.append(offset, piece)
         offset += len(piece)
     dispatch_all(replica)
 
 
 def whole_log(store: MessageStore) -> bytes:
-    offset, pieces = store.log_start, []
-    while offset < store.log_end:
-        piece = store.log_bytes(offset, 1 << 20)
+    offset, pieces = store.log.start, []
+    while offset < store.log.end:
+        piece = store.log.bytes_at(offset, 1 << 20)
         pieces.append(bytes(piece))
         offset += len(piece)
     return b"".join(pieces)
@@ -75,7 +75,7 @@ def test_a_replica_has_the_masters_bytes_queues_and_index(tmp_path: Path) -> Non
         copy(master, replica)
         assert whole_log(replica) == whole_log(master)
         assert bodies_of(replica, TOPIC, 0) == bodies
-        assert len(replica.query(TOPIC, "k", 64)) == len(master.query(TOPIC, "k", 64))
+        assert len(replica.log.query(TOPIC, "k", 64)) == len(master.log.query(TOPIC, "k", 64))
         assert replica.statistics().last_store_timestamp == master.statistics().last_store_timestamp
 
 
@@ -91,20 +91,20 @@ def test_pieces_of_any_size_give_the_same_log(tmp_path: Path, step: int) -> None
 def test_the_log_ends_with_its_last_whole_record(tmp_path: Path) -> None:
     with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
         send(master, 1)
-        whole = master.log_end
+        whole = master.log.end
         send(master, 1)
-        replica.copying.append(0, master.log_bytes(0, whole + 100))
-        assert replica.log_end == whole
-        assert not replica.log_bytes(whole, 100)
-        replica.copying.append(whole + 100, master.log_bytes(whole + 100, 1 << 20))
-        assert replica.log_end == master.log_end
+        replica.copying.append(0, master.log.bytes_at(0, whole + 100))
+        assert replica.log.end == whole
+        assert not replica.log.bytes_at(whole, 100)
+        replica.copying.append(whole + 100, master.log.bytes_at(whole + 100, 1 << 20))
+        assert replica.log.end == master.log.end
 
 
 def test_a_part_of_a_record_leaves_no_trace(tmp_path: Path) -> None:
     with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
         bodies = send(master, 2)
-        replica.copying.append(0, master.log_bytes(0, master.log_end - 5))
-        end = replica.log_end
+        replica.copying.append(0, master.log.bytes_at(0, master.log.end - 5))
+        end = replica.log.end
         replica.copying.drop_part()
         file = next((tmp_path / "r" / "commitlog").iterdir())
         assert not any(file.read_bytes()[end:])
@@ -129,16 +129,16 @@ class ShortFiles(Files):
 def test_a_disk_that_becomes_full_inside_a_piece_leaves_whole_records_and_zeros(tmp_path: Path) -> None:
     with open_store(tmp_path / "m") as master, patch.object(commit_log, "_LARGE_BYTES", 1):
         send(master, 15)
-        assert 5000 < master.log_end < 8192
+        assert 5000 < master.log.end < 8192
         settings = small_settings(tmp_path / "r")
         with MessageStore.open(
             settings, files=ShortFiles(), clock=ManualClock(), start_flusher=False
         ) as replica:
             replica.copying.begin()
             with pytest.raises(StoreError, match="No space left"):
-                replica.copying.append(0, master.log_bytes(0, master.log_end))
+                replica.copying.append(0, master.log.bytes_at(0, master.log.end))
             replica.copying.drop_part()
-            end = replica.log_end
+            end = replica.log.end
             assert 4000 < end <= 5400
             file = next((tmp_path / "r" / "commitlog").iterdir()).read_bytes()
             assert file[:end] == whole_log(master)[:end]
@@ -149,15 +149,15 @@ def test_a_replica_that_crashed_inside_a_record_continues_at_the_last_whole_one(
     with open_store(tmp_path / "m") as master:
         bodies = send(master, 30)
         replica = open_replica(tmp_path / "r")
-        offset, cut = 0, master.log_end - 40
+        offset, cut = 0, master.log.end - 40
         while offset < cut:
-            piece = master.log_bytes(offset, min(100, cut - offset))
+            piece = master.log.bytes_at(offset, min(100, cut - offset))
             replica.copying.append(offset, piece)
             offset += len(piece)
-        end = replica.log_end
+        end = replica.log.end
         replica.abandon()
         with open_replica(tmp_path / "r") as replica:
-            assert replica.log_end == end
+            assert replica.log.end == end
             copy(master, replica)
             assert whole_log(replica) == whole_log(master)
             assert bodies_of(replica, TOPIC, 0) == bodies
@@ -172,7 +172,7 @@ def test_a_replica_keeps_nothing_behind_a_hole_in_what_was_not_synced(
         replica = open_replica(tmp_path / "r")
         copy(master, replica)
         if is_behind_checkpoint:
-            replica.flush()
+            replica.flushes.flush()
         bodies += send(master, 5, size=301)
         copy(master, replica)
         replica.abandon()
@@ -193,24 +193,24 @@ def test_a_replica_keeps_nothing_behind_a_hole_in_what_was_not_synced(
 def test_an_empty_replica_begins_where_the_master_begins(tmp_path: Path) -> None:
     with open_store(tmp_path / "m") as master:
         bodies = send(master, 60)
-        last_file = master.log_end - master.log_end % 8192
+        last_file = master.log.end - master.log.end % 8192
         with open_replica(tmp_path / "r") as replica:
             copy(master, replica, last_file)
-            assert replica.log_start == last_file
+            assert replica.log.start == last_file
             kept = bodies_of(replica, TOPIC, 0)
         assert kept
         assert bodies[-len(kept) :] == kept
         with open_replica(tmp_path / "r") as replica:
-            assert (replica.log_start, replica.log_end) == (last_file, master.log_end)
+            assert (replica.log.start, replica.log.end) == (last_file, master.log.end)
             assert bodies_of(replica, TOPIC, 0) == kept
-            assert replica.max_offset(TOPIC, 0) == master.max_offset(TOPIC, 0)
+            assert replica.queues.max_offset(TOPIC, 0) == master.queues.max_offset(TOPIC, 0)
 
 
 def test_bytes_that_do_not_continue_the_log_are_refused(tmp_path: Path) -> None:
     with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
         send(master, 3)
         copy(master, replica)
-        with pytest.raises(StoreError, match=f"offset 7, the replica needs {replica.log_end}"):
+        with pytest.raises(StoreError, match=f"offset 7, the replica needs {replica.log.end}"):
             replica.copying.append(7, memoryview(b"x"))
 
 
@@ -219,13 +219,13 @@ def test_bytes_from_inside_a_record_are_noticed(tmp_path: Path) -> None:
     with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
         send(master, 3)
         copy(master, replica)
-        end = replica.log_end
+        end = replica.log.end
         with open_store(tmp_path / "other") as other:
             send(other, 20, size=311)
             with pytest.raises(StoreError, match="the master's"):
-                replica.copying.append(end, other.log_bytes(end, 4000))
+                replica.copying.append(end, other.log.bytes_at(end, 4000))
         replica.copying.drop_part()
-        assert replica.log_end == end
+        assert replica.log.end == end
         assert whole_log(replica) == whole_log(master)
 
 
@@ -257,7 +257,7 @@ def test_damaged_bytes_are_refused_or_copied_but_never_break_the_store(
                 replica.copying.append(offset, memoryview(log)[offset : offset + step])
         except StoreError:
             replica.copying.drop_part()
-        assert whole_log(replica) == bytes(log[: replica.log_end])
+        assert whole_log(replica) == bytes(log[: replica.log.end])
         dispatch_all(replica)
 
 
@@ -267,7 +267,7 @@ def copy_flipped(root: Path, log: bytes, at: int, bits: int) -> int:
     sent[at] ^= bits
     with open_replica(root) as replica, suppress(StoreError):
         replica.copying.append(0, memoryview(sent))
-    return replica.log_end
+    return replica.log.end
 
 
 @pytest.mark.parametrize("bit", range(8))
@@ -281,7 +281,7 @@ def test_a_bit_that_was_flipped_on_the_way_does_not_count_and_the_bytes_are_take
         with pytest.raises(StoreError, match="CRC of the body"):
             replica.copying.append(0, memoryview(log))
         replica.copying.drop_part()
-        assert replica.log_end == master.log_end // 3
+        assert replica.log.end == master.log.end // 3
         copy(master, replica)
         assert whole_log(replica) == whole_log(master)
         assert bodies_of(replica, TOPIC, 0) == bodies
@@ -308,7 +308,7 @@ def test_a_topic_deleted_and_made_again_by_the_master_starts_over(tmp_path: Path
     with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
         send(master, 5)
         copy(master, replica)
-        master.delete_topic(TOPIC)
+        master.topics.delete(TOPIC)
         bodies = send(master, 3)
         copy(master, replica)  # no mark has come: an Apache master has none
         assert bodies_of(replica, TOPIC, 0) == bodies
@@ -320,30 +320,30 @@ def test_a_masters_deletion_hides_the_same_messages(tmp_path: Path, is_early: bo
         send(master, 5)
         if not is_early:
             copy(master, replica)
-        master.delete_topic(TOPIC)
+        master.topics.delete(TOPIC)
         bodies = send(master, 3)
         if not is_early:
             copy(master, replica)
-        (deletion,) = master.deletions()
+        (deletion,) = master.topics.deletions()
         assert replica.copying.delete_topic(deletion)
         assert not replica.copying.delete_topic(deletion)
         copy(master, replica)
         assert bodies_of(replica, TOPIC, 0) == bodies
-        assert len(replica.query(TOPIC, "k", 64)) == len(bodies)
+        assert len(replica.log.query(TOPIC, "k", 64)) == len(bodies)
 
 
 def test_a_deletion_without_new_messages_removes_the_queues(tmp_path: Path) -> None:
     with open_replica(tmp_path / "r") as replica, open_store(tmp_path / "m") as master:
         send(master, 5)
         copy(master, replica)
-        assert replica.copying.delete_topic(Deletion(TOPIC, master.log_end, 1))
-        assert TOPIC not in replica.topics()
+        assert replica.copying.delete_topic(Deletion(TOPIC, master.log.end, 1))
+        assert TOPIC not in replica.topics.names()
 
 
 def test_a_replica_that_becomes_master_continues_the_queues(tmp_path: Path) -> None:
     with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
         bodies = send(master, 5)
-        replica.copying.append(0, master.log_bytes(0, master.log_end))
+        replica.copying.append(0, master.log.bytes_at(0, master.log.end))
         replica.copying.end()
         assert append(replica, b"own").queue_offset == 5
         dispatch_all(replica)
@@ -355,7 +355,7 @@ def test_the_last_record_is_found(tmp_path: Path) -> None:
         assert master.copying.last_record() is None
         send(master, 5)
         place, record = master.copying.last_record() or (0, memoryview(b""))
-        assert place + len(record) == master.log_end
+        assert place + len(record) == master.log.end
 
 
 def test_a_deletion_of_a_longer_log_hides_nothing_that_a_new_master_appends(tmp_path: Path) -> None:

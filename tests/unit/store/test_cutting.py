@@ -58,7 +58,7 @@ def send(store: MessageStore, numbers: range, topic: str = TOPIC, size: int = 20
 def cut(store: MessageStore, end: int) -> int:
     """Cut the log as a replica, which then becomes the master."""
     store.copying.begin()
-    cut_bytes = store.cut_log(end)
+    cut_bytes = store.cutting.cut(end)
     store.copying.end()
     return cut_bytes
 
@@ -76,16 +76,16 @@ def test_queues_and_index_end_where_the_log_was_cut(tmp_path: Path, kept: int, i
         if is_dispatched:
             dispatch_all(store)
         assert cut(store, ends[kept]) == ends[-1] - ends[kept]
-        assert store.log_end == ends[kept]
+        assert store.log.end == ends[kept]
         dispatch_all(store)
         assert numbers_of(store) == list(range(kept))
-        assert [len(store.query(TOPIC, f"k{number}", 64)) for number in range(60)] == [1] * kept + [0] * (
+        assert [len(store.log.query(TOPIC, f"k{number}", 64)) for number in range(60)] == [1] * kept + [0] * (
             60 - kept
         )
         send(store, range(100, 120))
         dispatch_all(store)
         assert numbers_of(store) == [*range(kept), *range(100, 120)]
-        assert len(store.query(TOPIC, "k119", 64)) == 1
+        assert len(store.log.query(TOPIC, "k119", 64)) == 1
     with open_store(tmp_path) as store:
         assert numbers_of(store) == [*range(kept), *range(100, 120)]
     with OfflineStore(tmp_path) as closed:
@@ -109,7 +109,7 @@ def test_a_topic_whose_messages_are_all_cut_off_is_empty(tmp_path: Path) -> None
         send(store, range(40), OTHER)
         dispatch_all(store)
         cut(store, end)
-        assert store.max_offset(OTHER, 0) == 0
+        assert store.queues.max_offset(OTHER, 0) == 0
         send(store, range(2), OTHER)
         dispatch_all(store)
         assert numbers_of(store, OTHER) == [0, 1]
@@ -120,12 +120,12 @@ def test_a_log_that_was_cut_at_its_start_opens_again(tmp_path: Path, is_killed: 
     store = open_store(tmp_path)
     send(store, range(200))
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     store.close()
     min((tmp_path / "commitlog").iterdir()).unlink()  # as if it had expired
     store = open_store(tmp_path)
-    assert store.log_start > 0
-    cut(store, store.log_start)
+    assert store.log.start > 0
+    cut(store, store.log.start)
     assert list((tmp_path / "commitlog").iterdir()) == []
     store.abandon() if is_killed else store.close()
     with open_store(tmp_path) as store:
@@ -140,15 +140,15 @@ def test_units_that_were_cut_off_do_not_come_back_with_the_power(tmp_path: Path,
     store = open_store(tmp_path, files, queue_file_bytes=2000)
     ends = send(store, range(10))
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     cut(store, ends[3])
     send(store, range(10), OTHER)
     dispatch_all(store)
-    store.flush_log()
+    store.flushes.flush_log()
     store.abandon()
     files.crash(Random(seed))
     with open_store(tmp_path, FaultyFiles(tmp_path), queue_file_bytes=2000) as store:
-        assert [store.next_offset(TOPIC, queue_id) for queue_id in (0, 1)] == [2, 2]
+        assert [store.queues.next_offset(TOPIC, queue_id) for queue_id in (0, 1)] == [2, 2]
         assert numbers_of(store) == [0, 1, 2, 3]
         assert numbers_of(store, OTHER) == list(range(10))
 
@@ -176,7 +176,7 @@ def test_epochs_whose_bytes_were_lost_are_forgotten_at_the_start(tmp_path: Path)
         store.begin_epoch(1)
         send(store, range(3))
         store.begin_epoch(2)
-        end = store.log_end
+        end = store.log.end
     (tmp_path / "epochFileCheckpoint").write_bytes(b"3\n0\n1-0\n2-%d\n3-%d\n" % (end, end + 1))
     with open_store(tmp_path) as store:
         assert store.epochs.epochs == (Epoch(1, 0), Epoch(2, end))
@@ -186,12 +186,12 @@ def test_whoever_waits_for_a_flush_is_not_told_that_it_is_safe(tmp_path: Path) -
     told: list[AppendStatus] = []
     with open_store(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
         result = append(store, b"x")
-        store.when_flushed(result, told.append)
+        store.flushes.when_flushed(result, told.append)
         cut(store, 0)
         assert told == [AppendStatus.FLUSH_DISK_TIMEOUT]
         send(store, range(5))
-        store.flush()
-        assert store.settle() == 0
+        store.flushes.flush()
+        assert store.flushes.settle() == 0
 
 
 def test_timers_of_messages_that_are_cut_off_do_not_run(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_cut_killed_at_any_file_operation_is_done_or_can_be_repeated(tmp_path:
         ends += send(store, range(30, 60))
         dispatch_all(store)
         if dies_at % 2:
-            store.flush()
+            store.flushes.flush()
         files.operations, files.dies_at = 0, dies_at
         try:
             cut(store, ends[30])
@@ -310,21 +310,21 @@ def test_between_the_steps_of_a_cut_readers_find_what_stays_and_the_rest_can_be_
             ends += send(store, range(30, 60))
             dispatch_all(store)
             store.copying.begin()
-            cut = store.begin_cut(ends[30])
+            cut = store.cutting.begin(ends[30])
             for _ in range(steps):
                 if (wait := cut.next()) is not None:
                     thread = Thread(target=wait)
                     thread.start()
                     thread.join()
                 store.dispatch(1000)
-                store.flush()
+                store.flushes.flush()
                 assert numbers_of(store)[:30] == list(range(30))
-                assert store.flushed_offset <= store.log_end
+                assert store.flushes.offset <= store.log.end
             is_over = cut.is_over
-            store.finish_cut()
+            store.cutting.finish()
             assert numbers_of(store) == list(range(30))
             assert store.epochs.epochs == (Epoch(1, 0),)
-            assert store.flushed_offset <= store.log_end == ends[30]
+            assert store.flushes.offset <= store.log.end == ends[30]
             store.copying.end()
             send(store, range(200, 210))
             dispatch_all(store)
@@ -383,18 +383,18 @@ def test_any_row_of_sends_flushes_and_cuts_leaves_what_was_not_cut(
             cut(store, kept[left - 1][1] if left else 0)
             del kept[left:]
         elif step == "f":
-            store.flush()
+            store.flushes.flush()
         elif step == "d":
             store.dispatch(data.draw(st.integers(1, 30)))
         else:
-            store.flush_log()
+            store.flushes.flush_log()
             store.abandon()
             files.crash(Random(data.draw(st.integers(0, 99))))
             files = DyingFiles(root)
             store = open_store(root, files)
     dispatch_all(store)
     assert numbers_of(store) == [each for each, _ in kept]
-    assert [len(store.query(TOPIC, f"k{each}", 64)) for each, _ in kept] == [1] * len(kept)
+    assert [len(store.log.query(TOPIC, f"k{each}", 64)) for each, _ in kept] == [1] * len(kept)
     store.close()
 
 
@@ -407,7 +407,7 @@ def test_a_cut_log_is_as_old_as_its_last_record(tmp_path: Path) -> None:
         first_ms = store.statistics().last_store_timestamp
         clock.advance(60)
         append(store, b"new")
-        store.flush()
+        store.flushes.flush()
         assert store.statistics().last_store_timestamp == first_ms + 60_000
         cut(store, end)
         assert store.statistics().last_store_timestamp == first_ms
@@ -419,7 +419,7 @@ def test_a_cut_log_is_as_old_as_its_last_record(tmp_path: Path) -> None:
 def test_what_was_cut_off_is_kept_for_an_operator(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         ends = send(store, range(20))
-        taken = bytes(store.log_bytes(ends[9], ends[19] - ends[9]))
+        taken = bytes(store.log.bytes_at(ends[9], ends[19] - ends[9]))
         cut(store, ends[9])
-        assert b"".join(each.read_bytes() for each in store.cut_kept_as) == taken
-        assert all(each.parent == tmp_path / "damaged" for each in store.cut_kept_as)
+        assert b"".join(each.read_bytes() for each in store.cutting.kept_as) == taken
+        assert all(each.parent == tmp_path / "damaged" for each in store.cutting.kept_as)

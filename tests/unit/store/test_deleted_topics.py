@@ -45,7 +45,7 @@ def send(store: MessageStore, bodies: list[bytes], topic: str = X, queues: int =
 
 
 def found_by_key(store: MessageStore, key: str = "k", topic: str = X) -> list[bytes]:
-    return [decode_record(each).body for each in store.query(topic, key, 64)]
+    return [decode_record(each).body for each in store.log.query(topic, key, 64)]
 
 
 def is_sound(root: Path) -> bool:
@@ -60,7 +60,7 @@ def made_again(root: Path, old_queues: int = 1, new_queues: int = 1) -> None:
         send(store, OLD, queues=old_queues)
         send(store, OLD, OTHER)
         dispatch_all(store)
-        store.delete_topic(X)
+        store.topics.delete(X)
         send(store, NEW, queues=new_queues)
 
 
@@ -89,7 +89,7 @@ def test_queues_that_are_built_again_have_the_new_messages_and_not_the_old_ones(
         with open_store(tmp_path) as store:
             assert bodies_of(store, X) == NEW
             assert bodies_of(store, OTHER) == OLD
-            assert store.next_offset(X, 0) == len(NEW)
+            assert store.queues.next_offset(X, 0) == len(NEW)
         assert is_sound(tmp_path)
 
 
@@ -100,7 +100,7 @@ def test_a_topic_made_again_with_other_queues_gets_only_those_when_they_are_buil
     made_again(tmp_path, old_queues, new_queues)
     shutil.rmtree(tmp_path / "consumequeue")
     with open_store(tmp_path) as store:
-        assert store.queue_ids(X) == list(range(new_queues))
+        assert store.queues.ids(X) == list(range(new_queues))
         for queue_id in range(new_queues):
             assert bodies_of(store, X, queue_id) == NEW[queue_id::new_queues]
 
@@ -112,7 +112,7 @@ def test_offsets_go_on_where_the_new_generation_ended(tmp_path: Path) -> None:
         assert append(store, b"more", topic=X).queue_offset == len(NEW)
         dispatch_all(store)
         assert bodies_of(store, X) == [*NEW, b"more"]
-        assert store.offset_by_time(X, 0, 0) == 0
+        assert store.queues.offset_by_time(X, 0, 0) == 0
 
 
 def test_a_topic_deleted_many_times_has_what_came_last(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_topic_deleted_many_times_has_what_came_last(tmp_path: Path) -> None:
             if round_ % 2:
                 dispatch_all(store)
             if round_ < 3:
-                store.delete_topic(X)
+                store.topics.delete(X)
     shutil.rmtree(tmp_path / "consumequeue")
     with open_store(tmp_path) as store:
         assert bodies_of(store, X) == [b"3"] * 2
@@ -140,11 +140,11 @@ def test_a_crash_after_another_topic_was_deleted_brings_nothing_into_a_live_one(
     if not is_noted:
         without_marks(tmp_path)
     store = open_store(tmp_path)
-    assert store.delete_topic(OTHER) == 1
+    assert store.topics.delete(OTHER) == 1
     store.abandon()
     with open_store(tmp_path) as store:
         assert bodies_of(store, X) == NEW
-        assert store.topics() == [X]
+        assert store.topics.names() == [X]
 
 
 @pytest.mark.parametrize("is_dispatched", [True, False])
@@ -157,11 +157,11 @@ def test_a_crash_after_a_deletion_brings_nothing_back(
     if is_dispatched:
         dispatch_all(store)
     if is_flushed:
-        store.flush()
-    store.delete_topic(X)
+        store.flushes.flush()
+    store.topics.delete(X)
     store.abandon()
     store = open_store(tmp_path)
-    assert not store.topics()
+    assert not store.topics.names()
     send(store, NEW)
     dispatch_all(store)
     assert bodies_of(store, X) == NEW
@@ -176,7 +176,7 @@ def test_a_crash_after_a_deletion_brings_nothing_back(
 def test_messages_that_were_not_dispatched_when_their_topic_was_deleted_never_are(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         send(store, OLD)
-        store.delete_topic(X)
+        store.topics.delete(X)
         send(store, NEW[:1])
         dispatch_all(store)
         assert bodies_of(store, X) == NEW[:1]
@@ -188,9 +188,9 @@ def test_messages_that_were_not_dispatched_when_their_topic_was_deleted_never_ar
 def test_messages_where_a_lost_tail_of_the_log_was_are_newer_than_the_deletion(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     send(store, OLD[:1])
-    flushed = store.flush()
+    flushed = store.flushes.flush()
     send(store, OLD[1:])
-    store.delete_topic(X)
+    store.topics.delete(X)
     store.abandon()
     segment = tmp_path / "commitlog" / f"{0:020d}"
     content = segment.read_bytes()
@@ -213,12 +213,12 @@ def test_a_deletion_that_stayed_unfinished_leaves_a_topic_with_new_messages_alon
     with open_store(tmp_path) as store:
         send(store, OLD)
         with pytest.raises(StoreError, match=r"topic X cannot be deleted: .*No space"):
-            store.delete_topic(X, fail)
-        assert store.unfinished_deletions() == [X]
+            store.topics.delete(X, fail)
+        assert store.topics.unfinished_deletions() == [X]
         send(store, NEW)
     with open_store(tmp_path) as store:
         assert bodies_of(store, X) == NEW
-        assert not store.unfinished_deletions()
+        assert not store.topics.unfinished_deletions()
 
 
 def test_a_deletion_that_the_disk_does_not_take_changes_nothing(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_deletion_that_the_disk_does_not_take_changes_nothing(tmp_path: Path) 
         dispatch_all(store)
         files.failures["write"] = errno.ENOSPC
         with pytest.raises(StoreError, match=r"topic X cannot be deleted: .*No space"):
-            store.delete_topic(X, lambda: forgotten.append(X))
+            store.topics.delete(X, lambda: forgotten.append(X))
         files.failures.clear()
         assert not forgotten
         assert bodies_of(store, X) == OLD
@@ -267,13 +267,13 @@ def test_the_mark_is_safe_before_queues_go_and_they_are_gone_before_the_deletion
     files = NotingFiles()
     with open_store(tmp_path, files) as store:
         send(store, OLD)
-        store.delete_topic("first")
+        store.topics.delete("first")
         dispatch_all(store)
         files.noted.clear()
-        store.begin_deletion(X)
+        store.topics.begin_deletion(X)
         assert files.noted == ["deleted", "removed X"], "the loop waits for one sync only"
         files.noted.clear()
-        store.finish_deletion(X)
+        store.topics.finish_deletion(X)
         assert files.noted == ["synced consumequeue", "finished"]
 
 
@@ -282,13 +282,13 @@ def test_messages_of_a_deleted_generation_are_not_found_by_key(tmp_path: Path) -
         send(store, OLD)
         send(store, OLD, OTHER)
         dispatch_all(store)
-        store.delete_topic(X)
+        store.topics.delete(X)
         assert not found_by_key(store)
         assert not found_by_key(store, OLD[0].hex())
         send(store, NEW)
         dispatch_all(store)
         assert found_by_key(store) == NEW
-        assert len(store.query(X, "k", 3)) == 3, "old ones do not take the places of new ones"
+        assert len(store.log.query(X, "k", 3)) == 3, "old ones do not take the places of new ones"
         assert found_by_key(store, topic=OTHER) == OLD
     with open_store(tmp_path) as store:
         assert found_by_key(store) == NEW
@@ -301,17 +301,17 @@ def test_messages_of_a_deleted_generation_are_not_found_by_key(tmp_path: Path) -
 def test_marks_are_forgotten_when_the_log_they_speak_of_is_gone(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         send(store, OLD)
-        store.delete_topic(X)
+        store.topics.delete(X)
         send(store, [bytes(2000)] * 12)
         dispatch_all(store)
-        store.flush()
+        store.flushes.flush()
         assert (tmp_path / "deletions").exists()
         for path in (tmp_path / "commitlog").iterdir():
             os.utime(path, (1, 1))
         assert store.clean(on_demand=True).segments_removed
         assert not (tmp_path / "deletions").exists()
     with open_store(tmp_path) as store:
-        assert store.next_offset(X, 0) == 12
+        assert store.queues.next_offset(X, 0) == 12
 
 
 # Stores that others have had
@@ -323,7 +323,7 @@ def test_a_queue_into_which_another_broker_put_old_messages_again_loses_them(tmp
         dispatch_all(store)
         kept = tmp_path / "kept"
         shutil.copytree(tmp_path / "consumequeue", kept)
-        store.delete_topic(X)
+        store.topics.delete(X)
     shutil.rmtree(tmp_path / "consumequeue", ignore_errors=True)
     kept.rename(tmp_path / "consumequeue")
     marks = (tmp_path / "deletions").rename(tmp_path / "aside")
@@ -333,7 +333,7 @@ def test_a_queue_into_which_another_broker_put_old_messages_again_loses_them(tmp
     marks.rename(tmp_path / "deletions")
     with open_store(tmp_path) as store:
         assert bodies_of(store, X) == NEW
-        assert (store.min_offset(X, 0), store.max_offset(X, 0)) == (5, 8)
+        assert (store.queues.min_offset(X, 0), store.queues.max_offset(X, 0)) == (5, 8)
     assert is_sound(tmp_path)
 
 
@@ -362,7 +362,7 @@ def test_a_topic_that_was_deleted_and_not_made_again_is_no_damage(tmp_path: Path
     with open_store(tmp_path) as store:
         send(store, OLD)
         send(store, OLD, OTHER)
-        store.delete_topic(X)
+        store.topics.delete(X)
     assert is_sound(tmp_path)
 
 

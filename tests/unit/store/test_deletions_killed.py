@@ -34,15 +34,15 @@ def test_a_deletion_killed_at_any_file_operation_is_done_or_not_begun(tmp_path: 
         with open_store(root) as store:
             if not is_first:
                 send(store, OLD, "Before")
-                store.delete_topic("Before")
+                store.topics.delete("Before")
             send(store, OLD, queues=2)
             send(store, OLD, OTHER)
         files = DyingFiles(root)
         store = open_store(root, files)
         files.operations, files.dies_at = 0, dies_at
         try:
-            store.delete_topic(X)
-            store.flush()
+            store.topics.delete(X)
+            store.flushes.flush()
             is_killed = False
         except Killed:
             is_killed = True
@@ -63,21 +63,21 @@ def test_a_deletion_killed_at_any_file_operation_is_done_or_not_begun(tmp_path: 
             assert delete_and_die(root, dies_at, Random(seed) if seed else None)[0]
             with open_store(root) as store:
                 assert bodies_of(store, OTHER) == OLD
-                is_deleted = not store.topics().count(X)
-                outcomes.add((is_deleted, bool(store.unfinished_deletions())))
+                is_deleted = not store.topics.names().count(X)
+                outcomes.add((is_deleted, bool(store.topics.unfinished_deletions())))
                 if not is_deleted:
                     assert [bodies_of(store, X, queue_id) for queue_id in (0, 1)] == [OLD[::2], OLD[1::2]]
-                    store.delete_topic(X)
+                    store.topics.delete(X)
                 assert not (root / "consumequeue" / X).exists()
-                assert not store.query(X, "k", 64)
-                for topic in store.unfinished_deletions():
-                    store.finish_deletion(topic)
+                assert not store.log.query(X, "k", 64)
+                for topic in store.topics.unfinished_deletions():
+                    store.topics.finish_deletion(topic)
                 send(store, NEW)
                 dispatch_all(store)
             shutil.rmtree(root / "consumequeue")
             with open_store(root) as store:
                 assert bodies_of(store, X) == NEW
-                assert not store.unfinished_deletions()
+                assert not store.topics.unfinished_deletions()
             with OfflineStore(root) as closed:
                 assert not closed.verify().damage
     assert outcomes == {(False, False), (True, True), (True, False)}
@@ -88,10 +88,10 @@ def test_a_start_killed_at_any_file_operation_still_finishes_the_deletion(tmp_pa
     with open_store(pattern) as store:
         send(store, OLD, queues=2)
         dispatch_all(store)
-        store.flush()
+        store.flushes.flush()
         kept = tmp_path / "queues"
         shutil.copytree(pattern / "consumequeue", kept)
-        store.delete_topic(X)
+        store.topics.delete(X)
         send(store, NEW)
         store.abandon()
     shutil.rmtree(pattern / "consumequeue")
@@ -112,7 +112,7 @@ def test_a_start_killed_at_any_file_operation_still_finishes_the_deletion(tmp_pa
         files.crash(Random(dies_at))
         with open_store(root) as store:
             assert bodies_of(store, X) == NEW
-            assert store.queue_ids(X) == [0]
+            assert store.queues.ids(X) == [0]
         if not is_killed:
             break
         dies_at += 1
@@ -126,13 +126,13 @@ def test_what_else_a_deletion_means_is_done_before_it_counts_as_finished(tmp_pat
     store = open_store(tmp_path)
     send(store, OLD)
     with pytest.raises(Killed):
-        store.delete_topic(X, die)
+        store.topics.delete(X, die)
     store.abandon()
     store = open_store(tmp_path)
-    assert store.unfinished_deletions() == [X]
+    assert store.topics.unfinished_deletions() == [X]
     store.abandon()
     store = open_store(tmp_path)
-    store.finish_deletion(X)
+    store.topics.finish_deletion(X)
     store.abandon()
     with open_store(tmp_path) as store:
-        assert not store.unfinished_deletions()
+        assert not store.topics.unfinished_deletions()

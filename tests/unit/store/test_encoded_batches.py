@@ -65,7 +65,7 @@ def test_what_is_not_a_batch_is_refused_and_leaves_no_trace(tmp_path: Path, brok
         with pytest.raises(RemoteProtocolError, match="batch entry"):
             append_encoded(store, broken)
         assert store.statistics().log_end_offset == end
-        assert store.next_offset(TOPIC, 0) == 3
+        assert store.queues.next_offset(TOPIC, 0) == 3
 
 
 def test_a_batch_of_too_many_messages_leaves_no_trace(tmp_path: Path) -> None:

@@ -54,14 +54,14 @@ def test_what_arrives_during_a_sync_is_not_declared_safe_by_it(
     monkeypatch.setattr(FaultyFiles, "worker", lambda *_: worker)
     store = MessageStore.open(small_settings(tmp_path), files=FaultyFiles(tmp_path), clock=ManualClock())
     safe = append(store, b"safe").end_offset
-    store.request_flush()
+    store.flushes.request()
     steps = worker.work()
     sync = next(steps)
     append(store, b"later")
     sync()
-    assert store.flushed_offset == 0
+    assert store.flushes.offset == 0
     next(steps, None)
-    assert store.flushed_offset == safe
+    assert store.flushes.offset == safe
     store.close()
 
 
@@ -70,12 +70,12 @@ def test_many_waiting_appends_share_one_sync(tmp_path: Path) -> None:
     store = fixture.store
     answers: list[AppendStatus] = []
     for number in range(20):
-        store.when_flushed(append(store, b"%d" % number), answers.append)
-    assert store.settle() == 0
+        store.flushes.when_flushed(append(store, b"%d" % number), answers.append)
+    assert store.flushes.settle() == 0
     assert store.dispatch() == []  # nothing is readable before it is safe
     before = store.statistics().sync_count
-    store.flush_log()
-    assert store.settle() == 20
+    store.flushes.flush_log()
+    assert store.flushes.settle() == 20
     assert answers == [AppendStatus.PUT_OK] * 20
     assert store.statistics().sync_count == before + 1
     assert len(store.dispatch()) == 1
@@ -87,10 +87,10 @@ def test_nothing_new_is_not_synced_again(tmp_path: Path) -> None:
     store = fixture.store
     append(store, b"x")
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     before = store.statistics().sync_count
-    store.flush_log()
-    store.flush()
+    store.flushes.flush_log()
+    store.flushes.flush()
     assert store.statistics().sync_count == before
     store.close()
 
@@ -98,11 +98,11 @@ def test_nothing_new_is_not_synced_again(tmp_path: Path) -> None:
 def test_a_wait_ends_with_its_deadline(tmp_path: Path) -> None:
     fixture = Fixture(tmp_path)
     answers: list[AppendStatus] = []
-    fixture.store.when_flushed(append(fixture.store, b"x"), answers.append)
+    fixture.store.flushes.when_flushed(append(fixture.store, b"x"), answers.append)
     fixture.clock.advance(4.9)
-    assert fixture.store.settle() == 0
+    assert fixture.store.flushes.settle() == 0
     fixture.clock.advance(0.2)
-    assert fixture.store.settle() == 1
+    assert fixture.store.flushes.settle() == 1
     assert answers == [AppendStatus.FLUSH_DISK_TIMEOUT]
     fixture.store.close()
 
@@ -111,19 +111,19 @@ def test_a_failed_sync_is_final(tmp_path: Path) -> None:
     fixture = Fixture(tmp_path)
     store = fixture.store
     append(store, b"safe")
-    safe = store.flush_log()
+    safe = store.flushes.flush_log()
     answers: list[AppendStatus] = []
     result = append(store, b"not safe")
-    store.when_flushed(result, answers.append)
+    store.flushes.when_flushed(result, answers.append)
     fixture.files.failures["sync"] = errno.EIO
-    assert store.flush_log() == safe
-    store.settle()
+    assert store.flushes.flush_log() == safe
+    store.flushes.settle()
     assert answers == [AppendStatus.FLUSH_DISK_TIMEOUT]
     assert append(store, b"refused").status is AppendStatus.SERVICE_NOT_AVAILABLE
     # The disk works again, but what became of the pages is unknown.
     fixture.files.failures.clear()
-    assert store.flush_log() == safe
-    assert store.wait_flushed(result, 0) is AppendStatus.FLUSH_DISK_TIMEOUT
+    assert store.flushes.flush_log() == safe
+    assert store.flushes.wait(result, 0) is AppendStatus.FLUSH_DISK_TIMEOUT
     dispatch_all(store)
     assert bodies_of(store) == [b"safe", b"not safe"]
     store.close()
@@ -138,23 +138,23 @@ def test_a_sync_that_found_no_descriptor_is_tried_again(tmp_path: Path, error_nu
     append(store, b"x")
     dispatch_all(store)
     fixture.files.failures["sync"] = error_number
-    assert store.flush() == 0
+    assert store.flushes.flush() == 0
     assert not store.faults
     assert append(store, b"y").is_ok
     dispatch_all(store)
     fixture.clock.advance(1.1)
     store.upkeep()
     store._flusher.work()
-    assert store.flushed_offset == 0
+    assert store.flushes.offset == 0
     fixture.files.failures.clear()
     fixture.clock.advance(1.1)
     store.upkeep()
     store._flusher.work()
-    assert store.flushed_offset == store.statistics().log_end_offset
+    assert store.flushes.offset == store.statistics().log_end_offset
     fixture.clock.advance(60)
     store.upkeep()
     store._flusher.work()
-    assert store.checkpoint.safe_offset == store.flushed_offset
+    assert store.flushes.checkpoint.safe_offset == store.flushes.offset
     store.close()
     assert not (tmp_path / "abort").exists()
 
@@ -167,7 +167,7 @@ def test_asynchronous_flush_keeps_apaches_intervals(tmp_path: Path) -> None:
         fixture.clock.advance(seconds)
         store.upkeep()
         store._flusher.work()
-        return store.flushed_offset
+        return store.flushes.offset
 
     upkeep_after(20)
     append(store, b"x" * 100)
@@ -192,7 +192,7 @@ def test_what_was_written_half_a_second_ago_is_flushed_however_little_it_is(tmp_
         fixture.clock.advance(0.51)
         fixture.store.upkeep()
         fixture.store._flusher.work()
-        assert fixture.store.flushed_offset == fixture.store.log_end
+        assert fixture.store.flushes.offset == fixture.store.log.end
     fixture.store.close()
 
 
@@ -211,7 +211,7 @@ def test_the_more_queue_files_were_flushed_the_longer_the_next_flush_waits_but_a
         fixture.clock.advance(seconds)
         store.upkeep()
         store._flusher.work()
-        return store.checkpoint.safe_offset == store.statistics().log_end_offset
+        return store.flushes.checkpoint.safe_offset == store.statistics().log_end_offset
 
     assert flush_after(60, queues=6)
     assert not flush_after(2.9, queues=6)  # six files were flushed, and two may be each second
@@ -226,21 +226,21 @@ def test_the_more_queue_files_were_flushed_the_longer_the_next_flush_waits_but_a
 def test_the_checkpoint_follows_what_was_dispatched_and_flushed(tmp_path: Path) -> None:
     fixture = Fixture(tmp_path)
     store = fixture.store
-    store.flush()
+    store.flushes.flush()
     first = append(store, b"x")
     dispatch_all(store)
     append(store, b"y")
-    store.flush()
-    assert store.checkpoint.safe_offset == first.end_offset
-    assert store.checkpoint.queue_count == 1
+    store.flushes.flush()
+    assert store.flushes.checkpoint.safe_offset == first.end_offset
+    assert store.flushes.checkpoint.queue_count == 1
     dispatch_all(store)
     fixture.files.failures["overwrite"] = errno.ENOSPC
-    store.flush()
-    assert store.checkpoint.safe_offset == first.end_offset  # an older one is still true
+    store.flushes.flush()
+    assert store.flushes.checkpoint.safe_offset == first.end_offset  # an older one is still true
     assert not store.faults
     fixture.files.failures.clear()
-    store.flush()
-    assert store.checkpoint.safe_offset == store.flushed_offset
+    store.flushes.flush()
+    assert store.flushes.checkpoint.safe_offset == store.flushes.offset
     store.close()
 
 
@@ -300,7 +300,7 @@ def test_a_full_disk_stops_dispatch_where_it_is_and_nothing_is_lost(tmp_path: Pa
     dispatch_all(store)
     assert bodies_of(store) == bodies
     for body in bodies:
-        assert len(store.query("Orders", f"u{body.decode()}", 10)) == 1
+        assert len(store.log.query("Orders", f"u{body.decode()}", 10)) == 1
     store.close()
 
 
@@ -326,16 +326,16 @@ def test_a_nearly_full_or_read_only_disk_is_noticed_before_it_hurts(tmp_path: Pa
 def test_the_flusher_thread_makes_files_ahead_and_tells_of_progress(tmp_path: Path) -> None:
     progress = threading.Event()
     with MessageStore.open(small_settings(tmp_path, warm_up=True)) as store:
-        store.on_flush_progress(progress.set)
+        store.flushes.on_progress(progress.set)
         result = append(store, b"x" * 500)
-        assert store.wait_flushed(result, 60) is AppendStatus.PUT_OK
+        assert store.flushes.wait(result, 60) is AppendStatus.PUT_OK
         assert progress.wait(60)
         store._flusher.wake()
-        store.flush()  # waits for the thread to have done its part
+        store.flushes.flush()  # waits for the thread to have done its part
         assert (tmp_path / "commitlog" / "00000000000000008192").stat().st_size == 8192
         for _ in range(40):
             assert append(store, b"x" * 500).is_ok
-        assert store.wait_flushed(append(store, b"last"), 60) is AppendStatus.PUT_OK
+        assert store.flushes.wait(append(store, b"last"), 60) is AppendStatus.PUT_OK
 
 
 class SlowFiles(Files):
@@ -437,7 +437,7 @@ def test_on_a_read_only_disk_reading_goes_on_and_writing_comes_back(tmp_path: Pa
         files.failures[operation] = errno.EROFS
     assert append(store, b"no").status is AppendStatus.CREATE_MAPPED_FILE_FAILED
     assert len(bodies_of(store)) == 40
-    assert len(store.query("Orders", "k39", 10)) == 1
+    assert len(store.log.query("Orders", "k39", 10)) == 1
     files.failures.clear()
     clock.advance(1.1)
     store.upkeep()
@@ -445,7 +445,7 @@ def test_on_a_read_only_disk_reading_goes_on_and_writing_comes_back(tmp_path: Pa
         assert append(store, b"%04d" % number * 100, properties=b"KEYS\x01k%d\x02" % number).is_ok
         dispatch_all(store)
     assert bodies_of(store) == [b"%04d" % number * 100 for number in range(80)]
-    assert len(store.query("Orders", "k79", 10)) == 1
+    assert len(store.log.query("Orders", "k79", 10)) == 1
     store.close()
 
 
@@ -500,7 +500,7 @@ def test_a_queue_that_was_flushed_is_written_as_before_and_flushed_again(
     for queue_id in range(3):
         append(store, b"first", queue_id=queue_id)
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     by_hand: list[int] = []
     if dispatch._native is not None:
         # Also after a flush, the compiled core carries every message.
@@ -545,13 +545,13 @@ def test_after_a_failed_sync_only_what_the_disk_has_is_believed(tmp_path: Path) 
     store = MessageStore.open(settings, files=files, start_flusher=False)
     append(store, b"safe")
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     append(store, b"lost")
     files.failures["sync"] = errno.EIO
-    store.flush_log()
+    store.flushes.flush_log()
     assert store.faults & Fault.NOT_WRITEABLE
     files.failures.clear()
-    assert store.flush_log() < store.log_end  # a sync that succeeds now says nothing
+    assert store.flushes.flush_log() < store.log.end  # a sync that succeeds now says nothing
     store.abandon()
     with MessageStore.open(settings, files=files, start_flusher=False) as store:
         assert bodies_of(store) == [b"safe"]
@@ -562,12 +562,12 @@ def test_the_log_file_stays_open_until_all_of_it_is_synced(tmp_path: Path) -> No
     with MessageStore.open(small_settings(tmp_path), files=files, start_flusher=False) as store:
         append(store, b"x")
         (first,) = files._held
-        store.flush_log()
+        store.flushes.flush_log()
         assert list(files._held) == [first]
-        while store.log_end < 8192:
+        while store.log.end < 8192:
             append(store, b"x" * 500)
         assert len(files._held) == 2
-        store.flush_log()
+        store.flushes.flush_log()
         assert first not in files._held
         assert len(files._held) == 1
     assert not files._held

@@ -67,7 +67,7 @@ def test_log_queue_and_index_are_as_the_format_says(tmp_path: Path) -> None:
     for topic, queue_id, body, properties in messages:
         assert append(store, body, topic=topic, queue_id=queue_id, properties=properties, flag=7).is_ok
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
 
     log = b""
     units: dict[tuple[str, int], bytes] = {}

@@ -188,7 +188,7 @@ def test_a_clock_that_was_put_back_delays_no_index_file(tmp_path: Path) -> None:
             clock.advance(-86400 * 365)
         names = sorted(path.name for path in (tmp_path / "index").iterdir())
         assert names == [f"{int(names[0]) + number}" for number in range(4)]
-        assert len(store.query(TOPIC, "k199", 10)) == 1
+        assert len(store.log.query(TOPIC, "k199", 10)) == 1
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ class TestCleaning:
         for number in range(200):
             append(store, b"%d" % number * 100, queue_id=number % 2, properties=b"KEYS\x01k%d\x02" % number)
         dispatch_all(store)
-        store.flush()
+        store.flushes.flush()
         for path in (root / "commitlog").iterdir():
             os.utime(path, (clock.now_ms() / 1000, clock.now_ms() / 1000))
         return store, files
@@ -231,7 +231,7 @@ class TestCleaning:
         assert max(removed) <= 3
         start = store.statistics().log_start_offset
         assert start > 0
-        low = store.min_offset(TOPIC, 0)
+        low = store.queues.min_offset(TOPIC, 0)
         files = sorted((tmp_path / "consumequeue" / TOPIC / "0").iterdir())
         assert 0 < int(files[0].name) // 20 <= low
         index_files = len(list((tmp_path / "index").iterdir()))
@@ -273,7 +273,7 @@ class TestCleaning:
             path.unlink()
         store.clean()
         assert store.statistics().log_start_offset == 8192
-        offset = store.min_offset(TOPIC, 0)
+        offset = store.queues.min_offset(TOPIC, 0)
         assert store.read(TOPIC, 0, offset).status is ReadStatus.FOUND
         assert store.read(TOPIC, 0, 0).next_offset == offset
         store.close()
@@ -389,7 +389,7 @@ class TestCleaning:
         store.keep_unread_from(2 * 8192 + 1)
         report = store.clean()
         assert (report.segments_removed, report.is_forced, report.is_kept_for_groups) == (2, True, True)
-        assert (report.log_start, store.log_start) == (0, 2 * 8192)
+        assert (report.log_start, store.log.start) == (0, 2 * 8192)
         store.close()
 
 
@@ -402,7 +402,7 @@ class TestRetentionAndClocks:
         for number in range(count):
             assert append(store, b"%d" % number * 100).is_ok
         dispatch_all(store)
-        store.flush()
+        store.flushes.flush()
 
     def open(self, root: Path, clock: ManualClock) -> MessageStore:
         settings = small_settings(
@@ -511,7 +511,7 @@ def test_statistics_and_names_tell_the_state(tmp_path: Path) -> None:
         assert statistics.appended_messages == 1
         assert statistics.appended_bytes == statistics.log_end_offset == statistics.dispatch_behind_bytes
         assert "CommitLog 0.." in repr(store)
-        assert "ConsumeQueue Orders/0" in repr(store.find_queue(TOPIC, 0))
+        assert "ConsumeQueue Orders/0" in repr(store.queues.find(TOPIC, 0))
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -522,11 +522,11 @@ def test_a_dispatch_up_to_the_end_of_a_log_file_leaves_nothing_to_do(
         nullcontext() if is_compiled else interpreted(),
         MessageStore.open(small_settings(tmp_path), start_flusher=False) as store,
     ):
-        while store.log_end <= 8192:
+        while store.log.end <= 8192:
             append(store, b"x" * 300)
         store.dispatch(limit=8192)
         assert not store.can_dispatch_to(8192)
-        assert store.dispatched_offset == 8192
-        count = store.max_offset(TOPIC, 0)
+        assert store.queues.dispatched_offset == 8192
+        count = store.queues.max_offset(TOPIC, 0)
         dispatch_all(store)
-        assert store.max_offset(TOPIC, 0) == count + 1
+        assert store.queues.max_offset(TOPIC, 0) == count + 1

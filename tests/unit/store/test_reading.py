@@ -49,10 +49,10 @@ def expire_oldest(root: Path, count: int) -> None:
 
 def test_each_place_has_its_status(tmp_path: Path) -> None:
     with filled(tmp_path, 100) as store:
-        store.flush()
+        store.flushes.flush()
         expire_oldest(tmp_path, 1)
         assert store.clean(on_demand=True).segments_removed == 1
-        low = store.min_offset(TOPIC, 0)
+        low = store.queues.min_offset(TOPIC, 0)
         assert 0 < low < 100
 
         def status(offset: int, queue_id: int = 0) -> tuple[ReadStatus, int]:
@@ -126,7 +126,7 @@ def test_tags_are_skipped_without_touching_the_log(tmp_path: Path) -> None:
 
 def test_units_of_lost_messages_say_so(tmp_path: Path) -> None:
     with filled(tmp_path, 5, queue_file_bytes=4000) as store:
-        queue = store.find_queue(TOPIC, 0)
+        queue = store.queues.find(TOPIC, 0)
         assert queue is not None
         buffer, position = queue.place(0)
         for number in range(5):
@@ -143,7 +143,7 @@ def test_a_unit_of_garbage_costs_no_message(
     tmp_path: Path, place: int, size: int, how: Callable[[], AbstractContextManager[None]]
 ) -> None:
     with how(), filled(tmp_path, 50, queue_file_bytes=2000, log_segment_bytes=65536) as store:
-        queue = store.find_queue(TOPIC, 0)
+        queue = store.queues.find(TOPIC, 0)
         assert queue is not None
         buffer, position = queue.place(10)
         struct.pack_into(">qi", buffer, position, place, size)
@@ -158,8 +158,8 @@ def test_a_unit_of_garbage_costs_no_message(
 def test_a_lost_queue_file_is_passed_over(tmp_path: Path) -> None:
     with filled(tmp_path, 35, mapped_queue_files=1) as store:
         (tmp_path / "consumequeue" / TOPIC / "0" / "00000000000000000200").unlink()
-        assert store.min_offset(TOPIC, 0) in (0, 20)
-        queue = store.find_queue(TOPIC, 0)
+        assert store.queues.min_offset(TOPIC, 0) in (0, 20)
+        queue = store.queues.find(TOPIC, 0)
         assert queue is not None
         queue._min_offset, queue._min_offset_log_start = 0, 0  # as found before the file was lost
         result = store.read(TOPIC, 0, 13)
@@ -173,7 +173,7 @@ def test_views_stay_good_after_their_file_is_deleted(tmp_path: Path) -> None:
         for number in range(100):
             append(store, b"%03d" % number * 40)
         dispatch_all(store)
-        store.flush()
+        store.flushes.flush()
         result = store.read(TOPIC, 0, 0)
         expire_oldest(tmp_path, 1)
         held = store.clean(on_demand=True)
@@ -181,7 +181,7 @@ def test_views_stay_good_after_their_file_is_deleted(tmp_path: Path) -> None:
         clock.advance(121)
         assert store.clean(on_demand=True).segments_removed == 1
         assert not (tmp_path / "commitlog" / ("0" * 20)).exists()
-        assert store.min_offset(TOPIC, 0) > 0
+        assert store.queues.min_offset(TOPIC, 0) > 0
     # The store is closed and the file gone; the bytes are still what they were.
     bodies = [message.body for view in result.views for message in records_in(view)]
     assert bodies == [b"%03d" % number * 40 for number in range(10)]
@@ -189,7 +189,7 @@ def test_views_stay_good_after_their_file_is_deleted(tmp_path: Path) -> None:
 
 def test_a_file_that_nobody_reads_any_more_goes_at_the_next_round(tmp_path: Path) -> None:
     with filled(tmp_path, 100) as store:
-        store.flush()
+        store.flushes.flush()
         result = store.read(TOPIC, 0, 0)
         expire_oldest(tmp_path, 1)
         assert store.clean(on_demand=True).held_by_readers
@@ -205,7 +205,7 @@ def test_a_reader_of_yesterday_does_not_count_today(tmp_path: Path) -> None:
         for number in range(100):
             append(store, b"%03d" % number * 40)
         dispatch_all(store)
-        store.flush()
+        store.flushes.flush()
         views = store.read(TOPIC, 0, 0).views
         expire_oldest(tmp_path, 1)
         assert store.clean(on_demand=True).held_by_readers
@@ -229,7 +229,7 @@ def test_messages_are_found_by_key_and_time(tmp_path: Path) -> None:
         dispatch_all(store)
 
         def found(key: str, limit: int = 64, **times: int) -> list[int]:
-            records = store.query(TOPIC, key, limit, **times)
+            records = store.log.query(TOPIC, key, limit, **times)
             return [message.queue_offset for record in records for message in records_in(record)]
 
         assert found("u77") == [77]
@@ -249,14 +249,14 @@ def test_a_range_of_time_has_the_messages_of_its_first_and_last_millisecond(tmp_
         dispatch_all(store)
         assert store.statistics().index_files > 3
         for key in ("all", "k7"):
-            for record in store.query(TOPIC, key, 64):
+            for record in store.log.query(TOPIC, key, 64):
                 (message,) = records_in(record)
                 at = message.store_timestamp
-                same = store.query(TOPIC, key, 64, begin_ms=at, end_ms=at)
+                same = store.log.query(TOPIC, key, 64, begin_ms=at, end_ms=at)
                 assert [each.queue_offset for one in same for each in records_in(one)] == [
                     message.queue_offset
                 ]
-        assert len(store.query(TOPIC, "all", 64)) == 60
+        assert len(store.log.query(TOPIC, "all", 64)) == 60
 
 
 def test_keys_with_the_same_hash_hide_no_message(tmp_path: Path) -> None:
@@ -266,21 +266,21 @@ def test_keys_with_the_same_hash_hide_no_message(tmp_path: Path) -> None:
             append(store, key.encode(), properties=b"KEYS\x01%b\x02" % key.encode())
         dispatch_all(store)
         for key in (keys[0], keys[100]):
-            (record,) = store.query(TOPIC, key, 64)
+            (record,) = store.log.query(TOPIC, key, 64)
             assert [message.body for message in records_in(record)] == [key.encode()]
 
 
 def test_a_query_says_so_if_too_many_keys_have_the_same_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyromq.store.message_store._MAX_EXAMINED", 3)
+    monkeypatch.setattr("pyromq.store.log_reading._MAX_EXAMINED", 3)
     with open_store(tmp_path, ManualClock()) as store:
         for key in (b"AaAa", b"AaBB", b"BBAa", b"BBBB"):
             append(store, key, properties=b"KEYS\x01%b\x02" % key)
         dispatch_all(store)
-        assert len(store.query(TOPIC, "BBBB", 1)) == 1
+        assert len(store.log.query(TOPIC, "BBBB", 1)) == 1
         with pytest.raises(StoreError, match="over 3 messages have keys with the hash of AaAa"):
-            store.query(TOPIC, "AaAa", 1)
+            store.log.query(TOPIC, "AaAa", 1)
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,10 @@ def test_offsets_by_time_have_a_lower_and_an_upper_side(
             clock.advance(10)
         dispatch_all(store)
         when = 1_000_000_000 + seconds * 1000
-        assert store.offset_by_time(TOPIC, 0, when) == lower
-        assert store.offset_by_time(TOPIC, 0, when, Boundary.UPPER) == upper
-        assert store.offset_by_time("unknown", 0, when) == 0
-        assert store.earliest_time() == store.earliest_time(TOPIC, 0) == 1_000_000_000
+        assert store.queues.offset_by_time(TOPIC, 0, when) == lower
+        assert store.queues.offset_by_time(TOPIC, 0, when, Boundary.UPPER) == upper
+        assert store.queues.offset_by_time("unknown", 0, when) == 0
+        assert store.log.earliest_time() == store.queues.earliest_time(TOPIC, 0) == 1_000_000_000
 
 
 def test_only_so_many_queue_files_are_mapped_at_a_time(tmp_path: Path) -> None:
@@ -321,12 +321,12 @@ def test_a_deleted_topic_is_gone_and_may_come_back(tmp_path: Path) -> None:
         append(store, b"waiting", queue_id=1)
         dispatch_all(store)
         append(store, b"not dispatched")
-        assert store.delete_topic(TOPIC) == 2
-        assert store.topics() == []
+        assert store.topics.delete(TOPIC) == 2
+        assert store.topics.names() == []
         assert store.read(TOPIC, 0, 0).status is ReadStatus.NO_MATCHED_LOGIC_QUEUE
         assert append(store, b"new").queue_offset == 0
         dispatch_all(store)
         assert [message.body for message in messages_in(store.read(TOPIC, 0, 0))] == [b"new"]
     with open_store(tmp_path) as store:
         assert store.recovery.queues_rebuilt == []
-        assert store.max_offset(TOPIC, 0) == 1
+        assert store.queues.max_offset(TOPIC, 0) == 1

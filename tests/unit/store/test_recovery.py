@@ -44,7 +44,7 @@ def fill(root: Path, *, crash: bool, flush_at: int = COUNT) -> int:
         append(store, body, queue_id=number % 2, properties=b"UNIQ_KEY\x01u%d\x02TAGS\x01a\x02" % number)
         if number == flush_at - 1:
             dispatch_all(store)
-            store.flush()
+            store.flushes.flush()
     dispatch_all(store)
     end = store.statistics().log_end_offset
     store.abandon() if crash else store.close()
@@ -58,11 +58,11 @@ def reopen(root: Path, **changes: Any) -> MessageStore:
 def check(store: MessageStore, count: int = COUNT) -> None:
     for queue_id in (0, 1):
         assert bodies_of(store, queue_id=queue_id) == BODIES[queue_id:count:2]
-        assert store.next_offset(TOPIC, queue_id) == len(BODIES[queue_id:count:2])
+        assert store.queues.next_offset(TOPIC, queue_id) == len(BODIES[queue_id:count:2])
     for number in (0, count // 2, count - 1):
-        assert len(store.query(TOPIC, f"u{number}", 10)) == 1
+        assert len(store.log.query(TOPIC, f"u{number}", 10)) == 1
     for number in range(count, COUNT):
-        assert store.query(TOPIC, f"u{number}", 10) == []
+        assert store.log.query(TOPIC, f"u{number}", 10) == []
     assert append(store, b"next", queue_id=0).queue_offset == len(BODIES[0:count:2])
 
 
@@ -286,11 +286,11 @@ def test_a_queue_rebuilt_from_a_cleaned_log_starts_with_pre_blank_units(tmp_path
         for path in sorted((tmp_path / "commitlog").iterdir())[:1]:
             os.utime(path, (1, 1))
         assert store.clean(on_demand=True).segments_removed == 1
-        low = store.min_offset(TOPIC, 1)
+        low = store.queues.min_offset(TOPIC, 1)
         assert low % 10 != 0
     remove_a_queue(tmp_path)
     with reopen(tmp_path) as store:
-        assert store.min_offset(TOPIC, 1) == low
+        assert store.queues.min_offset(TOPIC, 1) == low
         assert bodies_of(store, queue_id=1) == BODIES[low * 2 + 1 :: 2]
         path = min((tmp_path / "consumequeue" / TOPIC / "1").iterdir())
         assert struct.unpack_from(">qiq", path.read_bytes()) == (0, 0x7FFFFFFF, 0)
@@ -302,7 +302,7 @@ def test_queues_of_a_cleaned_log_are_built_again_in_one_walk(tmp_path: Path) -> 
         for path in sorted((tmp_path / "commitlog").iterdir())[:1]:
             os.utime(path, (1, 1))
         assert store.clean(on_demand=True).segments_removed == 1
-        lows = [store.min_offset(TOPIC, queue_id) for queue_id in (0, 1)]
+        lows = [store.queues.min_offset(TOPIC, queue_id) for queue_id in (0, 1)]
         assert all(lows)
     shutil.rmtree(tmp_path / "consumequeue")
     (tmp_path / "checkpoint").unlink()
@@ -311,7 +311,7 @@ def test_queues_of_a_cleaned_log_are_built_again_in_one_walk(tmp_path: Path) -> 
         assert report.began_at == report.log_start
         assert not report.queues_rebuilt, "the walk over the log brought them all"
         for queue_id, low in enumerate(lows):
-            assert store.min_offset(TOPIC, queue_id) == low
+            assert store.queues.min_offset(TOPIC, queue_id) == low
             assert bodies_of(store, queue_id=queue_id) == BODIES[low * 2 + queue_id :: 2]
 
 
@@ -356,9 +356,9 @@ def test_whatever_happened_to_the_files_the_store_opens_or_says_why_not(
         assert not is_whole_row(tmp_path)
         return
     with store:
-        for queue_id in store.queue_ids(TOPIC):
-            offset = store.min_offset(TOPIC, queue_id)
-            while offset < store.max_offset(TOPIC, queue_id):
+        for queue_id in store.queues.ids(TOPIC):
+            offset = store.queues.min_offset(TOPIC, queue_id)
+            while offset < store.queues.max_offset(TOPIC, queue_id):
                 result = store.read(TOPIC, queue_id, offset)
                 assert result.next_offset > offset
                 offset = result.next_offset
@@ -404,11 +404,11 @@ def test_an_index_file_without_content_is_removed_and_named(tmp_path: Path, size
         (remark,) = store.recovery.remarks
         assert re.fullmatch(f"index/{damaged.name} .*: removed", remark)
         assert bodies_of(store) == BODIES[::2]
-        assert store.query(TOPIC, "u0", 10) == []
-        assert len(store.query(TOPIC, f"u{COUNT - 1}", 10)) == 1
+        assert store.log.query(TOPIC, "u0", 10) == []
+        assert len(store.log.query(TOPIC, f"u{COUNT - 1}", 10)) == 1
         append(store, b"next", properties=b"KEYS\x01new\x02")
         dispatch_all(store)
-        assert len(store.query(TOPIC, "new", 10)) == 1
+        assert len(store.log.query(TOPIC, "new", 10)) == 1
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -521,7 +521,7 @@ def test_timed_messages_that_apaches_broker_kept_in_rocksdb_stop_the_start(tmp_p
     with reopen(tmp_path, timer_wheel=True) as store:
         append(store, b"delivered", topic=TIMER_TOPIC)
         dispatch_all(store)
-        stored_ms = store.earliest_time(TIMER_TOPIC)
+        stored_ms = store.queues.earliest_time(TIMER_TOPIC)
     by_apache = tmp_path / "config" / "timercheck"
     by_apache.parent.mkdir(exist_ok=True)
     by_apache.write_bytes(TimerCheckpoint(stored_ms + 1000).encode().ljust(4096, b"\0"))
@@ -622,7 +622,7 @@ def test_directories_that_only_look_like_queues_are_left_aside(tmp_path: Path, n
     (stray / ("0" * 20)).write_bytes(bytes(200))
     with reopen(tmp_path) as store:
         assert store.recovery.remarks == [f"consumequeue/Orders/{name} is not a queue: ignored"]
-        assert store.queue_ids(TOPIC) == [0, 1]
+        assert store.queues.ids(TOPIC) == [0, 1]
         check(store)
 
 
@@ -651,7 +651,7 @@ def test_keys_are_indexed_again_after_an_index_that_was_ahead(tmp_path: Path) ->
     with reopen(tmp_path) as store:
         append(store, b"new", properties=b"KEYS\x01new\x02")
         dispatch_all(store)
-        assert len(store.query(TOPIC, "new", 10)) == 1
+        assert len(store.log.query(TOPIC, "new", 10)) == 1
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -675,7 +675,7 @@ def test_an_index_file_with_a_header_of_garbage_is_removed(
         assert remark == f"index/{path.name} has an invalid header: removed"
         append(store, b"new", properties=b"KEYS\x01new\x02")
         dispatch_all(store)
-        assert len(store.query(TOPIC, "new", 10)) == 1
+        assert len(store.log.query(TOPIC, "new", 10)) == 1
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -691,11 +691,11 @@ def test_index_files_of_other_settings_stay_until_the_settings_are_back(tmp_path
         assert remark.startswith(f"index/{path.name} was written with another maxHashSlotNum or maxIndexNum:")
         append(store, b"new", properties=b"KEYS\x01new\x02")
         dispatch_all(store)
-        assert len(store.query(TOPIC, "new", 10)) == 1
+        assert len(store.log.query(TOPIC, "new", 10)) == 1
     with reopen(tmp_path) as store:
         append(store, b"newest", properties=b"KEYS\x01newest\x02")
         dispatch_all(store)
-        assert [len(store.query(TOPIC, key, 10)) for key in ("old", "new", "newest")] == [1, 0, 1]
+        assert [len(store.log.query(TOPIC, key, 10)) for key in ("old", "new", "newest")] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -737,7 +737,7 @@ def test_building_one_queue_again_leaves_the_ends_of_the_others(tmp_path: Path) 
         for body in BODIES:
             append(store, body, queue_id=2)
         dispatch_all(store)
-        store.flush()
+        store.flushes.flush()
         os.utime(min((tmp_path / "commitlog").iterdir()), (1, 1))
         assert store.clean(on_demand=True).segments_removed == 1
     remove_a_queue(tmp_path)
@@ -763,7 +763,7 @@ def test_a_record_of_an_impossible_topic_is_damage(tmp_path: Path, topic: bytes)
     with reopen(tmp_path) as store:
         assert any("impossible topic" in each.reason for each in store.recovery.damage)
         assert bodies_of(store, queue_id=0) == BODIES[::2]
-        assert store.topics() == [TOPIC]
+        assert store.topics.names() == [TOPIC]
 
 
 @pytest.mark.parametrize("how", [nullcontext, interpreted])
@@ -778,7 +778,7 @@ def test_slots_of_garbage_count_as_empty(
         for key in (b"one", b"two", b"one"):
             append(store, key, properties=b"KEYS\x01%s\x02" % key)
             dispatch_all(store)
-        assert len(store.query(TOPIC, "one", 10)) == 2
+        assert len(store.log.query(TOPIC, "one", 10)) == 2
     content = path.read_bytes()
     units = [struct.unpack_from(">iqii", content, 40 + 31 * 4 + number * 20) for number in range(64)]
     assert [previous for *_, previous in units if previous > 64] == []
@@ -795,7 +795,7 @@ def test_a_queue_without_its_first_file_is_rebuilt(
         append(store, body)
         append(store, body, queue_id=1)
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     if is_clean:
         store.close()
     else:

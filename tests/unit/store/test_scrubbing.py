@@ -36,7 +36,7 @@ def _every_way(request: pytest.FixtureRequest) -> Iterator[None]:
 def open_store(root: Path, bodies: list[bytes] = BODIES, **changes: Any) -> MessageStore:
     """Equal stores have equal logs: they take their time from one clock."""
     store = MessageStore.open(small_settings(root, **changes), clock=ManualClock(), start_flusher=False)
-    if not store.log_end:
+    if not store.log.end:
         for body in bodies:
             assert append(store, body).is_ok
         dispatch_all(store)
@@ -44,18 +44,18 @@ def open_store(root: Path, bodies: list[bytes] = BODIES, **changes: Any) -> Mess
 
 
 def whole_log(store: MessageStore) -> bytes:
-    offset, pieces = store.log_start, []
-    while offset < store.log_end:
-        pieces.append(bytes(store.log_bytes(offset, 1 << 30)))
+    offset, pieces = store.log.start, []
+    while offset < store.log.end:
+        pieces.append(bytes(store.log.bytes_at(offset, 1 << 30)))
         offset += len(pieces[-1])
     return b"".join(pieces)
 
 
 def found_in(store: MessageStore) -> list[Damage]:
-    offset, found = store.log_start, []
-    while offset < store.log_end:
+    offset, found = store.log.start, []
+    while offset < store.log.end:
         before = offset
-        offset, damage = store.scrubbing.check(offset, store.log_end)
+        offset, damage = store.scrubbing.check(offset, store.log.end)
         assert offset > before
         if damage is not None:
             found.append(damage)
@@ -64,7 +64,7 @@ def found_in(store: MessageStore) -> list[Damage]:
 
 def view_of(store: MessageStore) -> Callable[[int], bytes | None]:
     def view(offset: int) -> bytes | None:
-        record = store.record_at(offset)
+        record = store.log.record_at(offset)
         return None if record is None else bytes(record)
 
     return view
@@ -78,7 +78,7 @@ def replace(store: MessageStore, damage: Damage, view: Callable[[int], bytes | N
         except StopIteration:
             break
         record = view(wanted) if isinstance(wanted, int) else wanted()
-    for _ in store.restore_units(damage):
+    for _ in store.queues.restore_units(damage):
         pass
 
 
@@ -183,7 +183,7 @@ def test_a_directory_is_repaired_without_a_broker(tmp_path: Path, is_gap: bool) 
         with OfflineStore(tmp_path / "a") as offline:
             ((damage, reason),) = repair(offline, view_of(other))
             assert not reason
-            assert damage.end - damage.start == len(other.record_at(damage.start) or b"")
+            assert damage.end - damage.start == len(other.log.record_at(damage.start) or b"")
             assert [TOPIC in remark for remark in offline.remarks] == ([True] if is_gap else [])
         with open_store(tmp_path / "a") as store:
             assert bodies_of(store) == BODIES
@@ -207,17 +207,17 @@ def test_a_damaged_body_from_the_disk_ends_a_read_while_other_brokers_are_asked(
         store.ask_others(ask)
         found = store.read(TOPIC, 0, 0)
         assert found.next_offset == found.message_count == number
-        assert found.size_bytes == sum(map(len, found.views)) == store.log_offset(TOPIC, 0, number)
+        assert found.size_bytes == sum(map(len, found.views)) == store.queues.log_offset(TOPIC, 0, number)
         assert found.status is (ReadStatus.FOUND if number else ReadStatus.QUEUE_IS_MENDED)
         assert store.read(TOPIC, 0, number).status is ReadStatus.QUEUE_IS_MENDED
-        assert set(asked) == {store.log_offset(TOPIC, 0, number)}
+        assert set(asked) == {store.queues.log_offset(TOPIC, 0, number)}
         is_awaited = False  # no other broker has it
         assert len(bodies_of_anything(store)) == len(BODIES)
 
 
 def bodies_of_anything(store: MessageStore) -> list[bytes]:
     offset, bodies = 0, list[bytes]()
-    while offset < store.max_offset(TOPIC, 0):
+    while offset < store.queues.max_offset(TOPIC, 0):
         found = store.read(TOPIC, 0, offset)
         offset = found.next_offset
         bodies += [each.body for view in found.views for each in decode_records(view)]

@@ -158,7 +158,7 @@ class Appending:
     def _dispatch(self) -> None:
         self._dispatch_readable()
         for end, indexed in self._awaited:
-            if end <= self._store.indexed_offset and not indexed.done():
+            if end <= self._store.queues.indexed_offset and not indexed.done():
                 indexed.set_result(None)
 
     def _dispatch_readable(self) -> None:
@@ -170,12 +170,12 @@ class Appending:
         arrived_bytes = readable_offset - self._readable_offset
         self._readable_offset = readable_offset
         store = self._store
-        start = offset = store.dispatched_offset
+        start = offset = store.queues.dispatched_offset
         while True:
             self._tell(store.dispatch(_DISPATCH_STEP, readable_offset))
             if not store.can_dispatch_to(readable_offset):
                 return
-            before, offset = offset, store.dispatched_offset
+            before, offset = offset, store.queues.dispatched_offset
             # As much as has arrived, or large batches would come faster than they become readable.
             if offset == before or offset - start >= arrived_bytes:
                 break

@@ -16,11 +16,11 @@ class DeliveredTimers:
     def __init__(self, store: MessageStore) -> None:
         timers = store.timers
         start = timers.delivered_from
-        if not store.statistics().log_start_offset <= start <= store.log_end:
-            start = store.log_offset_at(timers.read_number * timers.precision_ms)
+        if not store.statistics().log_start_offset <= start <= store.log.end:
+            start = store.log.offset_at(timers.read_number * timers.precision_ms)
         self._seen: Counter[int] = Counter()
         """By hash: a hot slot may have a million of them."""
-        for outline, properties in store.records_from(start):
+        for outline, properties in store.log.records_from(start):
             if _MARK in properties:
                 key = delivery_key(outline.topic, properties)
                 if key is not None:

@@ -35,10 +35,10 @@ class Durability:
         self._is_flush_due = False
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[], None]] = []
-        store.on_flush_progress(self._flush_progressed)
+        store.flushes.on_progress(self._flush_progressed)
 
     def __repr__(self) -> str:
-        return f"<Durability flushed={self._store.flushed_offset} replicated={self.replicated_offset}>"
+        return f"<Durability flushed={self._store.flushes.offset} replicated={self.replicated_offset}>"
 
     @property
     def replicated_offset(self) -> int | None:
@@ -56,7 +56,7 @@ class Durability:
 
     def keeps(self, log_end: int) -> bool:
         """Whether the log before an offset survives a crash, and the next master has it."""
-        return min(self._store.flushed_offset, self.readable_offset) >= log_end
+        return min(self._store.flushes.offset, self.readable_offset) >= log_end
 
     def on_progress(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
@@ -67,7 +67,7 @@ class Durability:
 
         Unless enough replicas are reachable, new messages do not wait: their senders are told so at once.
         """
-        if offset is not None and offset >= self._store.dispatched_offset:
+        if offset is not None and offset >= self._store.queues.dispatched_offset:
             self.is_readable = True
         self._replicated.move(offset, is_reachable)
         self.is_immediate = not self._is_sync_flush and offset is None
@@ -78,12 +78,12 @@ class Durability:
         in the queues of a broker that starts or becomes master may still be cut off: they see none of it
         until all of it is confirmed."""
         self._replicated.shows_given_up = False
-        self.is_readable = not self._store.dispatched_offset
+        self.is_readable = not self._store.queues.dispatched_offset
 
     def give_up(self) -> None:
         """This broker is not the master any more: nobody knows whether what senders wait for stays in the
         log. They are told that it took too long."""
-        self._store.fail_waiters()
+        self._store.flushes.fail_waiters()
         self._replicated.give_up()
 
     async def drained(self, timeout_s: float) -> None:
@@ -111,7 +111,7 @@ class Durability:
             else:
                 settle(status)
 
-        self._store.when_flushed(result, settle if self._replicated.offset is None else flushed)
+        self._store.flushes.when_flushed(result, settle if self._replicated.offset is None else flushed)
         if not self._is_flush_due:
             # At the end of the turn: until then the flusher's thread would only compete for the interpreter.
             self._is_flush_due = True
@@ -139,7 +139,7 @@ class Durability:
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        self._store.request_flush()
+        self._store.flushes.request()
 
     def _flush_progressed(self) -> None:
         """Called on the flusher's thread."""
@@ -150,7 +150,7 @@ class Durability:
             return
 
     def _settle(self) -> None:
-        self._store.settle()
+        self._store.flushes.settle()
         if self._is_sync_flush:
             self._tell()
 

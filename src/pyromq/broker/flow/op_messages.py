@@ -67,7 +67,7 @@ class OpMessages:
 
     def write(self) -> AppendResult | None:
         """Write what can be recorded by now, and return the last message; what the store refuses waits."""
-        flushed = self._store.flushed_offset
+        flushed = self._store.flushes.offset
         ready = [offset for offset, needed_end in self._waiting if needed_end <= flushed]
         self._waiting = [each for each in self._waiting if each[1] > flushed]
         self._waiting_bytes = 0

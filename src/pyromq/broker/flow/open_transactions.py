@@ -234,11 +234,11 @@ class OpenTransactions:
 
     def read(self, offset: int) -> StoredMessage | None:
         """The half message at an offset; None if it cannot be read."""
-        log_offset = self._store.log_offset(names.HALF_TOPIC, QUEUE, offset)
+        log_offset = self._store.queues.log_offset(names.HALF_TOPIC, QUEUE, offset)
         return None if log_offset is None else self.read_at(log_offset)
 
     def read_at(self, log_offset: int) -> StoredMessage | None:
-        record = self._store.record_at(log_offset)
+        record = self._store.log.record_at(log_offset)
         try:
             message = None if record is None else decode_record(record)
         except RemoteProtocolError:
@@ -264,7 +264,7 @@ class OpenTransactions:
         """Record all ends in the log and flush it, then save the position."""
         if not self.is_ready or not self._role.now.is_master:
             return
-        self._store.flush_log()
+        self._store.flushes.flush_log()
         self.ops.write()
         self._taken = None
         self.take_position()
@@ -289,10 +289,10 @@ class OpenTransactions:
         store, halves = self._store, OpenHalves()
         self._stale.clear()
         self._taken = None
-        self._needed_end = store.log_end  # another master may have less
+        self._needed_end = store.log.end  # another master may have less
         self._early.clear()
-        end = store.next_offset(names.HALF_TOPIC, QUEUE)
-        op_end = store.next_offset(names.OP_HALF_TOPIC, QUEUE)
+        end = store.queues.next_offset(names.HALF_TOPIC, QUEUE)
+        op_end = store.queues.next_offset(names.OP_HALF_TOPIC, QUEUE)
         first = self._saved_position(names.HALF_TOPIC, end)
         self.ops.begin(op_end)
         is_over = await self._read_ops(first, end, op_end)
@@ -334,7 +334,7 @@ class OpenTransactions:
 
     def _saved_position(self, topic: str, end: int) -> int:
         saved = self._offsets.query(GROUP, topic, QUEUE)
-        return min(max(saved, self._store.min_offset(topic, QUEUE)), end)
+        return min(max(saved, self._store.queues.min_offset(topic, QUEUE)), end)
 
     async def _read_ops(self, first: int, end: int, op_end: int) -> bytearray:
         """A 1 for each half message from `first` to `end` that op messages list."""
@@ -351,7 +351,9 @@ class OpenTransactions:
         """The keys of half messages that were committed without an op message for their last copy."""
         keys: set[int] = set()
         # A message is committed behind the last copy of its half message in the log.
-        places = (self._store.log_offset(names.HALF_TOPIC, QUEUE, offset) for offset, _ in found.values())
+        places = (
+            self._store.queues.log_offset(names.HALF_TOPIC, QUEUE, offset) for offset, _ in found.values()
+        )
         begin = next((place for place in places if place is not None), None)
         if begin is not None:
             keys.update([key async for key in self._committed_from(begin) if key in found])
@@ -359,8 +361,8 @@ class OpenTransactions:
 
     async def _committed_from(self, begin: int) -> AsyncIterator[int]:
         """The keys of the messages that were committed behind a log offset."""
-        async for place in self._slices.spread(self._store.committed_records(begin)):
-            record = None if place is None else self._store.record_at(place)
+        async for place in self._slices.spread(self._store.log.committed_records(begin)):
+            record = None if place is None else self._store.log.record_at(place)
             if record is None:
                 continue
             try:
@@ -374,12 +376,16 @@ class OpenTransactions:
         """The offsets of the messages of a system queue that can be read, and what `read` makes of them."""
         while offset < end:
             await self._slices.wait_for_turn()
-            queue = self._store.find_queue(topic, QUEUE)
-            units = [] if queue is None else self._store.sound_units(queue, offset, min(_READ, end - offset))
+            queue = self._store.queues.find(topic, QUEUE)
+            units = (
+                []
+                if queue is None
+                else self._store.queues.sound_units(queue, offset, min(_READ, end - offset))
+            )
             if not units:
                 await asyncio.sleep(_DISPATCH_WAIT_S)  # not dispatched yet, or being mended
             for log_offset, _ in units:
-                record = None if log_offset is None else self._store.record_at(log_offset)
+                record = None if log_offset is None else self._store.log.record_at(log_offset)
                 try:
                     found = None if record is None else read(record)
                 except RemoteProtocolError:

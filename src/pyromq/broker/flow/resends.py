@@ -55,7 +55,7 @@ class Resends:
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._cuts = store.cuts
+        self._cuts = store.cutting.cuts
         self.recent: dict[str, _Resend] = {}
         """By unique key, the oldest first; for a batch, by that of its first message."""
 
@@ -69,10 +69,10 @@ class Resends:
         """
         key = sent.messages[0][0]
         resend = self._remembered(key)
-        if self._store.indexed_offset < resend.end:
+        if self._store.queues.indexed_offset < resend.end:
             raise NotIndexedYet(resend.end)
         for topic in topics:
-            for log_offset in (resend.log_offset, *self._store.latest_with_key(topic, key)):
+            for log_offset in (resend.log_offset, *self._store.log.latest_with_key(topic, key)):
                 found = list(self._same(topic, log_offset, sent))
                 if len(found) == len(sent.messages):
                     return found
@@ -90,20 +90,20 @@ class Resends:
             del self.recent[next(iter(self.recent))]
 
     def _remembered(self, key: str) -> _Resend:
-        if self._cuts != self._store.cuts:
-            self._cuts = self._store.cuts
+        if self._cuts != self._store.cutting.cuts:
+            self._cuts = self._store.cutting.cuts
             self.recent.clear()  # what was stored may be gone
         if key not in self.recent:
             if len(self.recent) == MAX_KEPT:
                 del self.recent[next(iter(self.recent))]
-            self.recent[key] = _Resend(self._store.log_end, self._clock.monotonic() + KEPT_S)
+            self.recent[key] = _Resend(self._store.log.end, self._clock.monotonic() + KEPT_S)
         return self.recent[key]
 
     def _same(self, topic: str, log_offset: int, sent: Sent) -> Iterator[StoredMessage]:
         """The records at a log offset, as long as they are those of the send: a batch lies together."""
         for key, body in sent.messages:
-            record = self._store.record_at(log_offset)
-            if record is None or self._store.is_deleted(topic, log_offset):
+            record = self._store.log.record_at(log_offset)
+            if record is None or self._store.topics.is_deleted(topic, log_offset):
                 return
             try:
                 message = decode_record(record)

@@ -134,7 +134,7 @@ class TimerDelivery:
     def _delivered_from(self) -> int:
         """Where in the log the deliveries of the next slot begin: at its end, unless some were made before
         the last stop. Another stop must not hide those."""
-        return self._store.log_end if self._earlier is None else self._timers.delivered_from
+        return self._store.log.end if self._earlier is None else self._timers.delivered_from
 
     def _are_recalls_taken(self, now_ms: int) -> bool:
         timers = self._timers
@@ -143,7 +143,7 @@ class TimerDelivery:
         if self._store.settings.timer_stop_enqueue or behind > timers.wheel.slots // 4:
             return True
         if self._must_be_taken is None:
-            self._must_be_taken = self._store.next_offset(names.TIMER_TOPIC, 0)
+            self._must_be_taken = self._store.queues.next_offset(names.TIMER_TOPIC, 0)
         return timers.queue_offset >= self._must_be_taken
 
     # One message
@@ -164,7 +164,7 @@ class TimerDelivery:
     def _deliver(self, slot: TimerSlot, position: int, now_ms: int) -> bool:
         """Whether the message is finished: delivered, recalled, or gone."""
         unit = self._timers.log.unit(position)
-        record = None if unit is None else self._store.record_at(unit.log_offset)
+        record = None if unit is None else self._store.log.record_at(unit.log_offset)
         if unit is None or record is None:
             _log.error("timed message lost: its log file is gone slot=%d position=%d", slot.number, position)
             return True
@@ -192,7 +192,7 @@ class TimerDelivery:
             return True  # it was taken off the counts with its recall
         draft.properties = stamped(draft.properties, unit.write_ms, now_ms)
         is_done = (
-            self._store.is_deleted(topic, unit.log_offset)
+            self._store.topics.is_deleted(topic, unit.log_offset)
             or (self._earlier is not None and self._earlier.take(draft.topic, draft.properties))
             or self._store_it(draft, message)
         )
@@ -203,7 +203,7 @@ class TimerDelivery:
     def _deliver_again(self, outline: TimedOutline, record: memoryview, unit: TimerUnit, now_ms: int) -> bool:
         """Store a message in its queue straight from its record; False if that must be done otherwise."""
         topic, queue_id = outline.topic, outline.queue_id
-        if topic is None or queue_id is None or self._store.is_deleted(topic, unit.log_offset):
+        if topic is None or queue_id is None or self._store.topics.is_deleted(topic, unit.log_offset):
             return False
         result = self._appending.append_again(record, topic, queue_id, stamps(unit.write_ms, now_ms))
         if result is None:

@@ -38,18 +38,18 @@ class TimerIntake:
     @property
     def behind(self) -> int:
         """How many messages of the topic are not in the wheel yet."""
-        return max(self._store.max_offset(names.TIMER_TOPIC, 0) - self._timers.queue_offset, 0)
+        return max(self._store.queues.max_offset(names.TIMER_TOPIC, 0) - self._timers.queue_offset, 0)
 
     def step(self, is_over: Callable[[], bool]) -> bool:
         """Take messages until all are taken or the time is over; whether all are. Raises OSError."""
         if self._store.settings.timer_stop_enqueue:
             return True
-        queue = self._store.find_queue(names.TIMER_TOPIC, 0)
+        queue = self._store.queues.find(names.TIMER_TOPIC, 0)
         if queue is None:
             return True
         self._move_into_queue()
         while self._timers.queue_offset < queue.end_offset:
-            units = self._store.sound_units(queue, self._timers.queue_offset, _BATCH)
+            units = self._store.queues.sound_units(queue, self._timers.queue_offset, _BATCH)
             if not units:
                 return True  # being mended; it advances then
             now_ms = self._store.time.now_ms()
@@ -63,8 +63,8 @@ class TimerIntake:
 
     def _move_into_queue(self) -> None:
         """Apache's rule for messages that have expired, and for a queue that was cut."""
-        first = self._store.min_offset(names.TIMER_TOPIC, 0)
-        end = self._store.max_offset(names.TIMER_TOPIC, 0)
+        first = self._store.queues.min_offset(names.TIMER_TOPIC, 0)
+        end = self._store.queues.max_offset(names.TIMER_TOPIC, 0)
         wanted = self._timers.queue_offset
         offset = min(max(wanted, first), end)
         if offset != wanted:
@@ -74,7 +74,7 @@ class TimerIntake:
     def _take(self, log_offset: int, now_ms: int) -> bool:
         """Whether the message is finished; False if the wheel has no place for it yet."""
         timers = self._timers
-        outline = read_timed(self._store.record_at(log_offset))
+        outline = read_timed(self._store.log.record_at(log_offset))
         if outline is None:
             return True
         topic, out_ms = outline.topic, outline.slot_ms
@@ -86,7 +86,7 @@ class TimerIntake:
             )
             return True
         if not timers.wheel.is_made:
-            timers.make(now_ms, self._store.log_end)
+            timers.make(now_ms, self._store.log.end)
         precision_ms = timers.precision_ms
         write_ms = now_ms // precision_ms * precision_ms
         kind, slot_ms = self._place(out_ms, write_ms)

@@ -42,7 +42,7 @@ class TimerSlot:
         if self._unread is None:
             return True
         for count, (position, unit) in enumerate(self._unread, 1):
-            outline = read_timed(self._store.record_at(unit.log_offset))
+            outline = read_timed(self._store.log.record_at(unit.log_offset))
             if outline is not None:
                 self.add(position, unit, outline)
             else:

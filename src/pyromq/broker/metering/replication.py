@@ -15,7 +15,7 @@ def register_replication(
     def behind() -> dict[Labels, float]:
         found: dict[Labels, float] = {}
         for link in master.links:
-            found[(link.name,)] = max(found.get((link.name,), 0), store.log_end - link.acknowledged)
+            found[(link.name,)] = max(found.get((link.name,), 0), store.log.end - link.acknowledged)
         return found
 
     metrics.gauge(
@@ -72,5 +72,5 @@ def register_replication(
         metrics.gauge(
             "pyromq_broker_unconfirmed_bytes",
             "Bytes of the log that readers do not see yet, because not all in sync have them.",
-            lambda: store.log_end - master.confirmed,
+            lambda: store.log.end - master.confirmed,
         )

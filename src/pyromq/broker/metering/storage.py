@@ -32,7 +32,7 @@ def register_storage(metrics: Metrics, store: MessageStore, clock: Clock) -> Non
     offer(
         "rocketmq_storage_size_bytes",
         "Bytes used on the file system of the store.",
-        lambda: shutil.disk_usage(store.root).used,
+        lambda: shutil.disk_usage(store.paths.root).used,
     )
     metrics.gauge(
         "pyromq_broker_disk_used_ratio",
@@ -52,7 +52,7 @@ def register_storage(metrics: Metrics, store: MessageStore, clock: Clock) -> Non
     offer(
         "rocketmq_storage_message_reserve_time_milliseconds",
         "Age of the oldest message.",
-        lambda: age_ms(clock, store.earliest_time()),
+        lambda: age_ms(clock, store.log.earliest_time()),
     )
     nothing_waits: dict[Labels, float] = {(processor,): 0 for processor in _PROCESSORS}
     # There are no request queues here; an append may wait for its flush.

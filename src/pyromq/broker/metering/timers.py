@@ -52,11 +52,11 @@ def register_timers(metrics: Metrics, store: MessageStore, counts: TimerCounts, 
 
 
 def _not_taken(store: MessageStore) -> int:
-    return max(store.max_offset(names.TIMER_TOPIC, 0) - store.timers.queue_offset, 0)
+    return max(store.queues.max_offset(names.TIMER_TOPIC, 0) - store.timers.queue_offset, 0)
 
 
 def _not_taken_since(store: MessageStore) -> int:
-    return store.store_time(names.TIMER_TOPIC, 0, store.timers.queue_offset)
+    return store.queues.store_time(names.TIMER_TOPIC, 0, store.timers.queue_offset)
 
 
 def _by_distance(store: MessageStore) -> dict[Labels, float]:

@@ -58,7 +58,7 @@ class ActingMaster:
         self._replica = replica
         self._registration = registration
         self._dialer = dialer
-        self._log_end_at_start = store.log_end
+        self._log_end_at_start = store.log.end
         self._lowest_id: int | None = None
         registration.on_start(self._before_registration)
 

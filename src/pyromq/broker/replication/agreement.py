@@ -26,10 +26,10 @@ async def log_range(dialer: Dialer, master: str) -> tuple[int, int]:
 
 async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> None:
     """Raises Disagreement, or another PyroError if the master does not answer."""
-    if not store.log_end:
+    if not store.log.end:
         return
     first, end = await log_range(dialer, master)
-    ours = store.log_end
+    ours = store.log.end
     if ours > end:
         raise Disagreement(
             f"the log of this replica ends at {ours}, the log of its master {master} at {end}. Either the"

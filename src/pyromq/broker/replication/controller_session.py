@@ -225,7 +225,7 @@ class ControllerSession:
                 broker_id=self._own_id if self._own_id is not None else -1,
                 invoke_time=self._clock.now_ms(),
                 log_epoch=max(self._store.epochs.newest, 0),
-                log_end=self._store.log_end,
+                log_end=self._store.log.end,
                 awaited=_listed(self._master.in_sync.awaited if self._master.in_sync is not None else ()),
                 members=_listed(self._members),
             )
@@ -280,7 +280,7 @@ class ControllerSession:
             broker_name=self._name,
             broker_id=self._own_id,
             epoch=self._store.epochs.newest,
-            max_offset=self._store.log_end,
+            max_offset=self._store.log.end,
             confirm_offset=self._master.confirmed,
             heartbeat_timeout_millis=settings.controller_timeout_ms,
             election_priority=settings.election_priority,
@@ -396,7 +396,7 @@ class ControllerSession:
         self._store.copying.drop_part()
         self._before_leading()
         self._store.begin_epoch(epoch)
-        _log.warning("this broker is the master now epoch=%d log_end=%d", epoch, self._store.log_end)
+        _log.warning("this broker is the master now epoch=%d log_end=%d", epoch, self._store.log.end)
         self._master.lead(self._own_id, members, version)
         self._role.change(Role(MASTER_ID, epoch))
 

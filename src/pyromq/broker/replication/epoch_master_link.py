@@ -76,7 +76,7 @@ class EpochMasterLink(MasterLink):
         if not store.copying.is_on:
             raise StateError("this broker is the master now: its log is not cut for another")
         theirs: Epochs = tuple(Epoch(*each) for each in master.epochs)
-        ours, end = store.epochs.epochs, store.log_end
+        ours, end = store.epochs.epochs, store.log.end
         # A log without epochs is older than the controller; whether it agrees was asked before.
         agreed = agreed_end(ours, end, theirs, master.log_end) if ours and end else min(end, master.log_end)
         if agreed is None:
@@ -84,10 +84,10 @@ class EpochMasterLink(MasterLink):
                 f"this replica's log and that of its master have no epoch in common ({_told(ours)};"
                 f" {_told(theirs)}): to copy the master's log again, stop this broker and move its store away"
             )
-        if agreed < store.log_start:
+        if agreed < store.log.start:
             # A log that goes on in the middle of a file begins with no record: nobody could copy it.
             agreed = 0
-        cut = store.begin_cut(agreed)
+        cut = store.cutting.begin(agreed)
         if (wait := cut.next()) is None:
             self._aligned()
         else:
@@ -105,7 +105,12 @@ class EpochMasterLink(MasterLink):
             self._was_cut()
             _log.warning(
                 "the end of the log was cut off, the master lacks it from=%d bytes=%d epochs=%s kept=%s",
-                *(agreed, end - agreed, _told(ours), ", ".join(map(str, self._store.cut_kept_as)) or "no"),
+                *(
+                    agreed,
+                    end - agreed,
+                    _told(ours),
+                    ", ".join(map(str, self._store.cutting.kept_as)) or "no",
+                ),
             )
         self._aligned()
 
@@ -117,7 +122,7 @@ class EpochMasterLink(MasterLink):
         ):
             self._cutting.cancel()
             try:
-                self._store.finish_cut()
+                self._store.cutting.finish()
                 self._was_cut()
             except StoreError as error:
                 problem = error
@@ -131,7 +136,7 @@ class EpochMasterLink(MasterLink):
     def _take_frame(self, frame: LogFrame, piece: memoryview) -> None:
         store = self._store
         epoch = Epoch(frame.epoch, frame.epoch_start)
-        place = max(frame.offset, store.log_end)
+        place = max(frame.offset, store.log.end)
         if epoch != self._epoch and epoch.start <= place:
             try:
                 store.epochs.enter(epoch, place)
@@ -140,7 +145,7 @@ class EpochMasterLink(MasterLink):
             self._epoch = epoch
         if piece:
             store.copying.append(frame.offset, piece)
-        confirmed = min(frame.confirmed, store.log_end)
+        confirmed = min(frame.confirmed, store.log.end)
         if confirmed != self._told_confirmed:
             self._told_confirmed = confirmed
             self._confirmed(confirmed)

@@ -65,7 +65,7 @@ class EpochReplicaLink(ReplicaLink):
     def _answer(self) -> None:
         self._is_answered = True
         if self._transport is not None:
-            answer = MasterGreeting(self._store.log_end, self._store.epochs.epochs)
+            answer = MasterGreeting(self._store.log.end, self._store.epochs.epochs)
             self._transport.write(answer.encode())
 
     def answer_late(self) -> bool:
@@ -83,12 +83,12 @@ class EpochReplicaLink(ReplicaLink):
     @property
     def _fixed_end(self) -> int:
         # What is not confirmed may be cut off when there is another master.
-        return min(self._epoch_master.confirmed, self._store.log_end)
+        return min(self._epoch_master.confirmed, self._store.log.end)
 
     def _frame_bytes(self, most: int) -> int:
         epochs, offset = self._store.epochs.epochs, self.next_offset
         index = epoch_at(epochs, offset)
-        left = self._store.log_end if index is None else end_of(epochs, index, self._store.log_end) - offset
+        left = self._store.log.end if index is None else end_of(epochs, index, self._store.log.end) - offset
         return min(most, left)
 
     def _header(self, size_bytes: int) -> bytes:

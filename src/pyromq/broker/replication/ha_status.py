@@ -55,7 +55,7 @@ class HaStatus:
                 ResponseCode.SYSTEM_ERROR,
                 "enableControllerMode is false: a broker has epochs only under a controller",
             )
-        epochs, end = self._store.epochs.epochs, self._store.log_end
+        epochs, end = self._store.epochs.epochs, self._store.log.end
         return BodyAnswer(
             body=EpochEntryCache(
                 cluster_name=self._cluster,
@@ -74,7 +74,7 @@ class HaStatus:
         )
 
     def _of_master(self) -> HARuntimeInfo:
-        end, links = self._store.log_end, self._master.links
+        end, links = self._store.log.end, self._master.links
         return HARuntimeInfo(
             master=True,
             master_commit_log_max_offset=end,
@@ -97,7 +97,7 @@ class HaStatus:
         return HARuntimeInfo(
             ha_client_runtime_info=HAClientRuntimeInfo(
                 master_addr=self._replica.ha_address,
-                max_offset=self._store.log_end,
+                max_offset=self._store.log.end,
                 master_flush_offset=self._replica.master_flush_offset,
                 last_read_timestamp=self._time_of(link.last_read) if link is not None else 0,
                 last_write_timestamp=self._time_of(link.last_write) if link is not None else 0,

@@ -59,7 +59,7 @@ class InSyncMaster(Master):
         """This broker is about to be the master of an epoch that begins at the end of its log."""
         self._own_id = own_id
         now = self._clock.monotonic()
-        self.in_sync = InSyncSet(own_id, members, version, self._store.log_end, now)
+        self.in_sync = InSyncSet(own_id, members, version, self._store.log.end, now)
         self.confirmed = 0
         self._patient_until = now + _PATIENCE_S
         self._durability.hide_unconfirmed()  # its queues have all of its log, and another one may lack it
@@ -86,7 +86,7 @@ class InSyncMaster(Master):
             return None
         max_behind_s = self._live.now.replica_max_behind_ms / 1000
         wanted = self.in_sync.propose(
-            self._store.log_end, self._clock.monotonic(), max_behind_s, self.has_tables
+            self._store.log.end, self._clock.monotonic(), max_behind_s, self.has_tables
         )
         self.look()
         return wanted
@@ -225,7 +225,7 @@ class InSyncMaster(Master):
 
     def acknowledged(self, link: ReplicaLink) -> None:
         replica = cast(EpochReplicaLink, link)
-        in_sync, end = self.in_sync, self._store.log_end
+        in_sync, end = self.in_sync, self._store.log.end
         if in_sync is None or replica.is_learner or not replica.is_started:
             return
         in_sync.reported(replica.broker_id, replica.acknowledged, end, self._clock.monotonic())

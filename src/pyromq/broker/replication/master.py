@@ -70,7 +70,7 @@ class Master:
 
     def is_in_sync(self, link: ReplicaLink) -> bool:
         """Whether a replica is near enough to count."""
-        return self._store.log_end - link.acknowledged < self._live.now.in_sync_max_behind_bytes
+        return self._store.log.end - link.acknowledged < self._live.now.in_sync_max_behind_bytes
 
     def wants_tables_at(self, broker_id: int, *, is_watching: bool) -> bool:
         """Whether a change of the tables is to be at a replica before it is acknowledged. `is_watching`: it

@@ -71,13 +71,13 @@ class MasterLink(asyncio.BufferedProtocol):
             return
         self.last_read = self._clock.monotonic()
         self.speed.total_bytes += size_bytes
-        end = self._store.log_end
+        end = self._store.log.end
         try:
             data = self._buffer[:size_bytes]
             self._take(data if self._opening is None else self._open(self._opening, bytes(data)))
         except PyroError as problem:
             self.close(problem)
-        if self._store.log_end != end:
+        if self._store.log.end != end:
             self._appended()
             if size_bytes < len(self._buffer):
                 self.report()
@@ -117,10 +117,10 @@ class MasterLink(asyncio.BufferedProtocol):
     def report(self, *, even_if_known: bool = False) -> None:
         """Tell the master how far this replica has the log."""
         store = self._store
-        offset = store.log_end
-        if store.settings.flush_policy.is_sync and store.flushed_offset < offset:
-            store.request_flush()
-            offset = store.flushed_offset
+        offset = store.log.end
+        if store.settings.flush_policy.is_sync and store.flushes.offset < offset:
+            store.flushes.request()
+            offset = store.flushes.offset
         if self._transport is not None and (offset > self.reported or even_if_known):
             self._transport.write(self._encoded_report(offset))
             self.reported = offset

@@ -52,7 +52,7 @@ class Repair:
         self._begins: set[int] = set()
         """Where replicas begin to copy: one that refused a record of this broker's comes back there."""
         self._woken = asyncio.Event()
-        self._cuts = store.cuts
+        self._cuts = store.cutting.cuts
         self._next_scrub = self._clock.monotonic() + _FIRST_S
         self._abandoned: set[int] = set()
         """Where damage begins that no broker of the group has."""
@@ -116,8 +116,8 @@ class Repair:
     async def run(self) -> None:
         while True:
             self._woken.clear()
-            if self._store.cuts != self._cuts:
-                self._cuts = self._store.cuts
+            if self._store.cutting.cuts != self._cuts:
+                self._cuts = self._store.cutting.cuts
                 for each in self.damage:
                     self.suspect(each.start)  # other records may be there now
             while self._begins:
@@ -138,19 +138,19 @@ class Repair:
 
     async def _look_at(self, offset: int) -> None:
         with suppress(OSError):
-            end = self._store.dispatched_offset
+            end = self._store.queues.dispatched_offset
             if offset < end and (await asyncio.to_thread(self._store.scrubbing.check, offset, end))[1]:
                 self.suspect(offset)
 
     async def scrub(self) -> None:
         """Read all of the log, and repair what is damaged."""
-        await self._scrub(self._store.log_start, 1 << 63, self._live.now.scrub_max_bytes_per_s)
+        await self._scrub(self._store.log.start, 1 << 63, self._live.now.scrub_max_bytes_per_s)
         self.scrubs += 1
 
     async def _scrub(self, start: int, end: int, max_bytes_per_s: int | None) -> None:
         store, offset, found = self._store, start, list[Damage]()
         # What is not dispatched may be taken back.
-        end = min(end, store.dispatched_offset)
+        end = min(end, store.queues.dispatched_offset)
         while offset < end:
             before = offset
             try:
@@ -177,7 +177,7 @@ class Repair:
     async def _repair(self, damage: Damage) -> bool:
         """Whether it is gone: it was repaired, or the log does not have that part any more."""
         store = self._store
-        if damage.end <= store.log_start or damage.start >= store.log_end:
+        if damage.end <= store.log.start or damage.start >= store.log.end:
             return True
         is_known = damage.start in self._abandoned
         peers, are_all_there = await self._peers()
@@ -185,7 +185,7 @@ class Repair:
         for address in peers:
             try:
                 await self._fetch(address, damage)
-                for _ in store.restore_units(damage):
+                for _ in store.queues.restore_units(damage):
                     await asyncio.sleep(0)
             except (PyroError, OSError) as problem:
                 are_all_there = are_all_there and isinstance(problem, NotThere)
@@ -217,7 +217,7 @@ class Repair:
 
     async def _fetch(self, address: str, damage: Damage) -> None:
         """Raises NotThere if that broker does not have it; else PyroError or OSError."""
-        cuts, steps, record = self._store.cuts, self._store.scrubbing.replacing(damage), None
+        cuts, steps, record = self._store.cutting.cuts, self._store.scrubbing.replacing(damage), None
         while True:
             try:
                 wanted = steps.send(record)
@@ -227,7 +227,7 @@ class Repair:
             if isinstance(wanted, int):
                 with suppress(Refused):
                     record = (await self._dialer.call(address, ViewMessage(offset=wanted), _TIMEOUT_S)).body
-            elif self._store.cuts == cuts:
+            elif self._store.cutting.cuts == cuts:
                 await asyncio.to_thread(wanted)
             else:
                 raise StateError("the log was cut meanwhile")

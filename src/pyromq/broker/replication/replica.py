@@ -96,12 +96,12 @@ class Replica:
     @property
     def agreed_end(self) -> int:
         """Up to here the log is known to be the master's; -1 while nothing is known."""
-        return self._store.log_end if self.link is not None and self.link.is_aligned else -1
+        return self._store.log.end if self.link is not None and self.link.is_aligned else -1
 
     @property
     def problem(self) -> str:
         """Why the master's log is not copied, if time alone does not help."""
-        is_stuck = self._stuck_at == self._store.log_end
+        is_stuck = self._stuck_at == self._store.log.end
         return self.disagreement or (self._stuck_because if is_stuck else "")
 
     @property
@@ -219,7 +219,7 @@ class Replica:
             transport.abort()
             raise TransportError("this broker has got another role meanwhile")
         self.link = link
-        _log.info("connected to the master address=%s from=%d", address, self._store.log_end)
+        _log.info("connected to the master address=%s from=%d", address, self._store.log.end)
         self._tell()
         try:
             while not link.ended.done():
@@ -238,7 +238,7 @@ class Replica:
             return False
         start, end = await log_range(self._dialer, self.master)
         newest = max(start, end - end % self._store.settings.log_segment_bytes)
-        return (self._store.log_start if self._store.log_end else newest) > start
+        return (self._store.log.start if self._store.log.end else newest) > start
 
     async def _ask_for_ha_address(self) -> str:
         if not self._is_controlled:
@@ -304,8 +304,8 @@ class Replica:
             self.disagreement = str(problem)
         elif isinstance(problem, StoreError):
             # Once may be a bit that flipped on the way.
-            is_again = self._stuck_at == self._store.log_end
-            self._stuck_at = self._store.log_end
+            is_again = self._stuck_at == self._store.log.end
+            self._stuck_at = self._store.log.end
             self._stuck_because = f"the master's log is not copied: {problem}" if is_again else ""
         is_new = self.ha_address is None and self._failures <= _QUIET_FAILURES
         if self._told != str(problem) and not is_new:

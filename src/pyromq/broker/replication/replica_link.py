@@ -183,7 +183,7 @@ class ReplicaLink(asyncio.Protocol):
         return self._master.from_last_file
 
     def _start_at(self, offset: int) -> None:
-        start, end = self._store.log_start, self._store.log_end
+        start, end = self._store.log.start, self._store.log.end
         if offset > end:
             raise RemoteProtocolError(
                 f"it reports the log offset {offset}, but this master's log ends at {end}: it is not a"
@@ -220,14 +220,16 @@ class ReplicaLink(asyncio.Protocol):
         frames: list[bytes | memoryview] = []
         budget = allowed = self._allowed_bytes()
         while budget > 0 and self._is_in_memory():
-            view = store.log_bytes(self.next_offset, min(self._frame_bytes(self._master.batch_bytes), budget))
+            view = store.log.bytes_at(
+                self.next_offset, min(self._frame_bytes(self._master.batch_bytes), budget)
+            )
             if not view:
                 break
             frames += (self._header(len(view)), view)
             self.next_offset += len(view)
             self.speed.total_bytes += len(view)
             budget -= len(view)
-        if self.next_offset < store.log_start:
+        if self.next_offset < store.log.start:
             self.close(f"it was to get the log from {self.next_offset} on, which is deleted by now")
             return
         if frames:
@@ -270,12 +272,12 @@ class ReplicaLink(asyncio.Protocol):
 
     def _is_in_memory(self) -> bool:
         """Whether the next bytes can be sent without waiting for the disk; if not, a thread reads them."""
-        behind = self._store.log_end - self.next_offset
+        behind = self._store.log.end - self.next_offset
         if behind <= _WARM_BYTES:
             return True
         if self._loading is None and self._loaded - self.next_offset < _LOAD_BYTES:
             begin = max(self._loaded, self.next_offset)
-            self._loading = self._loop.run_in_executor(None, self._store.load_log_bytes, begin, _LOAD_BYTES)
+            self._loading = self._loop.run_in_executor(None, self._store.log.load, begin, _LOAD_BYTES)
             self._loading.add_done_callback(lambda done: self._was_loaded(done, begin + _LOAD_BYTES))
         return self.next_offset < self._loaded
 
@@ -301,7 +303,7 @@ class ReplicaLink(asyncio.Protocol):
         if transport.get_write_buffer_size():
             self._flow_soon()  # what was written before comes first
             return True
-        if (found := self._store.open_log_file(self.next_offset)) is None:
+        if (found := self._store.log.open_file(self.next_offset)) is None:
             return False
         file, position, file_end = found
         frames: list[Frame] = []
@@ -318,7 +320,7 @@ class ReplicaLink(asyncio.Protocol):
     @property
     def _fixed_end(self) -> int:
         """Nobody takes back what is in the log before this offset."""
-        return self._store.log_end
+        return self._store.log.end
 
     def _were_sent(self, problem: BaseException | None) -> None:
         if problem is not None:

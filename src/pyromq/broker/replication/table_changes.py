@@ -155,7 +155,7 @@ class TableChanges:
         if deletions:
             tables.deleted_topics = [
                 DeletedTopic(topic=each.topic, log_offset=each.log_offset, time_ms=each.time_ms)
-                for each in self._store.deletions()
+                for each in self._store.topics.deletions()
             ]
         if rules and self._access.keeps_users:
             tables.access = self._access.table()
@@ -166,7 +166,7 @@ class TableChanges:
             tables.resets = self._tables.offsets.pending_resets()
             tables.consumer_offsets = await self._offsets()
             rows += len(tables.consumer_offsets.offset_table)
-        log_end = self._store.log_end  # what the tables say depends on nothing behind this
+        log_end = self._store.log.end  # what the tables say depends on nothing behind this
         answer = await written(tables, rows)
         answer.ext = {"seen": token, "logEnd": str(log_end)}
         return answer

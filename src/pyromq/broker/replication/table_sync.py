@@ -302,7 +302,7 @@ class TableSync:
         if self._role.is_master or not self._store.copying.delete_topic(deletion):
             return
         self._tables.offsets.remove_topic(deletion.topic)
-        await asyncio.to_thread(self._store.finish_deletion, deletion.topic)
+        await asyncio.to_thread(self._store.topics.finish_deletion, deletion.topic)
         _log.info("topic deleted as by the master topic=%s", deletion.topic)
 
     def _take_topics(self, topics: TopicConfigSerializeWrapper, *, is_complete: bool) -> None:

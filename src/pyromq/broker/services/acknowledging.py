@@ -152,9 +152,12 @@ class Acknowledging:
         group = batch.consumer_group or ""
         topic = marked_topic(batch.topic or "", group, batch.retry or NORMAL_TOPIC)
         queue_id = batch.queue_id
-        if self._topics.get(topic) is None or self._store.find_queue(topic, queue_id) is None:
+        if self._topics.get(topic) is None or self._store.queues.find(topic, queue_id) is None:
             return []  # java: it is not told
-        first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        first, end = (
+            self._store.queues.min_offset(topic, queue_id),
+            self._store.queues.max_offset(topic, queue_id),
+        )
         offsets = batch.offsets(first, end)
         receipt = PopReceipt(
             batch.start_offset,
@@ -289,7 +292,7 @@ class Acknowledging:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of {topic}",
             )
-        return self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        return self._store.queues.min_offset(topic, queue_id), self._store.queues.max_offset(topic, queue_id)
 
     def _check_master(self) -> None:
         if not self._role.now.is_master:

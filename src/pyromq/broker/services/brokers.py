@@ -126,7 +126,7 @@ class Brokers:
 
     def _own_figures(self) -> dict[str, str]:
         store = self._store.statistics()
-        disk = shutil.disk_usage(self._store.root)
+        disk = shutil.disk_usage(self._store.paths.root)
         table = {
             "brokerActive": "true",
             "brokerPermission": str(self._live.now.broker_permission),
@@ -143,7 +143,7 @@ class Brokers:
             "dispatchBehindBytes": str(store.dispatch_behind_bytes),
             "dispatchMaxBuffer": "0",
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(self._store.earliest_time()),
+            "earliestMessageTimeStamp": str(self._store.log.earliest_time()),
             "remainTransientStoreBufferNumbs": str(2**31 - 1),
             "remainHowManyDataToFlush": _size(store.flush_behind_bytes),
             "EndTransactionQueueSize": "0",

@@ -76,7 +76,7 @@ class Delays:
     def progress(self) -> dict[int, tuple[int, int]]:
         """For each level the next offset to deliver, and the end of its queue."""
         return {
-            level: (offset, self._store.max_offset(names.SCHEDULE_TOPIC, level - 1))
+            level: (offset, self._store.queues.max_offset(names.SCHEDULE_TOPIC, level - 1))
             for level, offset in sorted(self._offsets.all().items())
         }
 
@@ -142,7 +142,7 @@ class Delays:
         if self._leap_count != self._time.leap_count:
             self._leap_count = self._time.leap_count
             self._due_ms.clear()  # a leap of the clock does not shorten the delay
-        for queue_id in self._store.queue_ids(names.SCHEDULE_TOPIC):
+        for queue_id in self._store.queues.ids(names.SCHEDULE_TOPIC):
             due_ms = self._due_ms.get(queue_id)
             if due_ms is None or due_ms <= now_ms:
                 self._due_ms[queue_id] = self._deliver_from(queue_id, now_ms)
@@ -162,11 +162,11 @@ class Delays:
 
     def _deliver_from(self, queue_id: int, now_ms: int) -> float:
         """Deliver the due messages of a queue; returns when the next one is due."""
-        queue = self._store.find_queue(names.SCHEDULE_TOPIC, queue_id)
+        queue = self._store.queues.find(names.SCHEDULE_TOPIC, queue_id)
         if queue is None:
             return inf
         offset = self._corrected_offset(queue)
-        units = self._store.sound_units(queue, offset, _ROUND)
+        units = self._store.queues.sound_units(queue, offset, _ROUND)
         if not units and offset < queue.end_offset:
             return now_ms + _MENDING_MS
         for log_offset, due_ms in units:
@@ -181,15 +181,15 @@ class Delays:
         return inf if offset >= queue.end_offset else now_ms
 
     def levels(self) -> list[int]:
-        return [queue_id + 1 for queue_id in self._store.queue_ids(names.SCHEDULE_TOPIC)]
+        return [queue_id + 1 for queue_id in self._store.queues.ids(names.SCHEDULE_TOPIC)]
 
     def first_due(self, level: int) -> tuple[int, Draft | None] | None:
         """The offset of the next message of a level if it is due, and the message unless it is gone."""
-        queue = self._store.find_queue(names.SCHEDULE_TOPIC, level - 1)
+        queue = self._store.queues.find(names.SCHEDULE_TOPIC, level - 1)
         if queue is None:
             return None
         offset, now_ms = self._corrected_offset(queue), self._time.now_ms()
-        for log_offset, due_ms in self._store.sound_units(queue, offset, 1):
+        for log_offset, due_ms in self._store.queues.sound_units(queue, offset, 1):
             if log_offset is None:
                 return offset, None
             if self._due_at(level - 1, due_ms, now_ms) <= now_ms:
@@ -204,7 +204,7 @@ class Delays:
         """The next offset to deliver, moved into the range that the queue still has."""
         level = queue.queue_id + 1
         wanted = self._offsets.get(level)
-        first = self._store.min_offset(queue.topic, queue.queue_id)
+        first = self._store.queues.min_offset(queue.topic, queue.queue_id)
         offset = min(max(wanted, first), queue.end_offset)
         if offset != wanted:
             _log.warning("delivery of delayed messages moved level=%d from=%d to=%d", level, wanted, offset)
@@ -228,7 +228,7 @@ class Delays:
 
     def _unparked(self, level: int, offset: int, log_offset: int) -> Draft | None:
         """The message for its own queue; None if it is gone."""
-        record = self._store.record_at(log_offset)
+        record = self._store.log.record_at(log_offset)
         if record is None:
             return None  # java: deleted while it waited
         try:
@@ -254,10 +254,10 @@ class Delays:
     def save_if_due(self) -> None:
         """Save the offsets when the interval has passed and the log is as safe as they need it."""
         now = self._clock.monotonic()
-        if self._taken is not None and self._taken[2] != self._store.cuts:
+        if self._taken is not None and self._taken[2] != self._store.cutting.cuts:
             self._taken = None
         if self._taken is None and self._offsets.is_dirty and now >= self._next_save:
-            self._taken = (self._offsets.take(), self._store.log_end, self._store.cuts)
+            self._taken = (self._offsets.take(), self._store.log.end, self._store.cutting.cuts)
             self._next_save = now + self._save_interval_s
         if self._taken is not None and self._appending.durability.keeps(self._taken[1]):
             self._offsets.save(self._taken[0])
@@ -268,8 +268,8 @@ class Delays:
 
     def save_now(self) -> None:
         """Flush the delivered messages, then save the offsets; not if a new master may cut them off."""
-        log_end = self._store.log_end
-        self._store.flush_log()
+        log_end = self._store.log.end
+        self._store.flushes.flush_log()
         if self._appending.durability.keeps(log_end):
             self._offsets.save_now(self._offsets.take())
             self._taken = None

@@ -195,17 +195,17 @@ class FiguresInBulk:
                 self._stored.put(name, [], self._version)
 
     async def _count_queues(self) -> None:
-        store, log_start = self._store, self._store.log_start
+        store, log_start = self._store, self._store.log.start
         have_starts_moved, self._log_start = log_start != self._log_start, log_start
         async for topic in self._slices.spread(self._topics.names()):
-            ends = store.queue_ends(topic, max(self._topics.get(topic)[:2]))
+            ends = store.queues.ends(topic, max(self._topics.get(topic)[:2]))
             known = self._queues.get(topic)
             if ends == known[1::2] and not have_starts_moved:
                 continue
             numbers = [0] * (2 * len(ends))
             numbers[1::2] = ends
             for queue_id in range(len(ends)):
-                numbers[2 * queue_id] = store.min_offset(topic, queue_id)
+                numbers[2 * queue_id] = store.queues.min_offset(topic, queue_id)
             self._queues.put(topic, numbers, self._version)
             self._stored.put(topic, list(self._tables.statistics.stored(topic)), self._version)
 
@@ -250,7 +250,7 @@ class FiguresInBulk:
         times = self._oldest.setdefault((topic, group), {})
         known = times.get(queue_id)
         if known is None or known[0] != offset:
-            known = times[queue_id] = offset, self._store.store_time(topic, queue_id, offset)
+            known = times[queue_id] = offset, self._store.queues.store_time(topic, queue_id, offset)
         return known[1]
 
 

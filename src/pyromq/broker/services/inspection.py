@@ -78,10 +78,10 @@ class Inspection:
         topic = self._topic(request.topic)
         table = {}
         async for queue_id in self._slices.spread(range(max(topic.read_queue_nums, topic.write_queue_nums))):
-            end = self._store.max_offset(request.topic, queue_id)
-            last_ms = self._store.store_time(request.topic, queue_id, end - 1) if end else 0
+            end = self._store.queues.max_offset(request.topic, queue_id)
+            last_ms = self._store.queues.store_time(request.topic, queue_id, end - 1) if end else 0
             table[self._queue(request.topic, queue_id)] = TopicOffset(
-                min_offset=self._store.min_offset(request.topic, queue_id),
+                min_offset=self._store.queues.min_offset(request.topic, queue_id),
                 max_offset=end,
                 last_update_timestamp=last_ms,
             )
@@ -93,11 +93,12 @@ class Inspection:
         self, request: QueryConsumeQueue, caller: Caller
     ) -> BodyAnswer[QueryConsumeQueueResponseBody]:
         topic = request.topic or ""
-        queue = self._store.find_queue(topic, request.queue_id)
+        queue = self._store.queues.find(topic, request.queue_id)
         if queue is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {request.queue_id}")
         body = QueryConsumeQueueResponseBody(
-            max_queue_index=queue.end_offset, min_queue_index=self._store.min_offset(topic, request.queue_id)
+            max_queue_index=queue.end_offset,
+            min_queue_index=self._store.queues.min_offset(topic, request.queue_id),
         )
         wanted = None
         if request.consumer_group is not None:
@@ -178,9 +179,9 @@ class Inspection:
         async for queue_id in self._slices.spread(range(queues)):
             consumed = max(self._offsets.query(group, name, queue_id), 0)
             pulled = self._offsets.query_pulled(group, name, queue_id)
-            last_ms = self._store.store_time(name, queue_id, consumed - 1) if consumed else 0
+            last_ms = self._store.queues.store_time(name, queue_id, consumed - 1) if consumed else 0
             stats.offset_table[self._queue(name, queue_id)] = OffsetWrapper(
-                broker_offset=self._store.max_offset(name, queue_id),
+                broker_offset=self._store.queues.max_offset(name, queue_id),
                 consumer_offset=consumed,
                 pull_offset=max(consumed, pulled),
                 last_timestamp=max(last_ms, 0),
@@ -197,18 +198,18 @@ class Inspection:
         return await written(QueryConsumeTimeSpanBody(consume_time_span_set=spans), len(spans))
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
-        first_ms = self._store.earliest_time(topic, queue_id)
-        end = self._store.max_offset(topic, queue_id)
+        first_ms = self._store.queues.earliest_time(topic, queue_id)
+        end = self._store.queues.max_offset(topic, queue_id)
         consumed = self._offsets.query(group, topic, queue_id)
         span = QueueTimeSpan(
             message_queue=self._queue(topic, queue_id),
             min_time_stamp=first_ms,
-            max_time_stamp=self._store.store_time(topic, queue_id, end - 1),
+            max_time_stamp=self._store.queues.store_time(topic, queue_id, end - 1),
             consume_time_stamp=first_ms,
         )
         if consumed > 0:
-            span.consume_time_stamp = self._store.store_time(topic, queue_id, consumed - 1)
-        next_ms = self._store.store_time(topic, queue_id, max(consumed, 0))
+            span.consume_time_stamp = self._store.queues.store_time(topic, queue_id, consumed - 1)
+        next_ms = self._store.queues.store_time(topic, queue_id, max(consumed, 0))
         if consumed < end and next_ms >= 0:
             span.delay_time = self._clock.now_ms() - next_ms
         return span
@@ -245,7 +246,7 @@ class Inspection:
             offset = decode_offset_message_id(request.msg_id or "").log_offset
         except RemoteProtocolError as problem:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
-        record = self._store.record_at(offset)
+        record = self._store.log.record_at(offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {offset}")
         if caller.authority is not None:

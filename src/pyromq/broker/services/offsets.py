@@ -92,7 +92,7 @@ class Offsets:
             return OffsetAnswer(offset=offset)
         # java: a new group starts at 0 if the queue still has all its messages in memory; otherwise the
         # consumer decides where to start
-        is_complete = self._store.min_offset(topic, queue_id) <= 0 and self._is_first_in_memory(
+        is_complete = self._store.queues.min_offset(topic, queue_id) <= 0 and self._is_first_in_memory(
             topic, queue_id
         )
         if request.set_zero_if_not_found is not False and is_complete:
@@ -148,7 +148,7 @@ class Offsets:
         if 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return True
         # A topic may have had more queues; consumers still read those to the end.
-        return self._store.find_queue(config.topic_name, queue_id) is not None
+        return self._store.queues.find(config.topic_name, queue_id) is not None
 
     @handles(GetAllConsumerOffsets)
     async def all_consumers(self, request: GetAllConsumerOffsets, caller: Caller) -> RawAnswer:
@@ -194,7 +194,7 @@ class Offsets:
             if group not in without:
                 queues = list(self._offsets.queues(group, topic).items())
                 async for queue_id, offset in self._slices.spread(queues):
-                    if offset >= self._store.min_offset(topic, queue_id):
+                    if offset >= self._store.queues.min_offset(topic, queue_id):
                         least[queue_id] = min(offset, least.get(queue_id, offset))
         for queue_id, offset in self._offsets.queues(request.compare_group, topic).items():
             # java: the largest number says that the compared group is behind everyone
@@ -206,24 +206,26 @@ class Offsets:
 
     @handles(GetMaxOffset)
     def max_offset(self, request: GetMaxOffset, caller: Caller) -> OffsetAnswer:
-        return OffsetAnswer(offset=self._store.max_offset(request.topic, request.queue_id))
+        return OffsetAnswer(offset=self._store.queues.max_offset(request.topic, request.queue_id))
 
     @handles(GetMinOffset)
     def min_offset(self, request: GetMinOffset, caller: Caller) -> OffsetAnswer:
-        return OffsetAnswer(offset=self._store.min_offset(request.topic, request.queue_id))
+        return OffsetAnswer(offset=self._store.queues.min_offset(request.topic, request.queue_id))
 
     @handles(SearchOffset)
     def search(self, request: SearchOffset, caller: Caller) -> OffsetAnswer:
         is_upper = (request.boundary_type or "").upper() == Boundary.UPPER.value
         boundary = Boundary.UPPER if is_upper else Boundary.LOWER
         return OffsetAnswer(
-            offset=self._store.offset_by_time(request.topic, request.queue_id, request.timestamp, boundary)
+            offset=self._store.queues.offset_by_time(
+                request.topic, request.queue_id, request.timestamp, boundary
+            )
         )
 
     @handles(GetEarliestStoreTime)
     def earliest_time(self, request: GetEarliestStoreTime, caller: Caller) -> GetEarliestStoreTimeAnswer:
         return GetEarliestStoreTimeAnswer(
-            timestamp=self._store.earliest_time(request.topic, request.queue_id)
+            timestamp=self._store.queues.earliest_time(request.topic, request.queue_id)
         )
 
     # Resets
@@ -275,8 +277,8 @@ class Offsets:
         if request.offset is None or request.offset == -1:
             return self._offset_at(request.topic, queue_id, request.timestamp)
         least, most = (
-            self._store.min_offset(request.topic, queue_id),
-            self._store.max_offset(request.topic, queue_id),
+            self._store.queues.min_offset(request.topic, queue_id),
+            self._store.queues.max_offset(request.topic, queue_id),
         )
         if not least <= request.offset <= most + 1:
             raise Refused(
@@ -287,8 +289,8 @@ class Offsets:
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms < 0:
-            return self._store.max_offset(topic, queue_id)
-        return max(0, self._store.offset_by_time(topic, queue_id, timestamp_ms))
+            return self._store.queues.max_offset(topic, queue_id)
+        return max(0, self._store.queues.offset_by_time(topic, queue_id, timestamp_ms))
 
     async def _reset_clients(self, request: ResetOffset, config: TopicConfig) -> RawAnswer:
         """java: the older way: the broker sends the new offsets to each member, which commits them."""
@@ -389,7 +391,7 @@ class Offsets:
         pairs = list(self._offsets.pairs())
         async for first in self._slices.spread(range(0, len(pairs), _PAIRS_AT_ONCE)):
             some = pairs[first : first + _PAIRS_AT_ONCE]
-            for topic, group in self._offsets.remove_dead(is_alive, self._store.min_offset, some):
+            for topic, group in self._offsets.remove_dead(is_alive, self._store.queues.min_offset, some):
                 _log.info("offsets removed group=%s topic=%s", group, topic)
 
     def persist(self) -> None:

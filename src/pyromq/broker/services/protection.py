@@ -53,11 +53,11 @@ class Protection:
             if self._consumers.group(group) is None:
                 continue  # the group has no members
             for queue_id, offset in queues.items():
-                queue = self._store.find_queue(topic, queue_id)
+                queue = self._store.queues.find(topic, queue_id)
                 if queue is not None and offset < queue.end_offset:
                     # Deleted messages are not read any more.
-                    first = max(offset, self._store.min_offset(topic, queue_id))
-                    log_offset = self._store.log_offset(topic, queue_id, first)
+                    first = max(offset, self._store.queues.min_offset(topic, queue_id))
+                    log_offset = self._store.queues.log_offset(topic, queue_id, first)
                     if log_offset is not None:
                         behind[group] = max(behind.get(group, 0), log_end - log_offset)
         return behind

@@ -291,8 +291,8 @@ class Pulling:
         return ReadResult(
             status,
             next_offset,
-            self._store.min_offset(request.topic, request.queue_id),
-            self._store.max_offset(request.topic, request.queue_id),
+            self._store.queues.min_offset(request.topic, request.queue_id),
+            self._store.queues.max_offset(request.topic, request.queue_id),
         )
 
     def _hold(

@@ -19,7 +19,7 @@ class Queries:
         # java: a look-up by unique key ignores the requested number
         limit = self._store.settings.max_unique_key_messages if request.is_unique_key else request.max_num
         try:
-            records = self._store.query(
+            records = self._store.log.query(
                 request.topic, request.key, limit, request.begin_timestamp, request.end_timestamp
             )
         except StoreError as problem:
@@ -38,7 +38,7 @@ class Queries:
 
     @handles(ViewMessage)
     def view(self, request: ViewMessage, caller: Caller) -> BodyAnswer[bytes]:
-        record = self._store.record_at(request.offset)
+        record = self._store.log.record_at(request.offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {request.offset}")
         if caller.authority is not None:

@@ -152,7 +152,7 @@ class Retries:
         return when_safe(self._appending.durability, Answer(), result)
 
     def _look_up(self, log_offset: int) -> StoredMessage:
-        record = self._store.record_at(log_offset)
+        record = self._store.log.record_at(log_offset)
         if record is not None:
             try:
                 return decode_record(record)

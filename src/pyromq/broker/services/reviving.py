@@ -140,11 +140,11 @@ class Reviving:
                 self._popped_offsets.note()
                 self._offsets.persist()
         since_ms = store.time.now_ms()
-        for queue_id in store.queue_ids(topic):
+        for queue_id in store.queues.ids(topic):
             checkpoints = self._checkpoints(queue_id)
-            stored_ms = store.store_time(topic, queue_id, checkpoints.next)
+            stored_ms = store.queues.store_time(topic, queue_id, checkpoints.next)
             if stored_ms >= 0:
-                self._known_until[queue_id] = store.max_offset(topic, queue_id)
+                self._known_until[queue_id] = store.queues.max_offset(topic, queue_id)
                 since_ms = min(since_ms, stored_ms)
         if self._known_until:
             self._revival.earlier = EarlierRevivals(store, since_ms)
@@ -154,7 +154,7 @@ class Reviving:
         if known is None:
             store, topic = self._store, self._topic
             progress = self._offsets.query(names.REVIVE_GROUP, topic, queue_id)
-            first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+            first, end = store.queues.min_offset(topic, queue_id), store.queues.max_offset(topic, queue_id)
             begin = min(max(progress + 1, first), end)
             known = self._queues[queue_id] = Checkpoints(begin - 1)
         return known
@@ -182,11 +182,11 @@ class Reviving:
     def _read_all(self, is_over: Callable[[], bool]) -> bool:
         """Read the revive log; whether all of it is read."""
         store, topic = self._store, self._topic
-        for queue_id in store.queue_ids(topic):
+        for queue_id in store.queues.ids(topic):
             checkpoints = self._checkpoints(queue_id)
-            queue = store.find_queue(topic, queue_id)
+            queue = store.queues.find(topic, queue_id)
             while queue is not None and checkpoints.next < queue.end_offset:
-                units = store.sound_units(queue, checkpoints.next, _BATCH)
+                units = store.queues.sound_units(queue, checkpoints.next, _BATCH)
                 if not units:
                     break  # being mended; it advances then
                 for log_offset, _ in units:
@@ -198,7 +198,7 @@ class Reviving:
         return True
 
     def _read(self, checkpoints: Checkpoints, queue_id: int, log_offset: int) -> None:
-        record = self._store.record_at(log_offset)
+        record = self._store.log.record_at(log_offset)
         if record is None:
             return
         position = checkpoints.next
@@ -225,7 +225,7 @@ class Reviving:
         if wait_ms > 0:
             return min(wait_ms / 1000, _MAX_WAIT_S)
         if self._line is None:
-            self._line = _Line(now_ms, self._store.next_offset(names.TIMER_TOPIC, 0))
+            self._line = _Line(now_ms, self._store.queues.next_offset(names.TIMER_TOPIC, 0))
         if not self._is_all_known(self._line):
             return _WAIT_FOR_TIMERS_S
         until_ms = self._line.time_ms
@@ -249,8 +249,8 @@ class Reviving:
                 self._timers.wake()
                 return False
             line.ends = {
-                queue_id: self._store.next_offset(self._topic, queue_id)
-                for queue_id in self._store.queue_ids(self._topic)
+                queue_id: self._store.queues.next_offset(self._topic, queue_id)
+                for queue_id in self._store.queues.ids(self._topic)
             }
         return all(self._checkpoints(queue_id).next >= end for queue_id, end in line.ends.items())
 
@@ -258,7 +258,7 @@ class Reviving:
         """A message that was revived could be cut off with the end of the log, but is not revived again."""
         if self._taken is None:
             progress_of = {queue_id: each.progress for queue_id, each in self._queues.items()}
-            self._taken = progress_of, self._store.log_end
+            self._taken = progress_of, self._store.log.end
         progress_of, needed_end = self._taken
         if self._durability.readable_offset < needed_end:
             return
@@ -278,7 +278,7 @@ class Reviving:
         now_ms = self._store.time.now_ms()
         return {
             queue_id: (
-                max(self._store.max_offset(self._topic, queue_id) - checkpoints.progress - 1, 0),
+                max(self._store.queues.max_offset(self._topic, queue_id) - checkpoints.progress - 1, 0),
                 max(now_ms - (checkpoints.first_due_ms or now_ms), 0),
             )
             for queue_id, checkpoints in self._queues.items()

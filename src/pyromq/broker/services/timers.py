@@ -148,8 +148,8 @@ class Timers:
         if self._taken is None and is_new and now >= self._next_save:
             self._next_save = now + self._store.settings.timer_flush_interval_ms / 1000
             if self._files.wheel.is_made:
-                self._taken = (self._files.take(self._store.time.now_ms()), state, self._store.log_end)
-        if self._taken is None or self._store.flushed_offset < self._taken[2]:
+                self._taken = (self._files.take(self._store.time.now_ms()), state, self._store.log.end)
+        if self._taken is None or self._store.flushes.offset < self._taken[2]:
             return None
         taken, self._taken = self._taken, None
         return taken[:2]
@@ -157,7 +157,7 @@ class Timers:
     def save_now(self) -> None:
         """Flush the log, then save; at the end of a broker."""
         if self._files.wheel.is_made:
-            if self._store.flush_log() >= self._store.log_end:
+            if self._store.flushes.flush_log() >= self._store.log.end:
                 self._files.save(self._files.take(self._store.time.now_ms()))
             self._counts.save_now()
 

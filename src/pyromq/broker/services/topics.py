@@ -167,11 +167,11 @@ class Topics:
         self._role.require_master()
         promise = self._topics.promise()
         try:
-            queues = self._store.begin_deletion(topic)
+            queues = self._store.topics.begin_deletion(topic)
             self._forget(topic)
             await self._topics.written()
             await self._offsets.persist_in_thread(self._slices)
-            await asyncio.to_thread(self._store.finish_deletion, topic)
+            await asyncio.to_thread(self._store.topics.finish_deletion, topic)
             await promise()
         except StoreError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
@@ -186,10 +186,10 @@ class Topics:
 
     def finish_deletions(self) -> None:
         """Finish the deletions of the last process, before threads write the tables."""
-        for topic in self._store.unfinished_deletions():
+        for topic in self._store.topics.unfinished_deletions():
             self._forget(topic)
             self._offsets.persist()
-            self._store.finish_deletion(topic)
+            self._store.topics.finish_deletion(topic)
             _log.info("deletion finished topic=%s", topic)
 
     def _retry_topics(self, topic: str) -> list[str]:
@@ -205,7 +205,7 @@ class Topics:
     async def clean_unused(self, request: CleanUnusedTopics, caller: Caller) -> None:
         if not self._role.now.is_master:
             return  # it may lack topics that its master has
-        async for topic in self._slices.spread(self._store.topics()):
+        async for topic in self._slices.spread(self._store.topics.names()):
             async with self._changing:
                 if topic in self._topics or self._topics.is_system(topic):
                     continue

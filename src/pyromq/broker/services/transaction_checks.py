@@ -132,7 +132,7 @@ class TransactionChecks:
             offset = found
             half = transactions.read(offset)
             if half is None:
-                if offset >= self._store.max_offset(names.HALF_TOPIC, 0):
+                if offset >= self._store.queues.max_offset(names.HALF_TOPIC, 0):
                     break  # not dispatched yet
                 _log.warning("the half message of an open transaction is gone offset=%d", offset)
                 transactions.lost(offset)

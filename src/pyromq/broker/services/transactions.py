@@ -152,7 +152,7 @@ class Transactions:
 
     def _all_so_far(self) -> AppendResult:
         """An earlier request has ended the transaction: its record is somewhere before the log's end."""
-        return AppendResult(AppendStatus.PUT_OK, self._store.log_end)
+        return AppendResult(AppendStatus.PUT_OK, self._store.log.end)
 
     def _answer(self, result: AppendResult, half: StoredMessage, caller: Caller) -> Reply:
         """The end counts when its record is as safe as a message would be."""
@@ -200,7 +200,7 @@ class Transactions:
         if unique_key is None:
             return []
         found = []
-        for record in self._store.query(topic, unique_key, _MAX_COPIES):
+        for record in self._store.log.query(topic, unique_key, _MAX_COPIES):
             try:
                 message = decode_record(record, check_crc=False)
             except RemoteProtocolError:
@@ -218,7 +218,7 @@ class Transactions:
         self._check_is_master()
         try:
             log_offset = decode_offset_message_id(request.msg_id or "").log_offset
-            record = self._store.record_at(log_offset)
+            record = self._store.log.record_at(log_offset)
             message = None if record is None else decode_record(record)
         except RemoteProtocolError as problem:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message has this id: {problem}") from None

@@ -59,10 +59,10 @@ class Unread:
     async def first_place(self) -> int:
         """The log offset of the oldest message that a group has not read; the end of the log if none."""
         store = self._store
-        first = store.log_end
+        first = store.log.end
         async for _, topic, queue_id, offset in self._positions():
-            offset = max(offset, store.min_offset(topic, queue_id))
-            place = store.log_offset(topic, queue_id, offset)
+            offset = max(offset, store.queues.min_offset(topic, queue_id))
+            place = store.queues.log_offset(topic, queue_id, offset)
             if place is not None:
                 first = min(first, place)
         return first
@@ -82,7 +82,7 @@ class Unread:
                 report.used_percent,
                 report.segments_removed,
                 report.log_start,
-                self._store.log_start,
+                self._store.log.start,
                 named or "none",
                 more,
             )
@@ -91,7 +91,7 @@ class Unread:
         """How many messages each group has lost since the last call."""
         lost: Counter[str] = Counter()
         async for group, topic, queue_id, offset in self._positions():
-            first_left = self._store.min_offset(topic, queue_id)
+            first_left = self._store.queues.min_offset(topic, queue_id)
             where = group, topic, queue_id
             unread = max(offset, self._told.get(where, 0))
             if unread < first_left:

@@ -51,7 +51,7 @@ class Upkeep:
                 self._cleaned(report)
             if report is not None and report.problem:
                 _log.warning("expired files could not be removed: %s", report.problem)
-            for remark in self._store.mending_remarks():
+            for remark in self._store.queues.mending_remarks():
                 _log.warning("damage in the store: %s", remark)
             if self._store.has_dispatch_work:
                 # A full disk may have stopped the dispatch, and nothing else would resume it.

@@ -8,7 +8,6 @@ written when the log is flushed up to where it ended.
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
-from typing import Protocol
 
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
@@ -16,17 +15,9 @@ from pyromq.protocol.body import DataVersion
 from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.remoting.slices import Slices
 from pyromq.store.json_table import JsonTable
+from pyromq.store.message_store import MessageStore
 
 _SEPARATOR = "@"
-
-
-class Log(Protocol):
-    @property
-    def log_end(self) -> int: ...
-
-    def flush_log_to(self, log_offset: int) -> bool:
-        """Whether the log is flushed up to an offset now; called on any thread."""
-        ...
 
 
 Queues = dict[int, int]
@@ -42,13 +33,13 @@ class OffsetTable:
         self,
         file: JsonTable,
         clock: Clock,
-        log: Log | None = None,
+        store: MessageStore | None = None,
         *,
         commits_per_version: int = 500,
         server_side_reset: bool = True,
     ) -> None:
         self._file = file
-        self._log = log
+        self._store = store
         self._clock = clock
         self._commits_per_version = commits_per_version
         self._server_side_reset = server_side_reset
@@ -399,12 +390,12 @@ class OffsetTable:
 
     @property
     def _log_end(self) -> int:
-        return 0 if self._log is None else self._log.log_end
+        return 0 if self._store is None else self._store.log.end
 
     def _save(self, wrapper: ConsumerOffsetSerializeWrapper, turn: int, log_end: int) -> None:
         """The turn keeps a late thread from overwriting a newer table."""
         try:
-            if self._log is not None and not self._log.flush_log_to(log_end):
+            if self._store is not None and not self._store.flushes.flush_log_to(log_end):
                 raise StoreError(f"the log could not be flushed up to {log_end}, which the offsets depend on")
             with self._saving:
                 if turn > self._saved_turn:

@@ -59,7 +59,7 @@ class TestAppending:
 
     async def test_a_replica_appends_nothing(self, parts: BrokerParts) -> None:
         record = bytes(parts.appending.append(draft()).size_bytes)
-        end = parts.store.log_end
+        end = parts.store.log.end
         parts.tables.role.change(Role(1, 1))
         results = [
             parts.appending.append(draft()),
@@ -67,13 +67,13 @@ class TestAppending:
         ]
         assert {each.status for each in results} == {AppendStatus.SERVICE_NOT_AVAILABLE}
         assert parts.appending.append_again(memoryview(record), TOPIC, 0, b"") is None
-        assert parts.store.log_end == end
+        assert parts.store.log.end == end
 
     async def test_large_batches_of_one_turn_can_be_read_in_the_next(self, parts: BrokerParts) -> None:
         for _ in range(100):
             parts.appending.append_batch(draft(), [BatchEntry(b"x")] * 50)
         await asyncio.sleep(0)
-        assert parts.store.max_offset(TOPIC, 0) == 5_000
+        assert parts.store.queues.max_offset(TOPIC, 0) == 5_000
 
     async def test_what_waited_before_is_dispatched_step_by_step(self, parts: BrokerParts) -> None:
         for _ in range(100):
@@ -87,8 +87,8 @@ class TestAppending:
             )
         parts.appending.dispatch_soon()
         await asyncio.sleep(0)
-        assert 0 < parts.store.max_offset(TOPIC, 0) < 5_000
-        await turn_until(lambda: parts.store.max_offset(TOPIC, 0) == 5_000)
+        assert 0 < parts.store.queues.max_offset(TOPIC, 0) < 5_000
+        await turn_until(lambda: parts.store.queues.max_offset(TOPIC, 0) == 5_000)
 
     async def test_who_listens_to_a_topic_hears_of_no_other(self, parts: BrokerParts) -> None:
         told: list[QueueAdvance] = []

@@ -62,7 +62,7 @@ async def test_readers_see_nothing_that_a_sender_still_waits_for(parts: BrokerPa
     parts.durability.replicated(first.end_offset)
     assert parts.durability.readable_offset == first.end_offset
     parts.store.dispatch(10, parts.durability.readable_offset)
-    assert parts.store.max_offset("T", 0) == 1
+    assert parts.store.queues.max_offset("T", 0) == 1
     parts.durability.replicated(second.end_offset + 1000)
     assert parts.durability.readable_offset == second.end_offset
 
@@ -83,8 +83,8 @@ async def test_with_synchronous_flush_disk_and_replicas_are_both_waited_for(tmp_
         parts.durability.when_safe(result, told.append)
         parts.durability.replicated(result.end_offset)
         assert told == []
-        parts.store.wait_flushed(result)
-        parts.store.settle()
+        parts.store.flushes.wait(result)
+        parts.store.flushes.settle()
         assert told == [OK]
 
 

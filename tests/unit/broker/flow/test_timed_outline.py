@@ -97,7 +97,7 @@ def delivered_log(root: Path, *, is_straight: bool) -> tuple[bytes, int]:
         bench.send_at(b"x" * 400, 1501, TAGS="other")
         bench.pass_time(15_000, step_ms=100)
         assert len(bench.delivered()) == 4
-        bench.store.flush()
+        bench.store.flushes.flush()
         files = sorted((root / "commitlog").iterdir())
         return b"".join(path.read_bytes() for path in files).rstrip(b"\0"), straight
 

@@ -437,7 +437,7 @@ def test_a_few_sizes_stand_for_many(world: World) -> None:
         pass
     counting.sample()
     assert sizes.count() == pytest.approx(1000)
-    parts.store.delete_topic(TOPIC)
+    parts.store.topics.delete(TOPIC)
     world.append(10)
     counting.sample()
     assert sizes.count() == pytest.approx(1001)

@@ -46,7 +46,7 @@ async def test_a_replica_that_deleted_the_files_in_which_the_logs_part_copies_th
     first_file = store.settings.log_segment_bytes
     (tmp_path / "commitlog" / offset_name(0)).unlink()
     with opened(tmp_path) as store:
-        assert store.log_start == first_file
+        assert store.log.start == first_file
         store.copying.begin()
         wire, was_cut = Wire(), asyncio.Event()
         greeting = ReplicaGreeting(2, False, False)
@@ -63,7 +63,7 @@ async def test_a_replica_that_deleted_the_files_in_which_the_logs_part_copies_th
         take(link, MasterGreeting(parted + 5000, ((3, 0), (4, parted))).encode())
         await was_cut.wait()
         assert link.is_aligned
-        assert (store.log_start, store.log_end) == (0, 0)
+        assert (store.log.start, store.log.end) == (0, 0)
         assert wire.sent == [greeting.encode(), encode_report(0)]
 
 
@@ -71,7 +71,7 @@ async def test_a_broker_that_became_master_while_it_connected_does_not_cut_its_l
     with opened(tmp_path) as store:
         store.begin_epoch(3)
         places = [append(store, b"%04d" % number).log_offset for number in range(3)]
-        end = store.log_end
+        end = store.log.end
         link = EpochMasterLink(
             store,
             ManualClock(),
@@ -84,4 +84,4 @@ async def test_a_broker_that_became_master_while_it_connected_does_not_cut_its_l
         take(link, MasterGreeting(places[1], ((3, 0),)).encode())
         with pytest.raises(StateError, match="the master now"):
             await link.ended
-        assert store.log_end == end
+        assert store.log.end == end

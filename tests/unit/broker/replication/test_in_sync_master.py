@@ -69,7 +69,7 @@ class Group:
 
     def report(self, link: EpochReplicaLink) -> None:
         """The replica has everything, and the controller confirms the set that follows from it."""
-        link.data_received(encode_report(self.store.log_end))
+        link.data_received(encode_report(self.store.log.end))
         wanted, in_sync = self.master.wanted_set(), self.master.in_sync
         if wanted is not None and in_sync is not None:
             self.master.controller_says(wanted, in_sync.version + 1, is_answer=True)
@@ -96,7 +96,7 @@ async def test_what_is_sent_before_a_replica_is_in_sync_is_acknowledged_when_it_
     group.report(link)
     group.send()
     assert group.answers == [AppendStatus.PUT_OK]
-    link.data_received(encode_report(group.store.log_end))
+    link.data_received(encode_report(group.store.log.end))
     assert group.answers == [AppendStatus.PUT_OK] * 2
 
 
@@ -121,10 +121,10 @@ async def test_a_replica_counts_as_in_sync_only_when_the_controller_says_so(grou
     """It may refuse, and then a single broker has what was acknowledged."""
     group.elect()
     link, _ = group.connect()
-    link.data_received(encode_report(group.store.log_end))
+    link.data_received(encode_report(group.store.log.end))
     assert group.master.wanted_set() == frozenset({1, REPLICA})
     group.send()
-    link.data_received(encode_report(group.store.log_end))
+    link.data_received(encode_report(group.store.log.end))
     assert group.answers == []
     group.clock.advance(1.5)
     group.hold_lease()
@@ -138,7 +138,7 @@ async def test_a_replica_connects_anew_when_it_may_have_restarted(group: Group) 
     """It has registered, but its old connection is open as far as the master knows."""
     group.elect()
     link, transport = group.connect()
-    link.data_received(encode_report(group.store.log_end))
+    link.data_received(encode_report(group.store.log.end))
     group.master.controller_says(frozenset({1}), 2)
     assert transport.is_aborted
     assert group.master.wanted_set() is None
@@ -149,7 +149,7 @@ async def test_a_replica_that_connects_again_counts_with_what_it_reports_then(gr
     group.elect()
     group.send()
     first, _ = group.connect()
-    first.data_received(encode_report(group.store.log_end))
+    first.data_received(encode_report(group.store.log.end))
     second, _ = group.connect()
     second.data_received(encode_report(0))
     assert group.master.in_sync is not None
@@ -180,9 +180,9 @@ async def test_a_master_that_loses_its_last_replica_later_refuses_at_once(group:
 async def test_what_is_older_than_the_epoch_is_readable_without_a_second_broker(group: Group) -> None:
     append(group.store, b"0")
     group.elect()
-    start = group.store.log_end
+    start = group.store.log.end
     group.send()
-    assert group.durability.replicated_offset == start < group.store.log_end
+    assert group.durability.replicated_offset == start < group.store.log.end
 
 
 async def test_with_synchronous_flush_nothing_is_confirmed_before_the_master_has_flushed_it(
@@ -195,13 +195,13 @@ async def test_with_synchronous_flush_nothing_is_confirmed_before_the_master_has
         group.elect()
         link, _ = group.connect()
         group.report(link)
-        flushed = store.flushed_offset
+        flushed = store.flushes.offset
         group.send()
-        link.data_received(encode_report(store.log_end))
-        assert group.durability.replicated_offset == group.master.confirmed == flushed < store.log_end
-        store.flush_log()
+        link.data_received(encode_report(store.log.end))
+        assert group.durability.replicated_offset == group.master.confirmed == flushed < store.log.end
+        store.flushes.flush_log()
         await asyncio.sleep(0)  # the flusher tells the loop
-        assert group.durability.replicated_offset == group.master.confirmed == store.log_end
+        assert group.durability.replicated_offset == group.master.confirmed == store.log.end
         assert group.answers == [AppendStatus.PUT_OK]
         await group.master.close()
 
@@ -213,7 +213,7 @@ async def test_a_replica_that_comes_before_the_election_is_answered_after_it(gro
     assert [each.epochs for each in greetings(transport)] == [((7, 0),)]
     group.report(link)
     group.send()
-    link.data_received(encode_report(group.store.log_end))
+    link.data_received(encode_report(group.store.log.end))
     assert group.answers == [AppendStatus.PUT_OK]
 
 
@@ -244,9 +244,9 @@ async def test_only_what_cannot_be_cut_off_is_sent_from_the_files(group: Group) 
     group.report(link)
     group.send()
     group.report(link)
-    end = group.store.log_end
+    end = group.store.log.end
     group.send()
-    assert link._fixed_end == group.master.confirmed == end < group.store.log_end
+    assert link._fixed_end == group.master.confirmed == end < group.store.log.end
 
 
 async def test_readers_of_a_new_master_see_nothing_until_its_log_is_confirmed(group: Group) -> None:
@@ -255,7 +255,7 @@ async def test_readers_of_a_new_master_see_nothing_until_its_log_is_confirmed(gr
     group.report(link)
     assert group.is_readable()
     append(group.store, b"0")
-    group.store.dispatch(1 << 20, group.store.log_end)  # as a replica does that is about to lead
+    group.store.dispatch(1 << 20, group.store.log.end)  # as a replica does that is about to lead
     group.master.lead(1, frozenset({1, REPLICA}), 3)
     group.role.change(Role(MASTER_ID, 2))
     assert not group.is_readable(), "the other one may become master, and lack the message"

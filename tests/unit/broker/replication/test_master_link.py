@@ -32,7 +32,7 @@ def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Me
 
 def frames_of(store: MessageStore) -> bytes:
     stream, offset = bytearray(), 0
-    while piece := store.log_bytes(offset, 3000):
+    while piece := store.log.bytes_at(offset, 3000):
         stream += encode_header(offset, len(piece)) + piece
         offset += len(piece)
     return bytes(stream)
@@ -62,10 +62,10 @@ async def test_what_was_read_in_a_turn_is_reported_once(stores: tuple[MessageSto
             reads += 1
         assert reads <= master_link._FULL_READS
         await asyncio.sleep(0)
-        assert transport.writes[-1] == encode_report(replica.log_end)
+        assert transport.writes[-1] == encode_report(replica.log.end)
         assert len(transport.writes) <= 2
         assert transport.is_reading()
-    assert replica.log_end == master.log_end
+    assert replica.log.end == master.log.end
 
 
 async def test_after_its_end_a_link_reports_nothing(stores: tuple[MessageStore, MessageStore]) -> None:

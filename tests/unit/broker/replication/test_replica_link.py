@@ -21,13 +21,15 @@ LOG_BYTES = 3_000_000
 class Store:
     """A log of zeros."""
 
-    log_start, log_end = 0, LOG_BYTES
-
     class epochs:  # noqa: N801
         epochs = ()
 
-    def log_bytes(self, offset: int, size: int) -> memoryview:
-        return memoryview(bytes(min(size, LOG_BYTES - offset)))
+    class log:  # noqa: N801
+        start, end = 0, LOG_BYTES
+
+        @staticmethod
+        def bytes_at(offset: int, size: int) -> memoryview:
+            return memoryview(bytes(min(size, LOG_BYTES - offset)))
 
 
 class Links:

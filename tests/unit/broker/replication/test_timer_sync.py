@@ -111,7 +111,7 @@ async def test_a_replica_saves_no_progress_before_the_deliveries_are_flushed(tmp
         bench.send_at(b"m", 2000)
         bench.parts.tables.role.change(Role(1, 1))
         bench.pass_time(5000)
-        bench.store.flush()
+        bench.store.flushes.flush()
         copied(bench, b"the delivery", 60_000)
         master, start_ms = Master(), bench.start_ms
         master.says = TimerCheckpoint(read_ms=start_ms + 5000, version_ms=start_ms)
@@ -119,7 +119,7 @@ async def test_a_replica_saves_no_progress_before_the_deliveries_are_flushed(tmp
         assert bench.files.read_number == (start_ms + 5000) // 1000
         bench.clock.advance(60)
         assert bench.timers.take_if_due() is None
-        bench.store.flush()
+        bench.store.flushes.flush()
         taken = bench.timers.take_if_due()
         assert taken is not None
         assert taken[0].checkpoint.read_ms == start_ms + 5000

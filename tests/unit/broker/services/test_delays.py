@@ -306,7 +306,7 @@ class TestRestart:
                 bench.park(str(number).encode(), 1)
             bench.clock.advance(1)
             bench.deliver()
-            bench.parts.store.flush()
+            bench.parts.store.flushes.flush()
             clock = bench.clock
             bench.parts.store.abandon()
         with opened(tmp_path, clock) as bench:
@@ -319,7 +319,7 @@ class TestRestart:
             bench.park(b"1", 1)
             bench.clock.advance(9)
             bench.deliver()
-            bench.parts.store.flush()
+            bench.parts.store.flushes.flush()
             bench.delays.save_if_due()
             assert not path.exists()
             bench.clock.advance(1)
@@ -335,7 +335,7 @@ class TestRestart:
             bench.deliver()
             bench.delays.save_if_due()
             assert not path.exists()
-            bench.parts.store.flush()
+            bench.parts.store.flushes.flush()
             bench.park(b"2", 1)
             bench.clock.advance(1)
             bench.delays._due_ms.clear()
@@ -350,17 +350,17 @@ class TestRestart:
             durability = bench.parts.appending.durability
             durability.hide_unconfirmed()
             bench.park(b"1", 1)
-            durability.replicated(bench.parts.store.log_end)
-            bench.parts.store.flush()
+            durability.replicated(bench.parts.store.log.end)
+            bench.parts.store.flushes.flush()
             bench.clock.advance(10)
             bench.deliver()
-            bench.parts.store.flush()
+            bench.parts.store.flushes.flush()
             bench.delays.save_if_due()
             assert (bench.offsets.get(1), bench.offsets._file.path.exists()) == (1, False)
             bench.delays.save_now()
-            bench.parts.store.cuts += 1
+            bench.parts.store.cutting.cuts += 1
             fit_to_cut(bench.parts.store, bench.parts.tables)
-            durability.replicated(bench.parts.store.log_end)
+            durability.replicated(bench.parts.store.log.end)
             bench.delays.save_if_due()
             assert (bench.offsets.get(1), bench.offsets._file.path.exists()) == (0, False)
 
@@ -372,20 +372,20 @@ class TestRestart:
             store, durability = bench.parts.store, bench.parts.appending.durability
             durability.hide_unconfirmed()
             bench.park(b"1", 1)
-            parked_end = store.log_end
+            parked_end = store.log.end
             durability.replicated(parked_end)
-            store.flush()
+            store.flushes.flush()
             bench.clock.advance(10)
             bench.deliver()
-            store.begin_cut(parked_end).next()
+            store.cutting.begin(parked_end).next()
             bench.delays.save_if_due()
-            store.finish_cut()
+            store.cutting.finish()
             fit_to_cut(store, bench.parts.tables)
-            assert (store.log_end, bench.offsets.get(1)) == (parked_end, 0)
+            assert (store.log.end, bench.offsets.get(1)) == (parked_end, 0)
             bench.park(b"2", 1)
             bench.park(b"3", 1)
-            durability.replicated(store.log_end)
-            store.flush()
+            durability.replicated(store.log.end)
+            store.flushes.flush()
             bench.delays.save_if_due()
             assert not bench.offsets._file.path.exists()
 
@@ -452,7 +452,7 @@ class TestDamagedQueues:
                 bench.park(b"%d" % number, 1)
                 bench.park(b"of another level", 3)
             store = bench.parts.store
-            one, three = store.find_queue(SCHEDULE, 0), store.find_queue(SCHEDULE, 2)
+            one, three = store.queues.find(SCHEDULE, 0), store.queues.find(SCHEDULE, 2)
             assert one is not None
             assert three is not None
             buffer, position = one.place(0)

@@ -61,7 +61,7 @@ async def test_the_first_answer_has_everything(asker: Asker) -> None:
     assert figures.stored[TOPIC] == [2, 3]
     lag, oldest_ms, read, lost = figures.lags[f"{TOPIC}@{GROUP}"]
     assert (lag, read, lost) == (1, 1, 0)
-    assert oldest_ms == asker.parts.store.store_time(TOPIC, 0, 1)
+    assert oldest_ms == asker.parts.store.queues.store_time(TOPIC, 0, 1)
     assert figures.groups[GROUP] == [0, -1]
     assert "TBW102" in figures.topics
     assert figures.store.fault == ""
@@ -125,10 +125,10 @@ async def test_messages_that_were_deleted_unread_are_counted(asker: Asker) -> No
         asker.parts.clock.advance(1.0)
         if number == 0:
             asker.parts.offsets.commit(GROUP, TOPIC, 0, 0)
-    asker.parts.store.flush()
+    asker.parts.store.flushes.flush()
     asker.parts.clock.advance(400_000_000.0)  # the files have the time of this machine
     assert asker.parts.store.clean(on_demand=True).segments_removed
-    first = asker.parts.store.min_offset(TOPIC, 0)
+    first = asker.parts.store.queues.min_offset(TOPIC, 0)
     lag, _, _, lost = (await asker.ask()).lags[f"{TOPIC}@{GROUP}"]
     assert (lag, lost) == (40, first)
     assert first > 0

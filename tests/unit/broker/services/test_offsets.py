@@ -190,7 +190,7 @@ class TestFirstTime:
     def test_a_queue_that_lost_messages_is_not_complete(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(world.parts.store, "min_offset", lambda *_: 1)
+        monkeypatch.setattr(world.parts.store.queues, "min_offset", lambda *_: 1)
         assert refusal(world.query).code == ResponseCode.QUERY_NOT_FOUND
 
     def test_a_queue_whose_beginning_is_far_away_is_left_to_the_client(self, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ class TestManyAtOnce:
     def test_the_least_offset_counts_only_what_is_still_in_the_queue(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(type(world.parts.store), "min_offset", lambda *_: 10)
+        monkeypatch.setattr(type(world.parts.store.queues), "min_offset", lambda *_: 10)
         for group, offset in [("a", 5), ("b", 30), ("c", 20), ("d", 12)]:
             world.parts.offsets.commit(group, "T", 0, offset)
         request = QueryCorrectionOffsets(filter_groups="d", compare_group="b", topic="T")
@@ -551,7 +551,7 @@ class TestOnDisk:
     def test_only_what_belongs_to_nobody_is_cleaned_away(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(world.parts.store, "min_offset", lambda *_: 50)
+        monkeypatch.setattr(world.parts.store.queues, "min_offset", lambda *_: 50)
         world.join("a", group="subscribed")
         for group, topic, offset in [
             ("g", "T", 10),  # behind, but it may come back

@@ -185,7 +185,7 @@ async def test_a_new_master_gives_nothing_away_that_another_one_may_lack(bench: 
     bench.send(b"m")
     durability.hide_unconfirmed()
     assert bench.pop() == []
-    durability.replicated(store.log_end)
+    durability.replicated(store.log.end)
     durability.replicated(None)  # so that the answer need not wait for a replica
     assert bodies(bench.pop()) == [b"m"]
 
@@ -292,10 +292,10 @@ async def test_acknowledgements_that_arrive_together_are_one_record(bench: PopBe
         bench.send(b"m%d" % number)
     kept, *done = bench.pop()
     bench.dispatch()
-    before = bench.store.max_offset(names.TIMER_TOPIC, 0)
+    before = bench.store.queues.max_offset(names.TIMER_TOPIC, 0)
     answers = [bench.ask_to_ack(popped) for popped in (*done, done[0])]
     await asyncio.gather(*(each for each in answers if isinstance(each, asyncio.Future)))
     bench.dispatch()
-    assert bench.store.max_offset(names.TIMER_TOPIC, 0) == before + 1
+    assert bench.store.queues.max_offset(names.TIMER_TOPIC, 0) == before + 1
     bench.pass_time(11_000)
     assert bodies(bench.pop()) == [kept.body]

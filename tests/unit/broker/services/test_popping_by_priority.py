@@ -16,7 +16,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[PopBench]:
         config.read_queue_nums = config.write_queue_nums = 4
         config.attributes = {"message.type": "PRIORITY"}
         for queue_id in (0, 2, 1, 3, 2):
-            bench.send(b"p%d-%d" % (queue_id, bench.store.max_offset(TOPIC, queue_id)), queue_id)
+            bench.send(b"p%d-%d" % (queue_id, bench.store.queues.max_offset(TOPIC, queue_id)), queue_id)
         yield bench
 
 

@@ -416,7 +416,7 @@ class TestDamagedQueues:
         pulls.subscribe()
         for number in range(20):
             pulls.put(f"m{number}")
-        queue = pulls.parts.store.find_queue(TOPIC, 0)
+        queue = pulls.parts.store.queues.find(TOPIC, 0)
         assert queue is not None
         buffer, position = queue.place(2)
         buffer[position : position + 300] = bytes(300)

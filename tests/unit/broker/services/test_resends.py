@@ -163,7 +163,7 @@ async def test_the_answer_waits_until_the_stored_message_is_replicated(make: Mak
     for _ in range(9):
         await asyncio.sleep(0)
     assert not again.done()
-    bench.parts.durability.replicated(bench.parts.store.log_end)
+    bench.parts.durability.replicated(bench.parts.store.log.end)
     assert (await again).ext == (await first).ext
     assert bench.bodies() == ["hello"]
 
@@ -193,7 +193,7 @@ async def test_a_resend_to_a_topic_that_was_deleted_meanwhile_is_stored(make: Ma
     bench = make()
     await bench.send()
     bench.stored()
-    bench.parts.store.delete_topic(TOPIC)
+    bench.parts.store.topics.delete(TOPIC)
     await bench.send(resent=True)
     assert bench.bodies() == ["hello"]
 

@@ -150,11 +150,11 @@ async def test_a_group_without_retry_queues_has_no_retries(bench: Bench) -> None
 
 async def test_a_replica_takes_no_message_back(bench: Bench) -> None:
     message = bench.consumed()
-    end = bench.parts.store.log_end
+    end = bench.parts.store.log.end
     bench.parts.tables.role.change(Role(1, 1))
     refused = refusal(lambda: bench.give_back(message))
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert bench.parts.store.log_end == end
+    assert bench.parts.store.log.end == end
 
 
 async def test_what_was_given_back_is_counted(bench: Bench) -> None:

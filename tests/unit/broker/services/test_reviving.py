@@ -104,17 +104,17 @@ async def test_a_master_that_is_elected_again_revives_nothing_twice(
         # Its replicas have not confirmed anything yet: no progress is saved.
         monkeypatch.setattr(bench.reviving, "_durability", SimpleNamespace(readable_offset=0))
         bench.clock.advance(2.0)
-        while not bench.store.next_offset(RETRIES, 0):
+        while not bench.store.queues.next_offset(RETRIES, 0):
             bench.dispatch()
             bench.timers.step()
             bench.reviving.step()
-        assert not bench.store.max_offset(RETRIES, 0), "what is not confirmed is in no queue"
+        assert not bench.store.queues.max_offset(RETRIES, 0), "what is not confirmed is in no queue"
         bench.tables.role.change(Role(0, 1))
         for _ in range(10):
             bench.clock.advance(0.1)
             bench.timers.step()
             bench.reviving.step()
-        assert bench.store.next_offset(RETRIES, 0) == 1
+        assert bench.store.queues.next_offset(RETRIES, 0) == 1
         bench.pass_time(1000)
         assert [bytes(each.body) for each in bench.messages(RETRIES)] == [b"m"]
 

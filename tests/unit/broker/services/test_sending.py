@@ -450,7 +450,7 @@ class TestSafety:
         assert isinstance(waiting, asyncio.Future)
         answer = await waiting
         assert (answer.code, answer.ext["queueOffset"]) == (ResponseCode.SUCCESS, "0")
-        assert bench.parts.store.flushed_offset == bench.stored()[0].size_bytes
+        assert bench.parts.store.flushes.offset == bench.stored()[0].size_bytes
 
     async def test_a_batch_waits_as_well(self, make: Make) -> None:
         bench = make(store={"flush_disk_type": "SYNC_FLUSH"})
@@ -469,7 +469,7 @@ class TestSafety:
         waiting = bench.send()
         assert isinstance(waiting, asyncio.Future)
         bench.parts.clock.advance(6)
-        bench.parts.store.settle()
+        bench.parts.store.flushes.settle()
         answer = await waiting
         assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
         assert answer.ext["queueOffset"] == "0"

@@ -49,7 +49,7 @@ class TestDelivery:
     async def test_messages_of_one_slot_leave_in_the_order_of_their_times(self, tmp_path: Path) -> None:
         with timer_bench(tmp_path) as bench:
             for wait_ms in (1900, 1100, 1500, 1100, 2000, 1001):
-                bench.send_at(f"{wait_ms}-{bench.store.log_end}".encode(), wait_ms)
+                bench.send_at(f"{wait_ms}-{bench.store.log.end}".encode(), wait_ms)
             bench.pass_time(2000, step_ms=1)
             times = bench.delivery_times()
             assert list(times.values()) == [1001, 1100, 1100, 1500, 1900, 2000]
@@ -115,7 +115,7 @@ class TestDelivery:
             broken = bench.send_at(b"broken", wait_ms)
             bench.send_at(b"fine", wait_ms + 100)
             bench.work()
-            record = bench.store.record_at(broken.log_offset)
+            record = bench.store.log.record_at(broken.log_offset)
             assert record is not None
             record[84:88] = b"\x7f\xff\xff\xff"  # the length of its body is impossible
             bench.pass_time(5000)
@@ -162,7 +162,7 @@ class TestDelivery:
             bench.send_at(b"old", 5000)
             bench.send_at(b"other", 5000, topic="Others")
             bench.work()
-            bench.store.delete_topic(TOPIC)
+            bench.store.topics.delete(TOPIC)
             bench.send_at(b"new", 5000)
             bench.pass_time(5000)
             assert (bench.delivered(), bench.delivered("Others")) == ([b"new"], [b"other"])
@@ -441,7 +441,7 @@ class TestFigures:
     async def test_waiting_messages_are_counted(self, tmp_path: Path) -> None:
         with timer_bench(tmp_path) as bench:
             for seconds in (3, 30, 30, 200):
-                bench.send_at(b"m%d" % bench.store.log_end, seconds * 1000)
+                bench.send_at(b"m%d" % bench.store.log.end, seconds * 1000)
             bench.work()
             assert bench.timers.figures()["timerCongestNum"] == "4"
             counts = bench.timers.metrics(GetTimerMetrics(), None).body.timing_count  # type: ignore[arg-type]

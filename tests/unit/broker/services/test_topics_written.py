@@ -180,7 +180,7 @@ async def test_a_deletion_is_marked_then_queues_go_then_tables_and_then_it_is_fi
         "consumerOffset.json thread",
         "finish thread",
     ]
-    assert not parts.store.unfinished_deletions()
+    assert not parts.store.topics.unfinished_deletions()
 
 
 async def test_a_master_that_is_replaced_while_it_deletes_a_topic_does_not_promise_it(
@@ -229,4 +229,4 @@ async def test_a_topic_made_during_its_deletion_waits_for_the_end_of_it(
     )
     assert steps.index("finish thread") < len(steps) - 1 - steps[::-1].index("topics.json thread")
     assert TOPIC in parts.topics
-    assert not parts.store.unfinished_deletions()
+    assert not parts.store.topics.unfinished_deletions()

@@ -182,7 +182,7 @@ class TestOps:
                 bench.end(half, COMMIT, oneway=True)
             bench.checks.record()
             assert bench.messages(OPS, 0) == [], "a power loss could take the messages and leave the record"
-            bench.parts.store.flush_log()
+            bench.parts.store.flushes.flush_log()
             bench.checks.record()
             (op,) = bench.messages(OPS, 0)
             assert (op.body, op.get("TAGS")) == (b"0,1,2,", "d")
@@ -221,7 +221,7 @@ class TestOps:
                 return bench.parts.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0)
 
             assert saved() == -1
-            bench.parts.store.flush_log()
+            bench.parts.store.flushes.flush_log()
             assert saved() == 1
 
     async def test_the_position_waits_until_the_next_master_has_the_copies(
@@ -230,7 +230,7 @@ class TestOps:
         async with transaction_bench(tmp_path) as bench:
             bench.prepare("A1")
             await bench.check(after_s=7)
-            bench.parts.store.flush_log()
+            bench.parts.store.flushes.flush_log()
             with monkeypatch.context() as patched:
                 patched.setattr(Durability, "readable_offset", property(lambda _: 0))
                 bench.checks.record()
@@ -447,7 +447,7 @@ class TestRestarts:
         async with transaction_bench(tmp_path, clock, crash=True) as bench:
             half = bench.prepare("A1")
             await bench.check(after_s=7)
-            bench.parts.store.flush_log()
+            bench.parts.store.flushes.flush_log()
             bench.checks.record()
             bench.dispatch()
             assert [op.body for op in bench.messages(OPS, 0)] == [b"0"]  # only of the first copy
@@ -507,14 +507,14 @@ class TestRestarts:
             bench.parts.tables.role.change(Role(1, epoch=1))
             bench.parts.tables.role.change(Role(0, epoch=2))
             monkeypatch.setattr(open_transactions, "_RETRY_S", 0)
-            sound_units, failures = bench.parts.store.sound_units, [OSError("read error")]
+            sound_units, failures = bench.parts.store.queues.sound_units, [OSError("read error")]
 
             def failing_once(*arguments: Any) -> Any:
                 if failures:
                     raise failures.pop()
                 return sound_units(*arguments)
 
-            monkeypatch.setattr(bench.parts.store, "sound_units", failing_once)
+            monkeypatch.setattr(bench.parts.store.queues, "sound_units", failing_once)
             bench.dispatch()
             running = asyncio.create_task(bench.open.run())
             await bench.open.settled()

@@ -44,7 +44,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     for number in range(300):
         assert append(store, b"%d" % number * 100).is_ok
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     offsets = OffsetTable(JsonTable(files, tmp_path / "offsets.json"), clock)
     unread = Unread(store, offsets, Slices(clock))
     running = asyncio.create_task(unread.run())
@@ -60,27 +60,27 @@ async def test_a_full_disk_tells_how_many_messages_each_group_lost(
     world.offsets.commit("ahead", TOPIC, 0, 300)
     world.files.space_now = Space(100, 5, False)
     world.clean()
-    first_left = world.store.min_offset(TOPIC, 0)
+    first_left = world.store.queues.min_offset(TOPIC, 0)
     assert first_left > 1
     await turn_until(lambda: "messages lost by groups" in caplog.text)
     assert f"messages lost by groups that had not read them: behind {first_left - 1}\n" in caplog.text
     assert "the disk is 95 % full" in caplog.text
-    assert f"log offsets 0 to {world.store.log_start};" in caplog.text
+    assert f"log offsets 0 to {world.store.log.start};" in caplog.text
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     caplog.clear()
     world.clean()
-    second_left = world.store.min_offset(TOPIC, 0)
+    second_left = world.store.queues.min_offset(TOPIC, 0)
     await turn_until(lambda: "messages lost by groups" in caplog.text)
     assert f"had not read them: behind {second_left - first_left}\n" in caplog.text
 
 
 async def test_the_oldest_unread_message_of_all_groups_is_found(world: World) -> None:
-    assert await world.unread.first_place() == world.store.log_end
+    assert await world.unread.first_place() == world.store.log.end
     world.offsets.commit("up to date", TOPIC, 0, 300)
-    assert await world.unread.first_place() == world.store.log_end
+    assert await world.unread.first_place() == world.store.log.end
     world.offsets.commit("behind", TOPIC, 0, 200)
     world.offsets.commit("far behind", TOPIC, 0, 100)
-    assert await world.unread.first_place() == world.store.log_offset(TOPIC, 0, 100)
+    assert await world.unread.first_place() == world.store.queues.log_offset(TOPIC, 0, 100)
 
 
 async def test_a_broker_that_keeps_unread_messages_says_why_the_disk_stays_full(
@@ -91,10 +91,10 @@ async def test_a_broker_that_keeps_unread_messages_says_why_the_disk_stays_full(
     world.files.space_now = Space(100, 5, False)
     world.clean()
     world.clean()
-    assert world.store.min_offset(TOPIC, 0) == 0
+    assert world.store.queues.min_offset(TOPIC, 0) == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "new messages are refused above 90 %" in caplog.text
     world.offsets.commit("far behind", TOPIC, 0, 300)
     world.store.keep_unread_from(await world.unread.first_place())
     world.clean()
-    assert world.store.min_offset(TOPIC, 0) > 0
+    assert world.store.queues.min_offset(TOPIC, 0) > 0

@@ -86,7 +86,7 @@ async def test_damage_that_was_mended_is_told_of(tmp_path: Path, caplog: pytest.
     store = MessageStore.open(small_settings(tmp_path), clock=clock, start_flusher=False)
     append(store, b"one")
     store.dispatch()
-    queue = store.find_queue(TOPIC, 0)
+    queue = store.queues.find(TOPIC, 0)
     assert queue is not None
     buffer, position = queue.place(0)
     buffer[position : position + 20] = bytes(20)

@@ -26,7 +26,7 @@ def test_committed_messages_are_found_from_an_offset_to_the_end(tmp_path: Path) 
                 committed.add(result.log_offset)
         assert store.statistics().segments > 3
         for begin in (places[0], places[1], places[COUNT // 2], places[-1]):
-            found = list(store.committed_records(begin))
+            found = list(store.log.committed_records(begin))
             assert found.count(None) >= (COUNT - places.index(begin)) // 256, "the caller can pause"
             assert [place for place in found if place is not None] == sorted(
                 place for place in committed if place >= begin

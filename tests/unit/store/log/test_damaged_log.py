@@ -83,9 +83,9 @@ def make(root: Path, crash: bool) -> list[Place]:
         places.append(Place(body, number % QUEUES, result.queue_offset, result.log_offset, end))
         if number == COUNT // 2:
             dispatch_all(store)
-            store.flush()
+            store.flushes.flush()
     dispatch_all(store)
-    store.flush_log()
+    store.flushes.flush_log()
     store.abandon() if crash else store.close()
     return places
 
@@ -124,9 +124,9 @@ def lose_both(root: Path) -> None:
 def readable(store: MessageStore) -> list[tuple[int, int, bytes]]:
     """Queue, queue offset and body of every message that the queues lead to and whose record is sound."""
     found = []
-    for queue_id in store.queue_ids(TOPIC):
-        offset = store.min_offset(TOPIC, queue_id)
-        while offset < store.max_offset(TOPIC, queue_id):
+    for queue_id in store.queues.ids(TOPIC):
+        offset = store.queues.min_offset(TOPIC, queue_id)
+        while offset < store.queues.max_offset(TOPIC, queue_id):
             result = store.read(TOPIC, queue_id, offset, 1)
             assert result.next_offset > offset  # by more than one if the queue begins later than it seemed
             found += [
@@ -151,7 +151,7 @@ def check(store: MessageStore, expected: list[Place]) -> None:
     assert not missing
     for queue_id in range(QUEUES):
         mine = [each.queue_offset for each in expected if each.queue_id == queue_id]
-        assert store.next_offset(TOPIC, queue_id) > max(mine, default=-1)
+        assert store.queues.next_offset(TOPIC, queue_id) > max(mine, default=-1)
 
 
 def outside(places: list[Place], start: int, end: int) -> list[Place]:
@@ -259,7 +259,7 @@ def test_the_log_stays_a_row_of_records_that_every_walk_can_follow(tmp_path: Pat
             offset += outline.size
     assert topics == {TOPIC, "DAMAGED"}
     with reopen(tmp_path) as store:
-        assert store.topics() == [TOPIC], "no queue is made for what stands where damage was"
+        assert store.topics.names() == [TOPIC], "no queue is made for what stands where damage was"
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -283,17 +283,17 @@ def test_time_and_first_offset_are_found_across_a_gap(tmp_path: Path, fill: Fill
     spoil(tmp_path, first.start, bytes(last.end - first.start))
     with reopen(tmp_path) as store:
         assert store.recovery.messages_missing == 60
-        assert store.min_offset(TOPIC, 0) == 0
+        assert store.queues.min_offset(TOPIC, 0) == 0
         start_ms = ManualClock().now_ms()
         for number in (0, 10, 19, 80, 90, 99):
             place = places[number]
-            found = store.offset_by_time(TOPIC, place.queue_id, start_ms + 1000 * (number + 1))
+            found = store.queues.offset_by_time(TOPIC, place.queue_id, start_ms + 1000 * (number + 1))
             assert found == place.queue_offset
-            found = store.offset_by_time(
+            found = store.queues.offset_by_time(
                 TOPIC, place.queue_id, start_ms + 1000 * (number + 1), Boundary.UPPER
             )
             assert found == place.queue_offset
-        assert 10 <= store.offset_by_time(TOPIC, 0, start_ms + 1000 * 50) <= 40
+        assert 10 <= store.queues.offset_by_time(TOPIC, 0, start_ms + 1000 * 50) <= 40
         for offset, following in ((10, 20), (20, 30), (30, 40)):  # a file of units at a time
             result = store.read(TOPIC, 0, offset, 32)
             assert (result.status, result.next_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, following)
@@ -396,7 +396,7 @@ def test_bytes_behind_a_cut_never_come_back(tmp_path: Path, fill: Fill) -> None:
     assert b"".join(path.read_bytes() for path in tail.kept_as)[100 : 100 + 4] != b"\0" * 4
     # A record of the same size goes in the place of the first one cut off, and the power goes.
     append(store, places[90].body, properties=b"UNIQ_KEY\x01u%d\x02TAGS\x01a\x02" % 90)
-    store.flush_log()
+    store.flushes.flush_log()
     store.abandon()
     files.crash(Random(7))
     lose_both(tmp_path) if (tmp_path / "consumequeue").exists() else None

@@ -22,7 +22,7 @@ def filled(root: Path, clock: ManualClock) -> MessageStore:
     for body in BODIES:
         append(store, body)
     dispatch_all(store)
-    store.flush()
+    store.flushes.flush()
     return store
 
 
@@ -46,19 +46,19 @@ def test_touching_what_was_cut_off_is_no_fault_after_it_was_noticed(tmp_path: Pa
     clock = ManualClock()
     store = filled(tmp_path, clock)
     for cut in sorted((tmp_path / "commitlog").iterdir())[:3]:
-        store.record_at(int(cut.name))
+        store.log.record_at(int(cut.name))
         os.truncate(cut, 0)
     clock.advance(2)
     store.upkeep()
     for offset in range(0, 20_000, 100):
-        assert store.record_at(offset) is None
+        assert store.log.record_at(offset) is None
     store.close()
 
 
 def test_the_next_start_says_what_is_lost_and_keeps_the_rest(tmp_path: Path) -> None:
     clock = ManualClock()
     store = filled(tmp_path, clock)
-    first = store.record_at(8192)
+    first = store.log.record_at(8192)
     assert first is not None
     os.truncate(tmp_path / "commitlog" / f"{8192:020d}", 0)
     clock.advance(2)

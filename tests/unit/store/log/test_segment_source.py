@@ -46,8 +46,8 @@ def test_messages_are_read_from_segments_that_are_not_mapped_files(tmp_path: Pat
         assert bodies_of(store) == wanted
         only = RecordFilter(lambda record: record.tobytes().find(b"message 7") >= 0)
         assert store.read(TOPIC, 0, 0, 100, only=only).message_count == 1
-        record = store.record_at(places[50])
+        record = store.log.record_at(places[50])
         assert record is not None
         assert decode_record(record).body == wanted[50]
-        assert [outline.log_offset for outline, _ in store.records_from(places[0])] == places
+        assert [outline.log_offset for outline, _ in store.log.records_from(places[0])] == places
         assert source.found

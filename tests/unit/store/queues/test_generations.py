@@ -50,13 +50,13 @@ def test_a_queue_offset_damaged_to_zero_costs_one_message_at_most(tmp_path: Path
     shutil.rmtree(tmp_path / "consumequeue")
     with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
         offset, found = 0, []
-        while offset < store.max_offset(X, 0):
+        while offset < store.queues.max_offset(X, 0):
             result = store.read(X, 0, offset)
             found += [bytes(view) for view in result.views]
             offset = result.next_offset
         text = b"".join(found)
         assert [body for body in bodies if body in text] == bodies[:damaged] + bodies[damaged + 1 :]
-        assert store.next_offset(X, 0) == 10
+        assert store.queues.next_offset(X, 0) == 10
 
 
 @pytest.mark.parametrize("rounds", [2, 3])
@@ -65,7 +65,7 @@ def test_generations_of_one_message_are_told_apart(tmp_path: Path, rounds: int) 
         for round_ in range(rounds):
             append(store, b"generation %d" % round_, topic=X)
             if round_ < rounds - 1:
-                store.delete_topic(X)
+                store.topics.delete(X)
     shutil.rmtree(tmp_path / "consumequeue")
     (tmp_path / "deletions").unlink()
     with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:

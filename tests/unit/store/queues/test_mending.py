@@ -43,7 +43,7 @@ def tags(number: int) -> bytes:
 
 
 def queue_of(store: MessageStore, topic: str = TOPIC) -> ConsumeQueue:
-    queue = store.find_queue(topic, 0)
+    queue = store.queues.find(topic, 0)
     assert queue is not None
     return queue
 
@@ -56,8 +56,8 @@ def damage(queue: ConsumeQueue, offset: int, unit: bytes) -> None:
 def read_all(store: MessageStore, **wanted: Any) -> list[bytes]:
     """The bodies of a queue, read as a client does that asks again when it is told so."""
     bodies: list[bytes] = []
-    offset, steps = store.min_offset(TOPIC, 0), 0
-    while offset < store.max_offset(TOPIC, 0):
+    offset, steps = store.queues.min_offset(TOPIC, 0), 0
+    while offset < store.queues.max_offset(TOPIC, 0):
         result = store.read(TOPIC, 0, offset, **wanted)
         for message in messages_in(result):
             assert message.topic == TOPIC
@@ -87,7 +87,7 @@ class TestReading:
         with filled(tmp_path) as store:
             damage(queue_of(store), 40, queue_of(store, OTHER).units(40, 1))
             assert read_all(store) == expected(range(100))
-            (remark,) = store.mending_remarks()
+            (remark,) = store.queues.mending_remarks()
             assert remark.startswith(f"queue {TOPIC}/0: unit 40 points to log offset ")
             assert remark.endswith(
                 "the record there belongs to another topic; unit 40 was rebuilt from the log"
@@ -100,7 +100,7 @@ class TestReading:
             first = store.read(TOPIC, 0, 0)
             assert [message.queue_offset for message in messages_in(first)] == [0, 1, 2]
             assert read_all(store) == expected(range(100))
-            assert "the record there has" in store.mending_remarks()[0]
+            assert "the record there has" in store.queues.mending_remarks()[0]
 
     def test_a_whole_queue_of_zeros_is_mended(self, tmp_path: Path) -> None:
         with filled(tmp_path) as store:
@@ -132,28 +132,28 @@ class TestReading:
     def test_units_of_messages_that_left_the_log_are_not_damaged(self, tmp_path: Path) -> None:
         with filled(tmp_path) as store:
             store._log.segments.remove_first()
-            least = store.min_offset(TOPIC, 0)
+            least = store.queues.min_offset(TOPIC, 0)
             assert 0 < least < 100
             assert read_all(store) == expected(range(least, 100))
-            assert store.mending_remarks() == []
+            assert store.queues.mending_remarks() == []
 
     def test_damage_at_the_first_message_of_the_log_does_not_move_the_first_message(
         self, tmp_path: Path
     ) -> None:
         with filled(tmp_path) as store:
             store._log.segments.remove_first()
-            least = store.min_offset(TOPIC, 0)
+            least = store.queues.min_offset(TOPIC, 0)
             queue = queue_of(store)
             for number in range(least, least + 40):
                 damage(queue, number, bytes(20))
             queue.forget_min_offset()
             assert read_all(store) == expected(range(least, 100))
-            assert store.min_offset(TOPIC, 0) == least
+            assert store.queues.min_offset(TOPIC, 0) == least
 
     def test_a_stale_unit_does_not_move_the_first_message(self, tmp_path: Path) -> None:
         with filled(tmp_path) as store:
             store._log.segments.remove_first()
-            least = store.min_offset(TOPIC, 0)
+            least = store.queues.min_offset(TOPIC, 0)
             queue = queue_of(store)
             for number in range(100):
                 stale = number == (least + 100) // 2 or (number >= 60 and number % 3 == 0)
@@ -170,11 +170,11 @@ class TestReading:
             assert segment is not None
             segment.map_for_writing().buffer[place - segment.start + 20] ^= 1  # it says another queue offset
             assert read_all(store) == [*expected(range(50)), *expected(range(51, 100))]
-            (remark,) = store.mending_remarks()
+            (remark,) = store.queues.mending_remarks()
             assert "the log has lost 1 of these messages" in remark
             assert read_all(store) == [*expected(range(50)), *expected(range(51, 100))]
-            assert store.mending_remarks() == [], "nothing is mended twice"
-            assert store.min_offset(TOPIC, 0) == 0
+            assert store.queues.mending_remarks() == [], "nothing is mended twice"
+            assert store.queues.min_offset(TOPIC, 0) == 0
 
 
 def test_much_damage_is_mended_in_pieces_and_told_when_done(
@@ -186,7 +186,7 @@ def test_much_damage_is_mended_in_pieces_and_told_when_done(
             damage(queue_of(store), number, bytes(20))
         result = store.read(TOPIC, 0, 0)
         assert (result.status, result.next_offset, result.views) == (ReadStatus.QUEUE_IS_MENDED, 0, [])
-        assert store.mending_remarks()[0].endswith("searching the log for its messages")
+        assert store.queues.mending_remarks()[0].endswith("searching the log for its messages")
         steps = 0
         while not (advances := store.dispatch()):
             assert store.has_dispatch_work
@@ -221,7 +221,7 @@ def test_the_messages_of_a_deleted_topic_do_not_come_back(
         for number in range(40):
             append(store, b"old %d" % number)
         dispatch_all(store)
-        store.delete_topic(TOPIC)
+        store.topics.delete(TOPIC)
         for number in range(20):
             append(store, b"%s %d" % (TOPIC.encode(), number))
         dispatch_all(store)
@@ -238,7 +238,7 @@ def test_a_topic_may_be_deleted_while_its_queue_is_mended(
         for number in range(100):
             damage(queue_of(store), number, bytes(20))
         store.read(TOPIC, 0, 0)
-        store.delete_topic(TOPIC)
+        store.topics.delete(TOPIC)
         for _ in range(100):
             assert store.dispatch() == []
         assert not store.has_dispatch_work
@@ -253,7 +253,7 @@ def test_what_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
         for _ in range(3):
             assert store.read(TOPIC, 0, 5).status is ReadStatus.QUEUE_IS_MENDED
             store.upkeep()
-        (remark,) = store.mending_remarks()
+        (remark,) = store.queues.mending_remarks()
         assert "cannot be mended yet" in remark
         assert "No space left" in remark
         files.failures.clear()
@@ -274,20 +274,20 @@ def test_times_are_found_in_a_damaged_queue(tmp_path: Path, monkeypatch: pytest.
         dispatch_all(store)
         for number in (31, 32, 40, 47):
             damage(queue_of(store), number, bytes(20))
-        assert store.offset_by_time(TOPIC, 0, start + 40_000) == 40
-        assert store.offset_by_time(TOPIC, 0, start + 47_500, Boundary.UPPER) == 47
+        assert store.queues.offset_by_time(TOPIC, 0, start + 40_000) == 40
+        assert store.queues.offset_by_time(TOPIC, 0, start + 47_500, Boundary.UPPER) == 47
         damage(queue_of(store), 20, bytes(20))
-        assert store.store_time(TOPIC, 0, 20) == start + 20_000
+        assert store.queues.store_time(TOPIC, 0, 20) == start + 20_000
         damage(queue_of(store), 32, bytes(20))
         monkeypatch.setattr(mending.Mending, "mend", lambda *_: False)
-        assert store.store_time(TOPIC, 0, 32) == -1
-        assert store.offset_by_time(TOPIC, 0, start + 50_000) == 50, "the next good one serves as well"
+        assert store.queues.store_time(TOPIC, 0, 32) == -1
+        assert store.queues.offset_by_time(TOPIC, 0, start + 50_000) == 50, "the next good one serves as well"
 
 
 def test_a_file_whose_units_only_pretend_to_be_gone_is_not_removed(tmp_path: Path) -> None:
     with filled(tmp_path, queue_file_bytes=200) as store:
         store._log.segments.remove_first()
-        least = store.min_offset(TOPIC, 0)
+        least = store.queues.min_offset(TOPIC, 0)
         queue = queue_of(store)
         for last in range(9, 100, 10):
             damage(queue, last, struct.pack(">qiq", 0, 200, 0))
@@ -302,7 +302,7 @@ def test_damage_between_two_runs_costs_nothing(
     tmp_path: Path, is_clean: bool, first: int, count: int
 ) -> None:
     store = filled(tmp_path)
-    store.flush()
+    store.flushes.flush()
     if is_clean:
         store.close()
     else:

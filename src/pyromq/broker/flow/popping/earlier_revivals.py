@@ -39,9 +39,9 @@ class EarlierRevivals:
 
     def _read(self, topic: str) -> Counter[_Key]:
         store, seen = self._store, Counter[_Key]()
-        for queue_id in store.queue_ids(topic):
-            first = store.offset_by_time(topic, queue_id, self._since_ms)
-            for offset in range(first, store.max_offset(topic, queue_id)):
+        for queue_id in store.queues.ids(topic):
+            first = store.queues.offset_by_time(topic, queue_id, self._since_ms)
+            for offset in range(first, store.queues.max_offset(topic, queue_id)):
                 message = message_at(store, topic, queue_id, offset)
                 if message is None or message.store_timestamp > self._end_ms:
                     continue
@@ -52,8 +52,8 @@ class EarlierRevivals:
 
 def message_at(store: MessageStore, topic: str, queue_id: int, offset: int) -> StoredMessage | None:
     """A message of a queue; None if the log no longer has it, or has it damaged."""
-    place = store.log_offset(topic, queue_id, offset)
-    record = None if place is None else store.record_at(place)
+    place = store.queues.log_offset(topic, queue_id, offset)
+    record = None if place is None else store.log.record_at(place)
     if record is None:
         return None
     try:

@@ -52,12 +52,12 @@ def find_changes(store: MessageStore, revive_topic: str, changed: ChangedReceipt
 def _records(store: MessageStore, revive_topic: str) -> Iterator[tuple[StoredMessage, int]]:
     """Checkpoints and single acknowledgements; a checkpoint that is due soon does not wait."""
     queues = [(names.TIMER_TOPIC, 0, _MAX_WAITING)]
-    queues += [(revive_topic, queue_id, _MAX_DELIVERED) for queue_id in store.queue_ids(revive_topic)]
+    queues += [(revive_topic, queue_id, _MAX_DELIVERED) for queue_id in store.queues.ids(revive_topic)]
     for topic, queue_id, limit in queues:
-        end = store.max_offset(topic, queue_id)
-        for offset in range(max(store.min_offset(topic, queue_id), end - limit), end):
-            place = store.log_offset(topic, queue_id, offset)
-            record = None if place is None else store.record_at(place)
+        end = store.queues.max_offset(topic, queue_id)
+        for offset in range(max(store.queues.min_offset(topic, queue_id), end - limit), end):
+            place = store.queues.log_offset(topic, queue_id, offset)
+            record = None if place is None else store.log.record_at(place)
             if record is None or len(record) > _MAX_BYTES:
                 continue
             raw = bytes(record)

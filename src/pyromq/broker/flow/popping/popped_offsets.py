@@ -41,7 +41,7 @@ class PoppedOffsets:
 
     def note(self) -> None:
         """The offsets are about to be saved."""
-        end = self._store.next_offset(names.TIMER_TOPIC, 0)
+        end = self._store.queues.next_offset(names.TIMER_TOPIC, 0)
         self._offsets.commit(names.REVIVE_GROUP, names.TIMER_TOPIC, 0, end)
 
     def restore(self) -> int:
@@ -65,11 +65,11 @@ class PoppedOffsets:
         """Those that wait in the timers' topic, and those that did not have to wait or do so no longer."""
         store, offsets, timers = self._store, self._offsets, names.TIMER_TOPIC
         begins = {(timers, 0): max(offsets.query(names.REVIVE_GROUP, timers, 0), 0)}
-        for queue_id in store.queue_ids(self._revive_topic):
+        for queue_id in store.queues.ids(self._revive_topic):
             progress = offsets.query(names.REVIVE_GROUP, self._revive_topic, queue_id)
             begins[self._revive_topic, queue_id] = progress + 1
         for (topic, queue_id), begin in begins.items():
-            end = store.max_offset(topic, queue_id)
+            end = store.queues.max_offset(topic, queue_id)
             for offset in range(max(begin, end - _MAX_RECORDS), end):
                 checkpoint = self._checkpoint_at(topic, queue_id, offset)
                 if checkpoint is not None:

@@ -145,7 +145,7 @@ class Popper:
         begin = offsets.query(group, topic, queue_id)
         if begin < 0 or (offsets.resets and (topic, group) in offsets.resets):
             begin = self._begin(pop, topic, queue_id, is_taking=True)
-        end = store.max_offset(topic, queue_id)
+        end = store.queues.max_offset(topic, queue_id)
         if begin == end or pop.count >= pop.limit or self._is_too_much_in_flight(topic, group, queue_id):
             pop.rest += max(end - begin, 0)
             return
@@ -259,7 +259,7 @@ class Popper:
     def peek(self, pop: Pop, topic: str, queue_id: int) -> None:
         """Read messages for a group and leave them."""
         begin = self._begin(pop, topic, queue_id, is_taking=False)
-        pop.rest += max(self._store.max_offset(topic, queue_id) - begin, 0)
+        pop.rest += max(self._store.queues.max_offset(topic, queue_id) - begin, 0)
         if pop.count >= pop.limit:
             return
         result = self._read(pop, topic, queue_id, begin)
@@ -275,7 +275,7 @@ class Popper:
         if pop.is_ordered and self._is_held(pop, topic, queue_id):
             return False
         begin = self._begin(pop, topic, queue_id, is_taking=False)
-        return self._store.max_offset(topic, queue_id) > begin
+        return self._store.queues.max_offset(topic, queue_id) > begin
 
     # Where a group is
 
@@ -295,14 +295,14 @@ class Popper:
 
     def _first(self, pop: Pop, topic: str, queue_id: int) -> int:
         store = self._store
-        first = store.min_offset(topic, queue_id)
+        first = store.queues.min_offset(topic, queue_id)
         if pop.init_mode == START_AT_MIN or topic != pop.topic:
             return first
         # java: a young queue is read from its begin
         is_young = first <= 0 and not store.read(topic, queue_id, 0, 1).suggest_replica
         if is_young and self._live.now.pop_young_queues_from_begin:
             return 0
-        return max(store.max_offset(topic, queue_id) - 1, 0)
+        return max(store.queues.max_offset(topic, queue_id) - 1, 0)
 
 
 def _records(view: memoryview) -> Iterator[tuple[int, int, int]]:

@@ -1,0 +1,97 @@
+"""Reading the queues: where they begin and end, what their units say, and how far they follow the log."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyromq.store.log.damage import Damage, is_filler
+from pyromq.store.parts import StoreParts
+from pyromq.store.queues.mending import Mending
+from pyromq.store.reading import StoreReader
+from pyromq.store.results import Boundary
+
+_UNITS_AT_ONCE: Final = 1000
+
+
+class QueueReading:
+    def __init__(self, parts: StoreParts, reader: StoreReader, mending: Mending) -> None:
+        self._log = parts.log
+        self._queues = parts.queues
+        self._dispatcher = parts.dispatcher
+        self._deletions = parts.deletions
+        self._reader = reader
+        self._mending = mending
+        # Bound here: a method in between would cost a call.
+        self.find = parts.queues.find
+        self.sound_units = reader.sound_units
+
+    def ids(self, topic: str) -> list[int]:
+        return sorted(self._queues.of_topic(topic))
+
+    def ends(self, topic: str, queues: int) -> list[int]:
+        """The ends of the first queues of a topic; 0 for those that were never written."""
+        ends = [0] * queues
+        for queue_id, queue in self._queues.of_topic(topic).items():
+            if queue_id < queues:
+                ends[queue_id] = queue.end_offset
+        return ends
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset(self._log.start_offset) if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """One past the last message that can be read."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.end_offset if queue is not None else 0
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The offset the next message will get."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.next_offset if queue is not None else 0
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return self._reader.offset_at(queue, timestamp_ms, boundary) if queue is not None else 0
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored; -1 if there is no such message."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.first_unit <= offset < queue.end_offset:
+            return -1
+        return self._reader.stored_at(queue, offset)
+
+    def earliest_time(self, topic: str, queue_id: int = 0) -> int:
+        """The store time of the oldest message of a queue; -1 if there is none."""
+        return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def log_offset(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Where the log has a message; None for one it does not have."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else self._reader.place_of(queue, offset)
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Everything before this log offset is in its queue."""
+        return self._dispatcher.offset
+
+    @property
+    def indexed_offset(self) -> int:
+        """Everything before this log offset is in its queue and in the index."""
+        return self._dispatcher.safe_offset
+
+    def restore_units(self, damage: Damage) -> Iterator[None]:
+        """Give units to messages that are back in the log; it yields now and then, so that the caller can
+        pause. Raises OSError."""
+        for count, (outline, _) in enumerate(self._log.records_from(damage.start)):
+            if outline.log_offset >= damage.end:
+                return
+            if not is_filler(outline) and not self._deletions.covers(outline.topic, outline.log_offset):
+                self._mending.restore(outline)
+            if count % _UNITS_AT_ONCE == _UNITS_AT_ONCE - 1:
+                yield
+
+    def mending_remarks(self) -> list[str]:
+        """Log texts about queues mended since the last call."""
+        return self._mending.take_remarks()
