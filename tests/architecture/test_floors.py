@@ -16,10 +16,10 @@ FLOORS = [
     {"remoting", "store"},
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
-    {"proxy"},
+    {"proxy", "tasks"},
     {"admin", "django", "logging", "otel", "standalone"},
     {"aio"},
-    {"celery", "cli", "console", "spark", "testing"},
+    {"celery", "cli", "console", "dramatiq", "spark", "taskiq", "testing"},
     {"apps"},
 ]
 # Words that name a role in a framework and tell the reader nothing about the thing.

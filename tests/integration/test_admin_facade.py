@@ -62,6 +62,19 @@ def test_lag_is_told_and_offsets_are_reset(running: RunningCluster) -> None:
             admin.reset_offsets("books", "Payments", "frist")  # type: ignore[arg-type]
 
 
+def test_a_group_that_has_never_read_has_the_whole_topic_before_it(running: RunningCluster) -> None:
+    with Admin(running.namesrv) as admin, Producer("tills", namesrv=running.namesrv) as producer:
+        admin.create_topic("Unread", queues=2)
+        assert admin.lag("newcomers", "Unread").total == 0
+        for _ in range(3):
+            producer.send(Message("Unread", b"1"))
+        assert admin.lag("newcomers", "Unread").total == 3
+        with pytest.raises(NotFound):
+            admin.lag("newcomers", "Nowhere")
+        with pytest.raises(NotFound):
+            admin.lag("newcomers")
+
+
 async def test_the_same_for_asyncio_with_names_in_a_namespace(running: RunningCluster) -> None:
     async with aio.Admin(running.namesrv, namespace="shop") as admin:
         await admin.create_topic("Orders", queues=1)

@@ -51,6 +51,20 @@ async def test_two_members_share_all_messages(cluster: ConsumerCluster) -> None:
     assert sorted(message.body.decode() for message in found) == sorted(sent)
 
 
+async def test_a_member_joins_its_group_with_its_subscriptions(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyromq.client.consumer import simple as module
+    from pyromq.client.session import Session
+
+    async def declare(session: Session, group: str, max_retries: int) -> None:
+        assert not session._heartbeat().body.consumer_data_set
+
+    monkeypatch.setattr(module, "declare_group", declare)
+    async with SimpleConsumer("billing", cluster.namesrv, max_retries=3):
+        pass
+
+
 async def test_what_is_not_acknowledged_comes_again(cluster: ConsumerCluster) -> None:
     await cluster.send("Orders", 2)
     async with simple(cluster) as consumer:

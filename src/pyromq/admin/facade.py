@@ -161,9 +161,19 @@ class Admin(Opened):
         return sorted(unwrap(name, self._settings.namespace) for name in found if self._is_ours(name))
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
-        """How far a group is behind, in all its topics or in one. Members commit every few seconds."""
+        """How far a group is behind, in all its topics or in one. Members commit every few seconds.
+
+        A group that has never read the topic has all of it before it.
+        """
         name = None if topic is None else self._wrap(topic)
-        found = await progress.of_group(self._known, self._wrap(group), name)
+        try:
+            found = await progress.of_group(self._known, self._wrap(group), name)
+        except NotFound:
+            if topic is None or name is None:
+                raise
+            stored = (await topics.stats(self._known, name)).offset_table
+            ends = ((queue, each.max_offset, each.min_offset) for queue, each in sorted(stored.items()))
+            return GroupLag(group, tuple(QueueLag(*each) for each in ends))
         return GroupLag(
             group,
             tuple(QueueLag(each.queue, each.broker_offset, each.consumer_offset) for each in found.queues),

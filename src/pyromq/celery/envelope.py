@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from kombu.utils.json import dumps, loads
 
-from pyromq.celery.names import as_tag
 from pyromq.client.values import Message, ReceivedMessage
+from pyromq.tasks.names import as_key, as_tag
 
 _HEAD, _HEAD_BYTES = "kombu", "kombu-head"
 _MAX_HEAD_CHARS = 16_000
@@ -46,7 +46,7 @@ def packed(topic: str, raw: dict[str, Any], times: Times, tag: str | None = None
         topic,
         body,
         tags=tag if tag is not None else as_tag(headers.get("task")),
-        keys=(task_id,) if isinstance(task_id, str) and task_id and " " not in task_id else (),
+        keys=as_key(task_id),
         properties=carried,
         deliver_at_ms=times.due_ms,
     )

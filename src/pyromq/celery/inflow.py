@@ -24,6 +24,7 @@ from pyromq.client.producer import Producer
 from pyromq.client.reader import Reader
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
+from pyromq.tasks.held import HeldMessages, show
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ _WAIT_S = 15.0
 _AFTER_FAILURE_S = 1.0
 _EARLY_MS = 1000
 """A task that comes this much before its time is left to the worker, which waits."""
-_SOON_S = 0.01
 
 Settlement = Literal["ack", "reject", "requeue", "show"]
 
@@ -43,12 +43,6 @@ class Arrival(NamedTuple):
     feed: "Feed"
     tag: int
     raw: dict[str, Any]
-
-
-class _Held(NamedTuple):
-    feed: "Feed"
-    consumer: SimpleConsumer
-    message: PoppedMessage
 
 
 class Feed:
@@ -75,12 +69,12 @@ class Inflow:
         self._feeds: dict[tuple[int, str], Feed] = {}
         self._consumers: dict[str, asyncio.Task[SimpleConsumer]] = {}
         self._readers: list[tuple[str, str, Reader]] = []
-        self._held: dict[int, _Held] = {}
+        self._held = HeldMessages(target.options.invisible_s)
+        self._feed_of: dict[int, Feed] = {}
+        """Of each message that is held, by its tag."""
         self._of_channel: dict[int, int] = {}
         """How many messages each channel holds."""
         self._settled: deque[tuple[int, Settlement]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._renewal: asyncio.Task[None] | None = None
         self._producer: Producer | None = None
         self.arrived: deque[Arrival] = deque()
         """For kombu's thread."""
@@ -158,7 +152,7 @@ class Inflow:
 
     async def _take(self, feed: Feed, consumer: SimpleConsumer, message: PoppedMessage) -> None:
         if not feed.is_active:
-            self._start(self._show(consumer, message))
+            self._held.start(show(consumer, message))
             return
         raw = await self._ready(feed.queue, consumer, message)
         if raw is not None:
@@ -186,21 +180,10 @@ class Inflow:
         self, feed: Feed, consumer: SimpleConsumer, message: PoppedMessage, raw: dict[str, Any]
     ) -> Arrival:
         tag = raw["properties"]["delivery_tag"]
-        self._held[tag] = _Held(feed, consumer, message)
+        self._held.add(tag, consumer, message)
+        self._feed_of[tag] = feed
         self._of_channel[id(feed.channel)] = self._of_channel.get(id(feed.channel), 0) + 1
-        if self._renewal is None:
-            self._renewal = asyncio.create_task(self._renew(), name="renew")
         return Arrival(feed, tag, raw)
-
-    async def _renew(self) -> None:
-        invisible_s = self._target.options.invisible_s
-        while True:
-            await asyncio.sleep(invisible_s / 3)
-            by_consumer: dict[SimpleConsumer, list[PoppedMessage]] = {}
-            for held in self._held.values():
-                by_consumer.setdefault(held.consumer, []).append(held.message)
-            for consumer, messages in by_consumer.items():
-                await consumer.renew(messages, invisible_s=invisible_s)
 
     async def get(self, channel: Any, queue: str, traits: QueueTraits, wait_s: float) -> Arrival | None:
         consumer = await self._consumer(queue, traits)
@@ -296,37 +279,20 @@ class Inflow:
         self._notify()
 
     def _end(self, tag: int, how: Settlement) -> None:
-        held = self._held.pop(tag, None)
-        if held is None:
+        feed = self._feed_of.pop(tag, None)
+        if feed is None:
             return
-        feed, consumer, message = held
         self._of_channel[id(feed.channel)] -= 1
         if how == "ack":
-            consumer.ack_soon(message)
+            self._held.ack(tag)
         elif how == "reject":
-            self._start(self._reject(consumer, message))
+            self._held.reject(tag, "rejected by a worker")
         elif how == "requeue" and feed.traits.max_priority:  # retries have no priority
-            self._start(self._resend(feed.queue, consumer, message, Times()))
+            if held := self._held.take(tag):
+                self._held.start(self._resend(feed.queue, *held, Times()))
         else:
-            self._start(self._show(consumer, message))
+            self._held.show(tag)
         self._wake(feed.channel)
-
-    def _start(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _show(self, consumer: SimpleConsumer, message: PoppedMessage) -> None:
-        try:
-            await consumer.change_invisible_time(message, _SOON_S)
-        except PyroError as problem:
-            _log.info("task is visible later id=%s: %s", message.message_id, problem)
-
-    async def _reject(self, consumer: SimpleConsumer, message: PoppedMessage) -> None:
-        try:
-            await consumer.reject(message, "rejected by a worker")
-        except PyroError as problem:
-            _log.warning("rejected task comes again id=%s: %s", message.message_id, problem)
 
     async def _resend(
         self, queue: str, consumer: SimpleConsumer, message: PoppedMessage, times: Times
@@ -353,11 +319,7 @@ class Inflow:
         await asyncio.gather(
             *(task for feed in self._feeds.values() for task in feed.tasks), return_exceptions=True
         )
-        for tag in list(self._held):
-            self._end(tag, "show")
-        if self._renewal is not None:
-            self._renewal.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._held.close()
         for queue, exchange, reader in self._readers:
             readers.closed(self._target, queue, exchange)
             await reader.close()

@@ -150,10 +150,6 @@ class BrokerLink:
             try:
                 return admin.lag(group_of(queue), topic_of(queue)).total
             except NotFound:
-                pass
-            try:
-                return admin.describe_topic(topic_of(queue)).messages
-            except NotFound:
                 return 0
 
     def ack(self, tag: int) -> None:

@@ -13,29 +13,19 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import msgspec
 
 from pyromq.client.settings import ClientSettings
-from pyromq.errors import ConfigError
 from pyromq.remoting.tls import TlsOptions
+from pyromq.tasks.options import TaskOptions, task_options
 
 SCHEME, TLS_SCHEME = "rocketmq", "rocketmqs"
 DEFAULT_PORT = 9876
 _MASK = "**"
 
 
-class TransportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+class TransportOptions(TaskOptions, frozen=True, kw_only=True):
     namespace: str | None = None
     """Put in front of every topic and group, so that projects can share a cluster."""
-    invisible_s: float = 30.0
-    """After a worker has died, its tasks come again in this time. Workers that live renew theirs."""
-    queues: int = 8
-    """Queues on each broker of a topic that is created."""
     native_delay: bool = True
     """Tasks with an ETA wait at the broker, not in a worker."""
-    max_delay_s: float = 3 * 86_400 - 60
-    """As long as the broker's timerMaxDelaySec allows; a longer wait is made of several."""
-    max_retries: int = 100
-    """How often a task comes again, after a crash or given back, before it is a dead letter."""
-    max_message_bytes: int = 4 * 1024 * 1024
-    """As the broker's maxMessageSize."""
 
 
 class ClusterTarget(msgspec.Struct, frozen=True):
@@ -64,12 +54,8 @@ def target_of(client: Any) -> ClusterTarget:
     known = set(TransportOptions.__struct_fields__)
     asked = parse_qsl(query, keep_blank_values=True)
     given |= {name: value for name, value in asked if name in known}
-    try:
-        options = msgspec.convert(
-            {k: v for k, v in given.items() if k in known}, TransportOptions, strict=False
-        )
-    except msgspec.ValidationError as problem:
-        raise ConfigError("broker_transport_options", given, str(problem)) from None
+    chosen = {name: value for name, value in given.items() if name in known}
+    options = task_options(chosen, TransportOptions, "broker_transport_options")
     left = urlencode([(name, value) for name, value in asked if name not in known])
     tls = _tls(client.ssl) if client.ssl else TlsOptions() if scheme == TLS_SCHEME else None
     settings = ClientSettings.of(

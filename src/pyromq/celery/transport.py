@@ -17,9 +17,10 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.transport.virtual.base import queue_declare_ok_t
 
-from pyromq.celery.names import as_tag, is_private
+from pyromq.celery.names import is_private
 from pyromq.celery.traits import QueueTraits
 from pyromq.errors import NoRoute, Refused, SendFailed, TransportError
+from pyromq.tasks.names import as_tag
 
 if TYPE_CHECKING:
     from pyromq.celery.link import BrokerLink

@@ -111,9 +111,9 @@ class SimpleConsumer(Opened):
         self._popping = PopReading(session, group, _TIMEOUT_S, start_from)
         self._acks = PoppedAcks(self._popping, session.clock)
         self._member = _Member(group, on_the_wire(start_from), self._subscriptions)
-        session.add_consumer(group, self._member)
         if self.settings.max_retries is not None:
             await declare_group(session, group, self.settings.max_retries)
+        session.add_consumer(group, self._member)  # nothing waits between this and the subscriptions
         for topic, expression in self._expressions.items():
             self._take_up(session, topic, expression, is_awaited=True)
         await self._wait_for_starts()
