@@ -25,11 +25,6 @@ KNOWN = {
     "spark/pipelines/changes.py apply_changes",
     "spark/pipelines/redrive.py redrive",
     "spark/pipelines/replay.py replay",
-    # To be mended.
-    "client/consumer/group/member.py Member.__init__",
-    "client/consumer/group/membership.py GroupMembership.__init__",
-    "client/consumer/group/rebalancing.py Rebalancing.__init__",
-    "client/consumer/reading/fetching.py Fetching.__init__",
 }
 """This list only gets shorter."""
 

@@ -27,7 +27,7 @@ from tests.support.hostile_network import (
 from tests.support.many_cases import eight_at_a_time
 
 from pyromq.client.consumer.group.locks import MemberLocks
-from pyromq.client.consumer.group.rebalancing import Rebalancing
+from pyromq.client.consumer.group.rebalancing import Division, Rebalancing
 from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import Thresholds
@@ -401,7 +401,9 @@ def test_queues_are_divided_among_whoever_is_named_or_not_at_all(code: int, body
         return True
 
     async def divide() -> bool:
-        return await Rebalancing(network, "billing", "me", Average(), lambda: ["Orders"], hold).once()
+        return await Rebalancing(
+            network, "billing", "me", Division(Average()), lambda: ["Orders"], hold
+        ).once()
 
     assert isinstance(run(divide()), bool), "the task that divides goes on"
     assert all(queues <= {QUEUE} for queues in held)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyromq.cli.queue_names import check_readable, named_queues
 from pyromq.cli.starting_points import Start
 from pyromq.client.consumer.reading.brokers import QueueBrokers
-from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.fetching import Fetching, PullLimits
 from pyromq.client.consumer.reading.offsets import StartPositions
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
 from pyromq.client.session import Session
@@ -66,7 +66,7 @@ class QueueScan:
             TOOLS_GROUP,
             namespace=session.settings.namespace,
             is_lite=True,
-            batch_size=_PULL_MESSAGES,
+            limits=PullLimits(_PULL_MESSAGES),
         )
         queues: Sequence[MessageQueue] = (await session.routes.get(topic)).subscribe_queues
         check_readable(self._wanted.topic, queues)

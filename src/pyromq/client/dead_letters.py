@@ -12,7 +12,7 @@ from typing import Unpack
 import msgspec
 
 from pyromq.client.consumer.reading.brokers import QueueBrokers
-from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.fetching import Fetching, PullLimits
 from pyromq.client.consumer.reading.offsets import StartPositions
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.consumer.settings import check_group
@@ -168,8 +168,7 @@ async def _backwards(
         session.wrap(group),
         namespace=session.settings.namespace,
         is_lite=True,
-        batch_size=_CHUNK,
-        suspend_s=_SUSPEND_S,
+        limits=PullLimits(_CHUNK, suspend_s=_SUSPEND_S),
     )
     subscription = Subscription.of(queue.topic, "*", 0)
     while end > first:

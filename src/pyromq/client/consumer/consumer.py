@@ -14,7 +14,7 @@ from pyromq.client.consumer.background import Background
 from pyromq.client.consumer.group.assigned_queues import RebalanceListener, Runner
 from pyromq.client.consumer.group.joining import JoinedTopics
 from pyromq.client.consumer.group.member import MemberKind
-from pyromq.client.consumer.group.membership import GroupMembership
+from pyromq.client.consumer.group.membership import ConsumerWork, GroupMembership
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import on_the_wire
 from pyromq.client.consumer.reading.queue_reader import Source
@@ -181,10 +181,8 @@ class Consumer(ABC, Generic[P]):
         source: Source,
         runner: Runner,
     ) -> GroupMembership:
-        settings, topics, stats = self.settings, self._topics, self._stats
-        return GroupMembership(
-            session, group, settings, kind, topics, fetching, source, runner, stats, self._listeners
-        )
+        work = ConsumerWork(self._topics, fetching, source, runner, self._stats)
+        return GroupMembership(session, group, self.settings, kind, work, self._listeners)
 
     def _kind(
         self, consume_type: ConsumeType, *, is_ordered: bool = False, concurrency: int = 1, **shown: Any

@@ -15,7 +15,7 @@ from typing import Unpack
 
 from pyromq.client.consumer.consumer import Consumer, ConsumerParts
 from pyromq.client.consumer.group.membership import GroupMembership
-from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.fetching import Fetching, PullLimits
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.queue_reader import QueueReader, Source
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
@@ -132,9 +132,7 @@ class PullConsumer(Consumer[ConsumerParts]):
             group,
             namespace=session.settings.namespace,
             is_lite=True,
-            batch_size=settings.pull_batch_size,
-            batch_bytes=settings.pull_batch_bytes,
-            suspend_s=_SUSPEND_S,
+            limits=PullLimits(settings.pull_batch_size, settings.pull_batch_bytes, _SUSPEND_S),
             quick=quick_pulls(session, group),
         )
         kind, source = self._kind(ConsumeType.CONSUME_ACTIVELY), Source(thresholds=self._thresholds)

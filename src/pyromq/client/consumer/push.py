@@ -24,7 +24,7 @@ from pyromq.client.consumer.handling.handling import Handling
 from pyromq.client.consumer.handling.routers import Router
 from pyromq.client.consumer.handling.typed import bound
 from pyromq.client.consumer.interrupts import run_until_interrupted, started_before
-from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.fetching import Fetching, PullLimits
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.pop_reader import PopSource
 from pyromq.client.consumer.reading.popping import PopReading
@@ -170,8 +170,7 @@ class PushConsumer(Consumer[_Parts]):
             session,
             group,
             namespace=session.settings.namespace,
-            batch_size=settings.messages_per_pull,
-            batch_bytes=settings.pull_batch_bytes,
+            limits=PullLimits(settings.messages_per_pull, settings.pull_batch_bytes),
             quick=quick_pulls(session, group),
         )
         kind = self._kind(

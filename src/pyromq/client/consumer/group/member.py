@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from pyromq.client.consumer.group.assigned_queues import AssignedQueues
-from pyromq.client.consumer.reading.stats import ConsumerStats
-from pyromq.client.consumer.reading.subscriptions import Subscription
+from pyromq.client.consumer.reading.queue_reader import ReadingContext
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
 from pyromq.protocol import properties as props
@@ -28,7 +27,7 @@ class MemberKind:
 
 
 class Member:
-    """One consumer as its session knows it; `subscriptions` have the topic names that brokers know.
+    """One consumer as its session knows it; topics have the names that brokers know.
 
     `consume` handles a message for an operator; None where the application polls.
     """
@@ -39,18 +38,17 @@ class Member:
         group: str,
         kind: MemberKind,
         *,
-        subscriptions: Mapping[str, Subscription],
+        reading: ReadingContext,
         assigned: AssignedQueues,
-        stats: ConsumerStats,
         rebalance_soon: Callable[[], None],
         consume: Callable[[ReceivedMessage], Awaitable[None]] | None,
     ) -> None:
         self._session = session
         self._group = group
         self._kind = kind
-        self._subscriptions = subscriptions
+        self._subscriptions = reading.subscriptions
         self._assigned = assigned
-        self._stats = stats
+        self._stats = reading.stats
         self._rebalance_soon = rebalance_soon
         self._consume = consume
         self._started_ms = session.clock.now_ms()

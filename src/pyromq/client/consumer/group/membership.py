@@ -5,6 +5,7 @@ It takes no queues of a topic before brokers know its subscription: the other me
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,7 @@ from pyromq.client.consumer.group.assigned_queues import AssignedQueues, Rebalan
 from pyromq.client.consumer.group.joining import JoinedTopics, look_up
 from pyromq.client.consumer.group.locks import MemberLocks
 from pyromq.client.consumer.group.member import Member, MemberKind
-from pyromq.client.consumer.group.rebalancing import Rebalancing
+from pyromq.client.consumer.group.rebalancing import Division, Rebalancing
 from pyromq.client.consumer.reading.brokers import QueueBrokers
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import (
@@ -52,6 +53,17 @@ class GroupSettings(Protocol):
     def offset_directory(self) -> Path | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerWork:
+    """What a consumer reads, how it gets that, and what becomes of it."""
+
+    topics: JoinedTopics
+    fetching: Fetching
+    source: Source
+    runner: Runner
+    stats: ConsumerStats
+
+
 class GroupMembership:
     """Topics have the names that brokers know."""
 
@@ -61,16 +73,13 @@ class GroupMembership:
         group: str,
         settings: GroupSettings,
         kind: MemberKind,
-        topics: JoinedTopics,
-        fetching: Fetching,
-        source: Source,
-        runner: Runner,
-        stats: ConsumerStats,
+        work: ConsumerWork,
         listeners: Iterable[RebalanceListener],
     ) -> None:
+        source, runner = work.source, work.runner
         self.session = session
         self.group = group
-        self._topics = topics
+        self._topics = work.topics
         self._retries = retry_topic(group) if source.reads_retries else None
         self._is_joined = False
         self._is_known = False
@@ -86,12 +95,12 @@ class GroupMembership:
             starts.positions if starts else StartPositions(brokers, settings.start_from, session.clock)
         )
         reading = ReadingContext(
-            subscriptions=topics.subscriptions,
+            subscriptions=work.topics.subscriptions,
             source=source,
-            fetching=fetching,
+            fetching=work.fetching,
             deliver=runner.deliver,
             introduce=session.heartbeat_now,
-            stats=stats,
+            stats=work.stats,
             clock=session.clock,
         )
         self._troubles = reading.troubles
@@ -104,21 +113,22 @@ class GroupMembership:
             session,
             group,
             session.client_id,
-            None if settings.broadcast else settings.assignment,
+            Division(
+                None if settings.broadcast else settings.assignment,
+                pops=starts is not None,
+                by_queue=source.by_queue,
+                interval_s=settings.rebalance_interval_s,
+            ),
             self._divided_topics,
             self.assigned.hold,
-            pops=starts is not None,
-            by_queue=source.by_queue,
-            interval_s=settings.rebalance_interval_s,
             troubles=reading.troubles,
         )
         self._member = Member(
             session,
             group,
             kind,
-            subscriptions=topics.subscriptions,
+            reading=reading,
             assigned=self.assigned,
-            stats=stats,
             rebalance_soon=self.rebalancing.soon,
             consume=runner.handle_now,
         )

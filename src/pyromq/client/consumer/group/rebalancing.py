@@ -7,7 +7,7 @@ asks for its queues. If it could not take all of them, it tries again soon.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyromq.chance import choice, shuffle
 from pyromq.client.application_log import application_log
@@ -39,37 +39,38 @@ Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
 """Hold exactly these queues of a topic; returns whether it does now."""
 
 
-class Rebalancing:
-    """`rule` is None where every member reads all queues. `pops`: brokers divide the queues. `by_queue`: what
-    a broker calls any queue is each of them.
-
-    `by_hand`: the queues of each topic that the application assigned; no rule is applied then.
+class Division(NamedTuple):
+    """How queues are divided. `rule` is None where every member reads all queues. `pops`: brokers divide the
+    queues. `by_queue`: what a broker calls any queue is each of them.
     """
+
+    rule: Assignment | None
+    pops: bool = False
+    by_queue: bool = False
+    interval_s: float = INTERVAL_S
+
+
+class Rebalancing:
+    """`by_hand`: the queues of each topic that the application assigned; no rule is applied then."""
 
     def __init__(
         self,
         network: Network,
         group: str,
         client_id: str,
-        rule: Assignment | None,
+        division: Division,
         topics: Callable[[], Collection[str]],
         apply: Apply,
         *,
-        pops: bool = False,
-        by_queue: bool = False,
-        interval_s: float = INTERVAL_S,
         troubles: Troubles | None = None,
     ) -> None:
         self._network = network
         self._group = group
         self._client_id = client_id
-        self._rule = rule
-        self._pops = pops
-        self._by_queue = by_queue
+        self._division = division
         self.by_hand: Mapping[str, set[MessageQueue]] | None = None
         self._topics = topics
         self._apply = apply
-        self._interval_s = interval_s
         self._troubles = troubles or Troubles(_log)
         self._wanted = asyncio.Event()
         self._finished_rounds = 0
@@ -88,11 +89,11 @@ class Rebalancing:
         """Rebalance again and again, until cancelled."""
         retry_s = _FIRST_RETRY_S
         while True:
-            pause_s = self._interval_s
+            pause_s = self._division.interval_s
             if self._is_balanced:
                 retry_s = _FIRST_RETRY_S
             else:
-                pause_s = min(retry_s, self._interval_s)
+                pause_s = min(retry_s, self._division.interval_s)
                 retry_s *= 2
             try:
                 # Not `wait_for`: in Python 3.11 it may swallow a cancellation.
@@ -131,16 +132,18 @@ class Rebalancing:
             if self.by_hand is not None:
                 return await self._apply(topic, self.by_hand.get(topic, set()))
             self._troubles.ended(topic, "topic has a route topic=%s", topic)
-            if self._pops:
+            if self._division.pops:
                 return await self._apply(topic, await self._popped_queues(topic, route))
             queues = set(route.subscribe_queues)
-            if self._rule is not None:
+            if self._division.rule is not None:
                 members = await self._members(route)
                 try:
-                    queues = set(my_share(self._rule, self._client_id, queues, members))
+                    queues = set(my_share(self._division.rule, self._client_id, queues, members))
                 except Exception:
                     # The rule may be the application's own; keep the queues that we hold.
-                    application_log.exception("assignment rule %s failed topic=%s", self._rule.name, topic)
+                    application_log.exception(
+                        "assignment rule %s failed topic=%s", self._division.rule.name, topic
+                    )
                     return False
                 if self._client_id not in members:
                     _log.info(
@@ -168,7 +171,7 @@ class Rebalancing:
             client_id=self._client_id,
             consumer_group=self._group,
             message_model=MessageModel.CLUSTERING,
-            strategy_name=self._rule.name if self._rule is not None else None,
+            strategy_name=self._division.rule.name if self._division.rule is not None else None,
             topic=topic,
         )
         answer = await self._ask(route, QueryAssignment(body=asked))
@@ -178,7 +181,7 @@ class Rebalancing:
         else:
             brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
             found = {MessageQueue(topic=topic, broker_name=name, queue_id=ANY_QUEUE) for name in brokers}
-        return self._each_of(found, route) if self._by_queue else found
+        return self._each_of(found, route) if self._division.by_queue else found
 
     def _each_of(self, found: set[MessageQueue], route: Route) -> set[MessageQueue]:
         """Every queue of the brokers of which any queue was assigned, instead of that."""

@@ -7,7 +7,7 @@ Every answer also says which broker to ask next time.
 import logging
 from collections.abc import Awaitable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -48,6 +48,18 @@ class _Asking(NamedTuple):
     """What quick pulls expect; None if there are none."""
 
 
+class PullLimits(NamedTuple):
+    """How much a pull asks for, and how long it waits: at the broker, and for the answer."""
+
+    messages: int = 32
+    size_bytes: int = 256 * 1024
+    suspend_s: float = 15.0
+    timeout_s: float = 30.0
+
+
+_LIMITS: Final = PullLimits()
+
+
 class Fetching:
     """Pulls of one group.
 
@@ -61,10 +73,7 @@ class Fetching:
         *,
         namespace: str | None = None,
         is_lite: bool = False,
-        batch_size: int = 32,
-        batch_bytes: int = 256 * 1024,
-        suspend_s: float = 15.0,
-        timeout_s: float = 30.0,
+        limits: PullLimits = _LIMITS,
         quick: QuickPulls | None = None,
     ) -> None:
         self._network = network
@@ -76,10 +85,7 @@ class Fetching:
         self._lite_unknown: set[str] = set()
         self._quick = quick
         self._forms: dict[MessageQueue, _Asking] = {}
-        self._batch_size = batch_size
-        self._batch_bytes = batch_bytes
-        self._suspend_ms = round(suspend_s * 1000)
-        self._timeout_s = timeout_s
+        self._limits = limits
 
     def __repr__(self) -> str:
         return f"<Fetching {self._group} lite={self._is_lite}>"
@@ -128,7 +134,7 @@ class Fetching:
         subscription: Subscription,
         numbers: tuple[int, int, int],
     ) -> Awaitable[PullMessageAnswer | Pulled]:
-        network, timeout_s = self._network, self._timeout_s
+        network, timeout_s = self._network, self._limits.timeout_s
         if not network.fills_forms:
             return network.call(address, self._request(kind, queue, subscription, *numbers), timeout_s)
         asking = self._asking(kind, queue, subscription)
@@ -153,15 +159,15 @@ class Fetching:
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
-            max_msg_nums=self._batch_size,
+            max_msg_nums=self._limits.messages,
             sys_flag=flags,
             commit_offset=commit_offset,
-            suspend_timeout_millis=self._suspend_ms,
+            suspend_timeout_millis=round(self._limits.suspend_s * 1000),
             subscription=subscription.expression if self._is_lite else None,
             # java: a pull that carries the subscription has no version of it
             sub_version=0 if self._is_lite and subscription.expression_type == TAG else subscription.version,
             expression_type=subscription.expression_type,
-            max_msg_bytes=self._batch_bytes,
+            max_msg_bytes=self._limits.size_bytes,
             target_broker_name=queue.broker_name,
         )
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.fake_network import FakeNetwork
 from tests.support.held_messages import BROKERS, QUEUE, RETRY_QUEUE
 
-from pyromq.client.consumer.group.rebalancing import Rebalancing
+from pyromq.client.consumer.group.rebalancing import Division, Rebalancing
 from pyromq.client.values import MessageQueue
 from pyromq.cluster.assignment import Average
 from pyromq.cluster.routes import Route
@@ -35,13 +35,13 @@ async def test_each_member_takes_its_share(network: FakeNetwork) -> None:
     network.routes._take(Route("Orders", queues, queues, BROKERS))
     network.answers[GetConsumerIds] = members("you", "me")
     held = Held()
-    assert await Rebalancing(network, "g", "me", Average(), lambda: ["Orders"], held.hold).once()
+    assert await Rebalancing(network, "g", "me", Division(Average()), lambda: ["Orders"], held.hold).once()
     assert held.queues == {"Orders": set(queues[:2])}
 
 
 async def test_broadcasting_members_take_all_and_ask_nobody(network: FakeNetwork) -> None:
     held = Held()
-    assert await Rebalancing(network, "g", "me", None, lambda: ["Orders"], held.hold).once()
+    assert await Rebalancing(network, "g", "me", Division(None), lambda: ["Orders"], held.hold).once()
     assert held.queues == {"Orders": {QUEUE}}
     assert network.calls == []
 
@@ -49,7 +49,9 @@ async def test_broadcasting_members_take_all_and_ask_nobody(network: FakeNetwork
 async def test_who_is_not_known_as_a_member_holds_nothing(network: FakeNetwork) -> None:
     network.answers[GetConsumerIds] = members("you")
     held = Held()
-    assert not await Rebalancing(network, "g", "me", Average(), lambda: ["Orders"], held.hold).once()
+    assert not await Rebalancing(
+        network, "g", "me", Division(Average()), lambda: ["Orders"], held.hold
+    ).once()
     assert held.queues == {"Orders": set()}
 
 
@@ -60,7 +62,7 @@ async def test_nothing_changes_while_the_members_are_unknown(
     network.answers[GetConsumerIds] = problem
     held = Held()
     topics = ["Orders", "Nowhere"]
-    assert not await Rebalancing(network, "g", "me", Average(), lambda: topics, held.hold).once()
+    assert not await Rebalancing(network, "g", "me", Division(Average()), lambda: topics, held.hold).once()
     assert held.queues == {}
 
 
@@ -77,7 +79,9 @@ async def test_a_change_is_acted_on_at_once_and_a_failure_tried_again_soon(netwo
             many.set()
         return await held.hold(topic, queues)
 
-    rebalancing = Rebalancing(network, "g", "me", Average(), lambda: ["Orders"], hold, interval_s=3600)
+    rebalancing = Rebalancing(
+        network, "g", "me", Division(Average(), interval_s=3600), lambda: ["Orders"], hold
+    )
     held.is_enough = False
     await rebalancing.once()
     held.is_enough = True
@@ -96,7 +100,7 @@ async def test_a_failure_that_lasts_is_logged_once_for_all_topics(
 ) -> None:
     held = Held()
     topics = ["Orders", RETRY_QUEUE.topic]
-    rebalancing = Rebalancing(network, "g", "me", Average(), lambda: topics, held.hold)
+    rebalancing = Rebalancing(network, "g", "me", Division(Average()), lambda: topics, held.hold)
     network.answers[GetConsumerIds] = CallTimeout("no answer")
     for _ in range(5):
         await rebalancing.once()
