@@ -17,7 +17,7 @@ FLOORS = [
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
     {"proxy", "tasks"},
-    {"admin", "django", "logging", "otel", "standalone"},
+    {"admin", "cloudevents", "django", "logging", "otel", "standalone"},
     {"aio"},
     {"celery", "cli", "console", "dramatiq", "spark", "taskiq", "testing"},
     {"apps"},
