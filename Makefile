@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse registry browser prometheus frameworks pictures ha-example helm-check bench docs changelog site dist wheels clean
+.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse object-stores registry browser prometheus frameworks pictures ha-example helm-check bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -89,6 +89,9 @@ interop: setup ## the same code beside Apache's own servers and clients (needs J
 
 lakehouse: setup ## our Delta and Iceberg tables in the hands of Spark's own connectors (needs PyPI and Maven Central)
 	$(BIN)/python -m tools.lakehouse
+
+object-stores: setup ## pipelines with everything in S3, by Spark's own way there (needs Java 17 and Maven Central; 700 MB)
+	$(BIN)/python -m tools.object_stores
 
 registry: setup ## our registry client and Apicurio's server (needs Java 17, Maven and Maven Central)
 	$(BIN)/python -m tools.apicurio

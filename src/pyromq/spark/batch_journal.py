@@ -110,7 +110,7 @@ class BatchJournal:
         """All half messages of a decided batch are committed."""
         with contextlib.suppress(FileExistsError):  # it was ended before
             self._files.create(f"{batch}{_ENDED}", "\n".join(self._told(batch)).encode())
-            self._files.empty(str(batch))
+            self._files.replace(str(batch), b"")
         for old in (f"{batch - _KEPT}{_ENDED}", str(batch - _KEPT)):
             self._files.remove(old)
 

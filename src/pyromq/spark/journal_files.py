@@ -1,4 +1,4 @@
-"""Files of a batch journal: whole or not there, and created by one writer only, wherever they are.
+"""Files of a journal, of batches or of a table's versions: whole or not there, created by one writer only.
 
 A decision rests on `create`. A disk has hard links for it, HDFS a rename that replaces nothing, object stores
 conditional writes. Arrow does not offer these, so object stores are reached with obstore.
@@ -7,19 +7,22 @@ conditional writes. Arrow does not offer these, so object stores are reached wit
 import contextlib
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from pyromq.errors import ConfigError
+from pyromq.errors import TransportError
+from pyromq.spark.object_stores import arrow_files, checked, is_object_store, object_store
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
 _UNFINISHED: Final = ".unfinished"
+_ATTEMPTS: Final = 20
+"""Of a write that the store puts off. Everything else is tried again by obstore, for up to three minutes."""
 
 
 class JournalFiles(Protocol):
@@ -29,8 +32,8 @@ class JournalFiles(Protocol):
     def create(self, name: str, data: bytes) -> None:
         """Raises FileExistsError if there is a file of this name, also if it came a moment ago."""
 
-    def empty(self, name: str) -> None:
-        """Drop its content; its name stays taken."""
+    def replace(self, name: str, data: bytes) -> None:
+        """Write it whatever is there; it is never missing meanwhile."""
 
     def read(self, name: str) -> bytes | None: ...
 
@@ -43,24 +46,15 @@ class JournalFiles(Protocol):
         """A file that is not there is removed already."""
 
 
-def journal_files(directory: str) -> JournalFiles:
-    """`directory`: a path or a URI."""
-    parts = urlsplit(directory)
-    if parts.scheme in _OBJECT_STORES:
-        return ObjectFiles(_object_store(directory), parts.netloc + parts.path)
+def journal_files(directory: str, option: str = "journal") -> JournalFiles:
+    """`directory`: a path or a URI; `option` is what gave it."""
+    parts = urlsplit(checked(directory, option))
+    if is_object_store(directory):
+        return ObjectFiles(object_store(directory, option), parts.netloc + parts.path)
     if parts.scheme == "file" or "://" in directory:
-        files, path = fs.FileSystem.from_uri(directory)
+        files, path = arrow_files(directory)
         return LocalFiles(path) if isinstance(files, fs.LocalFileSystem) else RenamedFiles(files, path)
     return LocalFiles(os.path.abspath(directory))
-
-
-def _object_store(uri: str) -> "ObjectStore":
-    try:
-        from obstore.store import from_url
-    except ImportError:
-        needed = "a directory, or pip install 'pyromq[object-store]' on the driver and on every executor"
-        raise ConfigError("journal", uri, needed) from None
-    return from_url(uri)
 
 
 class LocalFiles:
@@ -69,24 +63,32 @@ class LocalFiles:
         self._path = Path(directory)
 
     def create(self, name: str, data: bytes) -> None:
+        unfinished = self._write(name, data)
+        try:
+            os.link(unfinished, self._path / name)
+        finally:
+            unfinished.unlink()
+        self._sync()
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._write(name, data).replace(self._path / name)
+        self._sync()
+
+    def _write(self, name: str, data: bytes) -> Path:
         self._path.mkdir(parents=True, exist_ok=True)
         unfinished = self._path / _unfinished(name)
         with unfinished.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        try:
-            os.link(unfinished, self._path / name)
-        finally:
-            unfinished.unlink()
+        return unfinished
+
+    def _sync(self) -> None:
         directory = os.open(self._path, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:
             os.close(directory)
-
-    def empty(self, name: str) -> None:
-        os.truncate(self._path / name, 0)
 
     def read(self, name: str) -> bytes | None:
         with contextlib.suppress(FileNotFoundError):
@@ -127,8 +129,9 @@ class RenamedFiles:
             self._files.delete_file(unfinished)
             raise FileExistsError(name) from problem
 
-    def empty(self, name: str) -> None:
-        self._files.open_output_stream(f"{self.directory}/{name}").close()
+    def replace(self, name: str, data: bytes) -> None:
+        with self._files.open_output_stream(f"{self.directory}/{name}") as stream:
+            stream.write(data)
 
     def read(self, name: str) -> bytes | None:
         with (
@@ -152,40 +155,68 @@ class RenamedFiles:
 
 
 class ObjectFiles:
-    """An object is written whole. A write may be repeated after its answer was lost."""
+    """An object is written whole. Whatever goes wrong with a write, it may have been done."""
 
     def __init__(self, store: "ObjectStore", directory: str) -> None:
         self._store = store
         self.directory = directory
 
     def create(self, name: str, data: bytes) -> None:
-        from obstore.exceptions import AlreadyExistsError
+        from obstore.exceptions import AlreadyExistsError, BaseError
 
-        try:
-            self._store.put(name, data, mode="create")
-        except AlreadyExistsError as problem:
-            if self.read(name) != data:
-                raise FileExistsError(name) from problem
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._store.put(name, data, mode="create")
+                return
+            except (BaseError, OSError) as problem:
+                # Reading decides: an object that "exists already" may be our own, whose answer was lost.
+                found = self.read(name)
+                if found == data:
+                    return
+                if found is not None:
+                    raise FileExistsError(name) from None
+                # S3 answers 409 while another write is under way, which obstore takes for "exists already".
+                if attempt == _ATTEMPTS or not isinstance(problem, AlreadyExistsError):
+                    raise _lost(f"{self.directory}/{name}", problem) from None
 
-    def empty(self, name: str) -> None:
-        self._store.put(name, b"")
+    def replace(self, name: str, data: bytes) -> None:
+        with self._reached(name):
+            try:
+                self._store.put(name, data)
+            except FileNotFoundError as problem:  # there is no such bucket
+                raise _lost(f"{self.directory}/{name}", problem) from None
 
     def read(self, name: str) -> bytes | None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self._reached(name):
             return bytes(self._store.get(name).bytes())
         return None
 
     def written_ms(self, name: str) -> int | None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self._reached(name):
             return int(self._store.head(name)["last_modified"].timestamp() * 1000)
         return None
 
     def names(self) -> list[str]:
-        return [meta["path"].rpartition("/")[2] for meta in self._store.list().collect()]
+        with self._reached(""):
+            return [meta["path"].rpartition("/")[2] for meta in self._store.list().collect()]
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self._reached(name):
             self._store.delete(name)
+
+    @contextlib.contextmanager
+    def _reached(self, name: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except BaseError as problem:
+            raise _lost(f"{self.directory}/{name}", problem) from None
+
+
+def _lost(place: str, problem: Exception) -> TransportError:
+    """obstore's text goes on with its own state, over many lines."""
+    return TransportError(f"{place}: {str(problem).partition(chr(10))[0]}")
 
 
 def _unfinished(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyromq.remoting.addresses import parse_address
 from pyromq.spark.java import provide_java
+from pyromq.spark.object_stores import hadoop_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ def session(
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    for name, value in {**TUNED, **FOR_JAVA, **_sockets(), **named}.items():
+    for name, value in {**TUNED, **FOR_JAVA, **_sockets(), **hadoop_settings(), **named}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     if metrics is not None:

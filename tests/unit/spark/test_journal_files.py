@@ -70,7 +70,7 @@ def test_a_file_is_there_until_it_is_removed(files: JournalFiles) -> None:
     assert files.read("7") == b"decided"
     assert (files.written_ms("7") or 0) > 1_700_000_000_000
     assert files.names() == ["7"]
-    files.empty("7")
+    files.replace("7", b"")
     assert files.read("7") == b""
     with pytest.raises(FileExistsError):
         files.create("7", b"again")

@@ -13,7 +13,7 @@ from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, job_options
 )
 def compact(lake: str, job: PipelineJob, file_size: int) -> None:
     """Join small files of the Delta or Iceberg table in DIR; `archive` may run meanwhile."""
-    with job.spark("compact") as spark:
+    with job.spark("compact", lake) as spark:
         from pyromq.spark.pipelines.compact import compact as run
 
         done = run(spark, lake, file_size * 1024 * 1024)

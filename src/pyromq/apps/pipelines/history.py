@@ -49,7 +49,7 @@ def history(
     """
     if out is not None and PurePath(out).suffix not in _FORMATS:
         raise click.UsageError(f"--out {out}: expected a name that ends in {', '.join(_FORMATS)}")
-    with job.spark("history") as spark:
+    with job.spark("history", lake or "") as spark:
         from pyromq.spark.pipelines.history import history as frame_of
         from pyromq.spark.pipelines.lake import condition
         from pyromq.spark.pipelines.tables import flat, show_frame, write_counted

@@ -75,8 +75,13 @@ class PipelineJob:
     """Where this run tells of itself."""
 
     @contextmanager
-    def spark(self, name: str, check: Callable[[], object] | None = None) -> Iterator["SparkSession"]:
-        """A new session, or the active one of this process. `check` raises what can be known before."""
+    def spark(
+        self, name: str, *places: str, check: Callable[[], object] | None = None
+    ) -> Iterator["SparkSession"]:
+        """A new session, or the active one of this process. `check` raises what can be known before.
+
+        If one of the `places` is in S3, a new session gets Hadoop's way there, unless it is told of packages.
+        """
         if find_spec("pyspark") is None or find_spec("pyarrow") is None:
             raise click.ClickException("pipelines run on Spark: pip install 'pyromq[spark]'")
         if check is not None:
@@ -85,13 +90,18 @@ class PipelineJob:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
+        from pyromq.spark.object_stores import hadoop_packages
         from pyromq.spark.pipelines.quiet import java_has_ended, quiet_session
 
         running = SparkSession.getActiveSession()
         with exit_on_signals():
             try:
                 spark = running or quiet_session(
-                    f"pyromq-{name}", self.master, self.memory, self.settings, self.metrics
+                    f"pyromq-{name}",
+                    self.master,
+                    self.memory,
+                    hadoop_packages(places) | self.settings,
+                    self.metrics,
                 )
                 try:
                     yield spark
@@ -133,7 +143,7 @@ class PipelineJob:
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         """Do the work in a session. With `restart` it is done again after failures that may pass."""
-        with self.spark(name, check) as spark:
+        with self.spark(name, place, check=check) as spark:
             from pyspark.errors import PySparkException
 
             pause_s = _FIRST_PAUSE_S

@@ -45,7 +45,7 @@ def replay(
     if (to is None) == (not same_topics):
         raise click.UsageError("give either --to TOPIC or --same-topics")
     target = {"topic": to} if to is not None else {}
-    with job.spark("replay", can_write(job.options | target)) as spark:
+    with job.spark("replay", lake, check=can_write(job.options | target)) as spark:
         from pyromq.spark.pipelines.lake import condition
         from pyromq.spark.pipelines.replay import replay as run
 

@@ -11,6 +11,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pyromq.errors import ConfigError
+from pyromq.spark.object_stores import delta_options
 from pyromq.version import version
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def delta_changes(
     for name, type_ in _OF_THE_FEED.items():
         columns.add(name, type_)
     schema = to_arrow_schema(columns, timezone="UTC")
-    feed = pa.table(DeltaTable(place).load_cdf(since, until, allow_out_of_range=True))
+    table = DeltaTable(place, storage_options=delta_options(place))
+    feed = pa.table(table.load_cdf(since, until, allow_out_of_range=True))
 
     def side(*kinds: str) -> "Column":
         return fn.first(fn.when(fn.col("_change_type").isin(*kinds), row), ignorenulls=True)

@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from pyromq.errors import ConfigError
+from pyromq.spark.object_stores import delta_options
 from pyromq.spark.pipelines.grown_schema import grown, grows_in_map, plain
 from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, distinctive
 
@@ -45,7 +46,8 @@ def _panics_are_errors() -> Iterator[None]:
 class DeltaLake:
     def __init__(self, lake: str) -> None:
         self._uri = absolute(lake)
-        self._table = DeltaTable(self._uri) if DeltaTable.is_deltatable(self._uri) else None
+        self._options = delta_options(self._uri)
+        self._table = self._loaded() if self._is_there() else None
 
     def __repr__(self) -> str:
         return f"<DeltaLake {self._uri} batch={self.batch}>"
@@ -60,20 +62,38 @@ class DeltaLake:
         number = None if self._table is None else self._table.transaction_version(APPLICATION)
         return -1 if number is None else number
 
-    @_panics_are_errors()
+    @contextmanager
+    def _once(self, batch: int) -> Iterator[None]:
+        """A commit whose answer was lost looks like that of another writer: the table knows better."""
+        try:
+            with _panics_are_errors():
+                yield
+        except DeltaError:
+            if not self._is_there() or self._loaded().transaction_version(APPLICATION) != batch:
+                raise
+        self._table = self._loaded()
+
+    def _is_there(self) -> bool:
+        return DeltaTable.is_deltatable(self._uri, self._options)
+
+    def _loaded(self) -> DeltaTable:
+        return DeltaTable(self._uri, storage_options=self._options)
+
     def enter(self, files: list[DataFile], schema: "StructType", batch: int) -> None:
         """Add the files of a batch; columns that the table does not have yet become columns of it."""
         done = CommitProperties(app_transactions=[Transaction(APPLICATION, batch)])
         actions: list[AddAction | RemoveAction] = [_action(file) for file in files]
-        if self._table is None:
-            create_table_with_add_actions(
-                self._uri,
-                Schema.from_json(schema.json()),
-                [_action(file) for file in files],
-                partition_by=PARTITIONS,
-                commit_properties=done,
-            )
-        else:
+        with self._once(batch):
+            if self._table is None:
+                create_table_with_add_actions(
+                    self._uri,
+                    Schema.from_json(schema.json()),
+                    [_action(file) for file in files],
+                    partition_by=PARTITIONS,
+                    storage_options=self._options,
+                    commit_properties=done,
+                )
+                return
             wider = grown(self.schema(), schema)
             # The only commit that may change the schema replaces files: here those of a topic nobody has.
             is_wider = wider != self.schema()
@@ -85,7 +105,6 @@ class DeltaLake:
                 [("topic", "=", "")] if is_wider else None,
                 commit_properties=done,
             )
-        self._table = DeltaTable(self._uri)
 
     @_panics_are_errors()
     def apply(self, changes: pa.Table, keys: "Sequence[str]", batch: int, *, cleared: bool) -> None:
@@ -96,7 +115,10 @@ class DeltaLake:
         if self._table is None:
             rows = Schema.from_arrow(changes.drop_columns([DELETED]).schema)
             self._table = DeltaTable.create(
-                self._uri, rows, configuration={"delta.enableChangeDataFeed": "true"}
+                self._uri,
+                rows,
+                configuration={"delta.enableChangeDataFeed": "true"},
+                storage_options=self._options,
             )
         self._widen(changes.schema)
         if cleared:
@@ -112,9 +134,9 @@ class DeltaLake:
             streamed_exec=False,  # files without these keys are left out
             commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, batch)]),
         )
-        merge.when_matched_delete(f"new.{DELETED}").when_matched_update_all(
-            except_cols=[DELETED]
-        ).when_not_matched_insert_all(f"NOT new.{DELETED}", except_cols=[DELETED]).execute()
+        merge.when_matched_delete(f"new.{DELETED}").when_matched_update_all(except_cols=[DELETED])
+        with self._once(batch):
+            merge.when_not_matched_insert_all(f"NOT new.{DELETED}", except_cols=[DELETED]).execute()
 
     def stored(self, changes: pa.Table, keys: "Sequence[str]", columns: "Collection[str]") -> pa.Table:
         """Keys and some columns of the rows with the keys of the changes, and perhaps of others."""

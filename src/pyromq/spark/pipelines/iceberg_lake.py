@@ -1,11 +1,10 @@
-"""A lake as an Iceberg table in a directory. pyiceberg writes its metadata, so no jars are needed.
+"""A lake as an Iceberg table, also in an object store. pyiceberg writes its metadata, so no jars are needed.
 
 The number of the last batch is a property of the table, set in the commit that enters the files of the batch.
 """
 
 import uuid
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,16 +34,14 @@ LAST_BATCH = "pyromq.batch"
 
 class IcebergLake:
     def __init__(self, lake: str) -> None:
-        if "://" in lake:
-            raise ConfigError("lake", lake, "a directory of this machine")
-        self._directory = Path(absolute(lake))
-        self._catalog = DirectoryCatalog(self._directory)
+        self._location = absolute(lake)
+        self._catalog = DirectoryCatalog(self._location)
         self._table: Table | None = None
         with suppress(NoSuchTableError):
             self._table = self._catalog.load_table(())
 
     def __repr__(self) -> str:
-        return f"<IcebergLake {self._directory} batch={self.batch}>"
+        return f"<IcebergLake {self._location} batch={self.batch}>"
 
     @property
     def is_there(self) -> bool:
@@ -105,16 +102,14 @@ class IcebergLake:
         """The rows of this version of the table."""
         tasks = list(self._known().scan().plan_files())
         if any(task.delete_files for task in tasks):
-            raise ConfigError("lake", str(self._directory), "an Iceberg table without delete files")
+            raise ConfigError("lake", self._location, "an Iceberg table without delete files")
         return spark.read.schema(schema).parquet(*[task.file.file_path for task in tasks])
 
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]:
         """Make few large files of many small ones; how many were replaced by how many."""
         table = self._known()
         if not table.spec().fields:
-            raise ConfigError(
-                "lake", str(self._directory), "a lake that `pyromq pipeline archive` has written to"
-            )
+            raise ConfigError("lake", self._location, "a lake that `pyromq pipeline archive` has written to")
         small: dict[str, list[IcebergFile]] = {}
         for task in table.scan().plan_files():
             if task.file.file_size_in_bytes < target_bytes:
@@ -125,7 +120,7 @@ class IcebergLake:
         rows = spark.read.schema(self.schema()).parquet(*[file.file_path for file in old])
         tasks = max(1, round(sum(file.file_size_in_bytes for file in old) / target_bytes))
         place = f"data/compacted-{uuid.uuid4()}"
-        new = write_files(rows.repartition(tasks, "topic", "day"), str(self._directory), place)
+        new = write_files(rows.repartition(tasks, "topic", "day"), self._location, place)
         with table.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
             for file in old:
                 snapshot.delete_data_file(file)
@@ -141,13 +136,11 @@ class IcebergLake:
         return self._catalog.make_table(fields, PartitionSpec(by_topic, by_day))
 
     def _path(self, file: DataFile) -> str:
-        return str(self._directory / file.path)
+        return f"{self._location}/{file.path}"
 
     def _known(self) -> Table:
         if self._table is None:
-            raise ConfigError(
-                "lake", str(self._directory), "a lake that `pyromq pipeline archive` has written to"
-            )
+            raise ConfigError("lake", self._location, "a lake that `pyromq pipeline archive` has written to")
         return self._table
 
 

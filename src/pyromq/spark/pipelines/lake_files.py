@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem
 
+from pyromq.spark.object_stores import arrow_files, checked
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,7 +55,12 @@ def write_files(frame: "DataFrame", lake: str, place: str) -> list[DataFile]:
     # Topics have characters that paths do not, so they are written as digits.
     split = with_times_in_micros(frame).selectExpr("*", f"concat(hex(topic), '-', day) AS {PART}")
     split.write.mode("overwrite").partitionBy(PART).parquet(f"{lake}/{place}")
-    system, root = FileSystem.from_uri(absolute(lake))
+    return files_in(lake, place)
+
+
+def files_in(lake: str, place: str) -> list[DataFile]:
+    """The files that executors have written to a directory below the lake."""
+    system, root = arrow_files(absolute(lake))
     found = system.get_file_info(FileSelector(f"{root}/{place}", recursive=True, allow_not_found=True))
     files = sorted((info.path, info.size) for info in found if info.path.endswith(".parquet"))
     return [_data_file(system, path, size, path.removeprefix(f"{root}/")) for path, size in files]
@@ -61,7 +68,7 @@ def write_files(frame: "DataFrame", lake: str, place: str) -> list[DataFile]:
 
 def absolute(lake: str) -> str:
     """The libraries of tables want whole paths or URIs."""
-    return lake.rstrip("/") if "://" in lake else os.path.abspath(lake)
+    return checked(lake) if "://" in lake else os.path.abspath(lake)
 
 
 def distinctive(rows: pa.Table, keys: "Sequence[str]") -> str:
