@@ -97,6 +97,40 @@ def test_a_table_follows_a_database_whatever_died(
 
 
 @pytest.mark.parametrize("form", TABLES)
+def test_flattened_rows_of_a_database_whose_schema_changes(
+    form: str, spark: SparkSession, topics: "Topics", tmp_path: Path
+) -> None:
+    place = tmp_path / "orders"
+    topics.create("Orders", queues=1)
+
+    def send_row(row: dict[str, Any], *kinds: str) -> None:
+        fields = [{"field": name, "type": kind} for name, kind in zip(row, kinds, strict=True)]
+        whole = {"schema": {"type": "struct", "fields": fields}, "payload": row}
+        topics.send("Orders", 0, json.dumps(whole).encode(), f'KEYS\x01{{"id": {row["id"]}}}\x02')
+
+    def apply() -> list[tuple[Any, ...]]:
+        result = CliRunner().invoke(COMMANDS, [*command, "-n", topics.options()["namesrv"]])
+        assert result.exit_code == 0, result.output
+        return in_table(form, place)
+
+    command = ["pipeline", "changes", str(place), "-t", "Orders", "--format", form, "--flattened"]
+    command += ["--as-text", "until", "--runs", ""]
+    until = {"field": "until", "type": "int64", "name": "io.debezium.time.MicroTimestamp"}
+    first = {"id": 1, "a.b": 7, "until": 9223372036825200000, "__deleted": "false"}
+    fields = [{"field": "id", "type": "int32"}, {"field": "a.b", "type": "int32"}, until]
+    fields.append({"field": "__deleted", "type": "string"})
+    whole = {"schema": {"type": "struct", "fields": fields}, "payload": first}
+    topics.send("Orders", 0, json.dumps(whole).encode(), 'KEYS\x01{"id": 1}\x02')
+    send_row({"id": 2, "a.b": 8, "__deleted": "true"}, "int32", "int32", "string")
+    assert apply() == [(1, 7, "infinity")]
+    send_row({"id": 2**40, "a.b": 2**41, "new": "x"}, "int64", "int64", "string")
+    assert apply() == [(1, 7, "infinity", None), (2**40, 2**41, None, "x")]
+    send_row({"id": 1, "a.b": 9}, "int32", "int32")
+    topics.send("Orders", 0, b"null", f'KEYS\x01{{"id": {2**40}}}\x02')
+    assert apply() == [(1, 9, None, None)]
+
+
+@pytest.mark.parametrize("form", TABLES)
 def test_large_values_that_an_update_did_not_touch_stay_as_they_were(
     form: str, spark: SparkSession, topics: "Topics", tmp_path: Path, error_logs: "ErrorLogs"
 ) -> None:

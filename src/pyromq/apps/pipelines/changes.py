@@ -56,6 +56,18 @@ if TYPE_CHECKING:
     help="Debezium's unavailable.value.placeholder: a column with this value stays as it is.",
     show_default="__debezium_unavailable_value",
 )
+@click.option(
+    "--flattened",
+    is_flag=True,
+    help="The events are rows, as Debezium's ExtractNewRecordState leaves them.",
+)
+@click.option(
+    "--as-text",
+    "texts",
+    multiple=True,
+    metavar="COLUMN",
+    help="Keep a column as text: for more than 38 digits, infinity, and years after 9999; repeatable.",
+)
 def changes(
     place: str,
     job: PipelineJob,
@@ -68,6 +80,8 @@ def changes(
     schema: str | None,
     merge_topics: bool,
     placeholder: str | None,
+    flattened: bool,
+    texts: tuple[str, ...],
 ) -> None:
     """Apply Debezium's change events to the Delta or Iceberg table in DIR, by key; the next run continues.
 
@@ -87,6 +101,7 @@ def changes(
         from pyromq.spark.pipelines.changes import apply_changes
 
         start = trigger(follow, every)
-        apply_changes(spark, options, place, form=form, keys=keys, trigger=start, show=show, **more)
+        read = more | {"flattened": flattened, "texts": texts}
+        apply_changes(spark, options, place, form=form, keys=keys, trigger=start, show=show, **read)
 
     job.run("changes", place, work, check=check, restart=restart)

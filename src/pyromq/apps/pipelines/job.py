@@ -80,7 +80,7 @@ class PipelineJob:
     ) -> Iterator["SparkSession"]:
         """A new session, or the active one of this process. `check` raises what can be known before.
 
-        If one of the `places` is in S3, a new session gets Hadoop's way there, unless it is told of packages.
+        If one of the `places` is in S3, a new session gets Hadoop's way there, unless settings name packages.
         """
         if find_spec("pyspark") is None or find_spec("pyarrow") is None:
             raise click.ClickException("pipelines run on Spark: pip install 'pyromq[spark]'")

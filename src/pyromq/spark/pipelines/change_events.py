@@ -7,7 +7,7 @@ for ever.
 """
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -60,6 +60,25 @@ _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _ANY_SCALE = "io.debezium.data.VariableScaleDecimal"
 """A structure of scale and value, of columns that are declared without either."""
 _ANY_SCALE_DDL = "decimal(38, 18)"
+_MOST_DIGITS = 38
+_CYCLE_DAYS = 146_097
+_AS_TEXT = "Keep such a column as text: --as-text"
+_ENDLESS = {
+    9223372036825200000: "infinity",
+    -9223372036832400000: "-infinity",
+}
+"""What Debezium writes for times of PostgreSQL without an end, whatever their unit is."""
+_ENDLESS_DAYS = {2**31 - 1: "infinity", -(2**31): "-infinity"}
+DOCUMENT = "document"
+"""The column with a row of MongoDB, which has no columns."""
+_FLAT_DELETED, _FLAT_OP = "__deleted", "__op"
+"""What ExtractNewRecordState adds to a row."""
+_BESIDE_ROWS = (
+    frozenset({"ts_ms"}),
+    frozenset({"status", "id", "data_collections"}),
+    frozenset({"databaseName", "ddl", "tableChanges"}),
+)
+"""The fields of heartbeats, of a transaction's begin and end, and of changes of the database's schema."""
 
 
 class _Source(msgspec.Struct):
@@ -107,18 +126,28 @@ class Event(NamedTuple):
     """The columns whose values it leaves out."""
 
 
-def read_event(key: str | None, body: bytes) -> Event | None:
-    """None if it changes nothing; ValueError says why a body is no event."""
+def read_event(key: str | None, body: bytes, *, flattened: bool = False) -> Event | None:
+    """None if it changes nothing; ValueError says why a body is no event.
+
+    `flattened`: the body is the row, as Debezium's ExtractNewRecordState leaves it.
+    """
     if body in _NOTHING:
         return _of_tombstone(key)
+    if flattened:
+        return _of_row(key, body)
     found = msgspec.json.decode(body, type=_Body)
     schema = bytes(found.schema)
     if found.op is None:
         if bytes(found.payload) in _NOTHING:
             if schema not in _NOTHING:
                 return _of_tombstone(key)
-            raise ValueError("there is no op in it")
-        found = msgspec.json.decode(found.payload, type=_Body)
+            if _is_beside_rows(body):
+                return None
+            raise ValueError("there is no op in it. Expected an envelope of Debezium, or `flattened` rows")
+        payload = bytes(found.payload)
+        found = msgspec.json.decode(payload, type=_Body)
+        if found.op is None and _is_beside_rows(payload):
+            return None
     if found.op not in _MEANING:
         raise ValueError(f"op is {found.op!r}, not one of {', '.join(_MEANING)}")
     op = _MEANING[found.op]
@@ -126,6 +155,8 @@ def read_event(key: str | None, body: bytes) -> Event | None:
         return None
     row = {UPSERT: bytes(found.after), DELETE: bytes(found.before), TRUNCATE: b"{}"}[op]
     order = None if found.source is None else found.source.order()
+    if row.startswith(b'"'):
+        return _of_document(key, op, row, order)
     if row not in _NOTHING:
         return Event(op, row, b"" if schema in _NOTHING else schema, order)
     if op == UPSERT:
@@ -133,6 +164,42 @@ def read_event(key: str | None, body: bytes) -> Event | None:
     if (deleted := _of_tombstone(key)) is None:
         raise ValueError("it has no before, and its message no key")
     return deleted._replace(order=order)
+
+
+def _is_beside_rows(payload: bytes) -> bool:
+    names = set(msgspec.json.decode(payload, type=dict[str, msgspec.Raw]))
+    return names <= {"ts_ms", "ts_us", "ts_ns"} or any(known <= names for known in _BESIDE_ROWS[1:])
+
+
+def _of_row(key: str | None, body: bytes) -> Event | None:
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    schema = b""
+    if fields.keys() == {"schema", "payload"}:
+        schema, payload = bytes(fields["schema"]), bytes(fields["payload"])
+        if payload in _NOTHING:
+            return _of_tombstone(key)
+        fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    # Debezium's boolean of a deletion is a text.
+    is_deleted = bytes(fields.pop(_FLAT_DELETED, _NULL)) in (b'"true"', b"true")
+    letter = msgspec.json.decode(fields.pop(_FLAT_OP, _NULL), type=str | None)
+    if letter is not None and letter not in _MEANING:
+        raise ValueError(f"{_FLAT_OP} is {letter!r}, not one of {', '.join(_MEANING)}")
+    op = DELETE if is_deleted else UPSERT if letter is None else _MEANING[letter]
+    row = msgspec.json.encode(fields)
+    return None if op is None else Event(op, row, b"" if schema in _NOTHING else schema)
+
+
+def _of_document(key: str | None, op: str, row: bytes, order: str | None) -> Event:
+    """A row of MongoDB is a text in its own JSON; only the key of the message has columns."""
+    if (found := _key_of(key)) is None:
+        raise ValueError("it has a document, and its message no key")
+    fields, schema = found
+    columns = msgspec.json.decode(fields, type=dict[str, msgspec.Raw]) | {DOCUMENT: msgspec.Raw(row)}
+    if schema:
+        whole = msgspec.json.decode(schema, type=dict[str, Any])
+        whole["fields"] = [*whole["fields"], {"type": "string", "field": DOCUMENT}]
+        schema = msgspec.json.encode(whole)
+    return Event(op, msgspec.json.encode(columns), schema, order)
 
 
 def _of_tombstone(key: str | None) -> Event | None:
@@ -157,9 +224,20 @@ def key_names(key: str | None) -> list[str] | None:
     return None if found is None else list(msgspec.json.decode(found[0], type=dict[str, Any]))
 
 
-def row_ddl(schema: bytes) -> str | None:
-    """The columns of the table that an event's schema describes."""
-    return _fields_ddl(_row_schema(schema)) if schema else None
+def row_ddl(schema: bytes, texts: Collection[str] = ()) -> str | None:
+    """The columns of the table that an event's schema describes; those of `texts` as text."""
+    if not schema:
+        return None
+    fields = [
+        each for each in _row_schema(schema)["fields"] if each["field"] not in (_FLAT_DELETED, _FLAT_OP)
+    ]
+    return ", ".join(
+        f"{_quoted(each['field'])}: {'string' if each['field'] in texts else _ddl(each)}" for each in fields
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 @cache
@@ -171,7 +249,7 @@ def _row_schema(schema: bytes) -> dict[str, Any]:
 
 
 def _fields_ddl(schema: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{field['field']}`: {_ddl(field)}" for field in schema["fields"])
+    return ", ".join(f"{_quoted(field['field'])}: {_ddl(field)}" for field in schema["fields"])
 
 
 def _ddl(schema: Mapping[str, Any]) -> str:
@@ -182,7 +260,11 @@ def _ddl(schema: Mapping[str, Any]) -> str:
         return "timestamp"
     if name == _DECIMAL:
         given = schema["parameters"]
-        return f"decimal({given.get('connect.decimal.precision', 38)}, {given['scale']})"
+        digits, scale = int(given.get("connect.decimal.precision", _MOST_DIGITS)), int(given["scale"])
+        if max(digits, scale) > _MOST_DIGITS:
+            wanted = f"at most {_MOST_DIGITS} digits. {_AS_TEXT}"
+            raise ValueError(f"{schema.get('field')} is a decimal({digits}, {scale}). Expected {wanted}")
+        return f"decimal({digits}, {scale})"
     if name == _ANY_SCALE:
         return _ANY_SCALE_DDL
     if kind == "struct":
@@ -190,7 +272,9 @@ def _ddl(schema: Mapping[str, Any]) -> str:
     if kind == "array":
         return f"array<{_ddl(schema['items'])}>"
     if kind == "map":
-        return f"map<{_ddl(schema['keys'])}, {_ddl(schema['values'])}>"
+        key, value = _ddl(schema["keys"]), _ddl(schema["values"])
+        # JSON has only texts for keys: other maps are written as pairs.
+        return f"map<string, {value}>" if key == "string" else f"array<struct<key: {key}, value: {value}>>"
     if kind not in _PLAIN:
         raise ValueError(f"{kind!r} is not a type of Kafka Connect")
     return _PLAIN[kind]
@@ -198,18 +282,32 @@ def _ddl(schema: Mapping[str, Any]) -> str:
 
 def _translation(schema: Mapping[str, Any], type_: pa.DataType) -> Callable[[Any], Any] | None:
     """What makes a value of this schema readable as this type; None if it is already."""
-    name = schema.get("name")
-    if name in _DAYS and pa.types.is_date(type_):
-        return lambda days: (date(1970, 1, 1) + timedelta(days)).isoformat()
-    if name in _TICKS_PER_S and pa.types.is_timestamp(type_):
+    name, field = schema.get("name"), schema.get("field")
+    is_text = pa.types.is_string(type_)
+    if name in _DAYS and (is_text or pa.types.is_date(type_)):
+        return lambda days: _day(days, field, is_text=is_text)
+    if name in _TICKS_PER_S and (is_text or pa.types.is_timestamp(type_)):
         ticks = _TICKS_PER_S[name]
-        zone = "" if type_.tz is None else "Z"
-        return lambda count: (_EPOCH + timedelta(microseconds=count * 1_000_000 // ticks)).isoformat() + zone
-    if name == _DECIMAL and pa.types.is_decimal(type_):
+        zone = "Z" if not is_text and type_.tz is not None else ""
+        return lambda count: _moment(count, ticks, field, zone, is_text=is_text)
+    if name == _ZONED and pa.types.is_timestamp(type_):
+        return lambda text: _zoned(text, field)
+    if name == _DECIMAL and (is_text or pa.types.is_decimal(type_)):
         scale = int(schema["parameters"]["scale"])
         return lambda text: _number(text, scale, type_)
-    if name == _ANY_SCALE and pa.types.is_decimal(type_):
+    if name == _ANY_SCALE and (is_text or pa.types.is_decimal(type_)):
         return lambda number: _number(number["value"], number["scale"], type_)
+    if schema["type"] == "map" and pa.types.is_map(type_):
+        inside = _translation(schema["values"], type_.item_type)
+        return None if inside is None else lambda pairs: {k: _or_none(inside, v) for k, v in pairs.items()}
+    if schema["type"] == "map" and pa.types.is_list(type_) and pa.types.is_struct(type_.value_type):
+        sides = [
+            _translation(schema[f"{side}s"], type_.value_type.field(side).type) or _same
+            for side in ("key", "value")
+        ]
+        return lambda pairs: [
+            {"key": _or_none(sides[0], key), "value": _or_none(sides[1], value)} for key, value in pairs
+        ]
     if schema["type"] == "struct" and pa.types.is_struct(type_):
         inner = {
             each["field"]: translation
@@ -230,11 +328,69 @@ def _number(unscaled: str, scale: int, type_: pa.DataType) -> str:
     """All its digits; ValueError if the column has not room for them."""
     # Arithmetic would round to the 28 digits of Python's context, a text does not.
     exact = Decimal(f"{int.from_bytes(base64.b64decode(unscaled), signed=True)}E{-scale}")
+    if pa.types.is_string(type_):
+        return format(exact, "f")
     try:
         pa.scalar(exact, type_)
     except pa.ArrowInvalid:
-        raise ValueError(f"{exact:f} does not fit into {type_}") from None
+        raise ValueError(f"{exact:f} does not fit into {type_}. {_AS_TEXT}") from None
     return format(exact, "f")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _day(days: int, field: str | None, *, is_text: bool) -> str:
+    _check_number(days, field)
+    if (endless := _ENDLESS_DAYS.get(days) or _ENDLESS.get(days)) is not None:
+        return _endless(endless, field, is_text=is_text)
+    return _in_range(*_civil(days), field, is_text=is_text)
+
+
+def _moment(count: int, ticks: int, field: str | None, zone: str, *, is_text: bool) -> str:
+    _check_number(count, field)
+    if (endless := _ENDLESS.get(count)) is not None:
+        return _endless(endless, field, is_text=is_text)
+    days, rest = divmod(count * 1_000_000 // ticks, 86_400_000_000)
+    time = (_EPOCH + timedelta(microseconds=rest)).time().isoformat()
+    return f"{_in_range(*_civil(days), field, is_text=is_text)}T{time}{zone}"
+
+
+def _check_number(count: object, field: str | None) -> None:
+    if type(count) is not int:
+        raise ValueError(f"{field} is {count!r}. Expected a whole number")
+
+
+def _zoned(text: str, field: str | None) -> str:
+    if text.lstrip("-+").lower() == "infinity":
+        return _endless(text, field, is_text=False)
+    if text.startswith(("+", "-")):
+        raise ValueError(f"{field} is {text}. Expected a year from 1 to 9999. {_AS_TEXT}")
+    return text
+
+
+def _endless(text: str, field: str | None, *, is_text: bool) -> str:
+    if not is_text:
+        raise ValueError(f"{field} is {text}. Expected a time with an end. {_AS_TEXT}")
+    return text
+
+
+def _in_range(year: int, month: int, day: int, field: str | None, *, is_text: bool) -> str:
+    """As ISO 8601 has it: years with more than four digits have a sign."""
+    if 1 <= year <= 9999:
+        return f"{year:04d}-{month:02d}-{day:02d}"
+    text = f"{'-' if year < 0 else '+' if year > 9999 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
+    if not is_text:
+        raise ValueError(f"{field} is {text}. Expected a year from 1 to 9999. {_AS_TEXT}")
+    return text
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of any day since 1970; Python knows those of 9,999 years, and 400 years repeat."""
+    cycles, rest = divmod(days + 719_162, _CYCLE_DAYS)
+    found = date.fromordinal(rest + 1)
+    return found.year + 400 * cycles, found.month, found.day
 
 
 def _or_none(translation: Callable[[Any], Any], value: Any) -> Any:
@@ -261,27 +417,35 @@ class Rows:
         )
 
 
-def schemas(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def schemas(
+    batches: Iterator[pa.RecordBatch], texts: Collection[str] = (), *, flattened: bool = False
+) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over messages: the different columns and keys that these have."""
     for batch in batches:
         found = set()
-        for message, event in _events(batch):
+        for message, event in _events(batch, flattened=flattened):
             if event.op != TRUNCATE:
                 names = key_names(message["key"])
-                found.add((row_ddl(event.schema), names and msgspec.json.encode(names).decode()))
-        columns, keys = zip(*found, strict=True) if found else ((), ())
+                try:
+                    columns = row_ddl(event.schema, texts)
+                except _UNREADABLE as problem:
+                    raise _no_event(message, problem) from None
+                found.add((columns, names and msgspec.json.encode(names).decode()))
+        ddl, keys = zip(*found, strict=True) if found else ((), ())
         yield pa.RecordBatch.from_pydict(
-            {"columns": pa.array(columns, pa.string()), "keys": pa.array(keys, pa.string())}
+            {"columns": pa.array(ddl, pa.string()), "keys": pa.array(keys, pa.string())}
         )
 
 
 def changes(
-    batches: Iterator[pa.RecordBatch], type_: pa.StructType, placeholder: str
+    batches: Iterator[pa.RecordBatch], type_: pa.StructType, placeholder: str, *, flattened: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over messages: what each does, the row, and the place of the message."""
     rows, unavailable = Rows(type_), Placeholder(placeholder)
     for batch in batches:
-        if found := [(message, _without(unavailable, event)) for message, event in _events(batch)]:
+        if found := [
+            (message, _without(unavailable, event)) for message, event in _events(batch, flattened=flattened)
+        ]:
             read = {
                 "op": pa.array([event.op for _, event in found]),
                 "row": _rows_of(found, rows),
@@ -312,10 +476,10 @@ def _rows_of(found: Sequence[tuple[dict[str, Any], Event]], rows: Rows) -> pa.St
         raise
 
 
-def _events(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Event]]:
+def _events(batch: pa.RecordBatch, *, flattened: bool) -> Iterator[tuple[dict[str, Any], Event]]:
     for message in batch.to_pylist():
         try:
-            event = read_event(message["key"], message["value"])
+            event = read_event(message["key"], message["value"], flattened=flattened)
         except _UNREADABLE as problem:
             raise _no_event(message, problem) from None
         if event is not None:

@@ -47,6 +47,8 @@ def apply_changes(
     schema: str | None = None,
     merge_topics: bool = False,
     placeholder: str = UNAVAILABLE,
+    flattened: bool = False,
+    texts: Sequence[str] = (),
     trigger: Mapping[str, Any] | None = None,
     show: Show = unseen,
 ) -> Tally:
@@ -56,6 +58,8 @@ def apply_changes(
     that identify a row; without them, those that the keys of the messages name. `schema` is DDL of the
     columns, for events without schemas. Without `merge_topics` there is one topic: rows of different tables
     may have the same keys. A value that is `placeholder` is left out by the event, and stays as it was.
+    `flattened`: bodies are rows, as ExtractNewRecordState leaves them. The columns of `texts` are kept as
+    text: numbers with more than 38 digits, times without an end or after the year 9999.
     """
     given, parsed, declared = checked(
         options, schema=schema, merge_topics=merge_topics, placeholder=placeholder
@@ -75,7 +79,7 @@ def apply_changes(
         is_ordered = len(cluster.queues(parsed.selection)) == 1
     finally:
         cluster.close()
-    events = _Events(tuple(keys), declared, placeholder, is_ordered)
+    events = _Events(tuple(keys), declared, placeholder, is_ordered, flattened, tuple(texts))
     apply = partial(_apply_batch, place=place, form=form, expected=events)
     writer = stream.writeStream.foreachBatch(apply).option("checkpointLocation", journal)
     return watch("changes", writer.trigger(**(trigger or {"availableNow": True})).start(), show)
@@ -117,6 +121,8 @@ class _Events(NamedTuple):
     placeholder: str
     is_ordered: bool
     """Whether all of them are in one queue."""
+    flattened: bool = False
+    texts: tuple[str, ...] = ()
 
 
 def _apply_batch(frame: "DataFrame", batch: int, place: str, form: str, expected: _Events) -> None:
@@ -127,9 +133,11 @@ def _apply_batch(frame: "DataFrame", batch: int, place: str, form: str, expected
     messages = frame.withColumn("at", fn.unix_micros("timestamp")).drop("timestamp").persist()
     try:
         known = table.schema() if table.is_there else None
-        columns = known if declared is None else declared if known is None else grown(known, declared)
+        columns = (
+            known if declared is None else declared if known is None else grown(known, declared, widens=True)
+        )
         if declared is None or not keys:
-            columns, keys = _found(messages, columns, keys)
+            columns, keys = _found(messages, columns, expected)
         if columns is not None:
             _apply_last(messages, batch, table, columns, expected._replace(keys=keys))
     finally:
@@ -146,7 +154,13 @@ def _apply_last(
     read = read.add("kept", ArrayType(StringType()))
     type_ = to_arrow_type(columns, timezone="UTC")
     events = messages.mapInArrow(
-        partial(change_events.changes, type_=type_, placeholder=expected.placeholder), read
+        partial(
+            change_events.changes,
+            type_=type_,
+            placeholder=expected.placeholder,
+            flattened=expected.flattened,
+        ),
+        read,
     )
     events, is_cleared = behind_truncates(events, is_ordered=expected.is_ordered)
     last = last_by_key(events, keys).select("row", fn.col("op") == change_events.DELETE, "kept", "place")
@@ -198,7 +212,7 @@ def last_by_key(events: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
     In a queue offsets decide, whatever the clock of the broker said; among queues, the latest event.
     """
-    key = [f"row.`{name}`" for name in keys]
+    key = [fn.col("row").getField(name) for name in keys]
     back = Window.partitionBy(*key, "queue").orderBy(fn.desc("offset"))
     later = back.rowsBetween(Window.unboundedPreceding, -1)
     latest = Window.partitionBy(*key).orderBy(fn.desc("last_at"), "queue")
@@ -214,14 +228,16 @@ def last_by_key(events: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
 
 def _found(
-    messages: "DataFrame", columns: StructType | None, keys: tuple[str, ...]
+    messages: "DataFrame", columns: StructType | None, expected: _Events
 ) -> tuple[StructType | None, tuple[str, ...]]:
     """The columns and keys that the events themselves tell; no columns if no event changes a row."""
-    rows = messages.mapInArrow(change_events.schemas, "columns string, keys string").distinct().collect()
+    keys = expected.keys
+    told = partial(change_events.schemas, texts=expected.texts, flattened=expected.flattened)
+    rows = messages.mapInArrow(told, "columns string, keys string").distinct().collect()
     for row in rows:
         if row.columns is not None:
             more = _columns(row.columns)
-            columns = more if columns is None else grown(columns, more)
+            columns = more if columns is None else grown(columns, more, widens=True)
     if rows and columns is None:
         raise ConfigError("schema", None, "DDL of the columns: the events have no schemas")
     named = {row.keys for row in rows}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
@@ -112,6 +112,9 @@ class DeltaLake:
 
         A table that is made here keeps its changes (`delta.enableChangeDataFeed`).
         """
+        for name in changes.column_names:
+            if "`" in name:  # delta-rs does not escape it when it merges
+                raise ConfigError("column", name, "a name without ` in a Delta table; Iceberg takes any")
         if self._table is None:
             rows = Schema.from_arrow(changes.drop_columns([DELETED]).schema)
             self._table = DeltaTable.create(
@@ -149,16 +152,20 @@ class DeltaLake:
         return rows.to_table([field.name for field in known], filter=near).cast(pa.schema(known))
 
     def _widen(self, rows: pa.Schema) -> None:
-        """Enter the fields that structures of the table get, in a commit of their own.
+        """Enter the fields that structures of the table get, in a commit of their own; and wider types.
 
         A merge that enters them would make these columns null in all rows of the files that it writes anew.
         """
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import ArrayType, MapType, StructType
 
         known = {field.name: field.dataType for field in plain(self.schema()).fields}
         wanted = Schema.from_arrow(pa.schema([field for field in rows if field.name in known]))
         new = plain(StructType.fromJson(json.loads(wanted.to_json())))
         wider = {field.name for field in new.fields if field.dataType != known[field.name]}
+        promoted = {name for name in wider if not isinstance(known[name], StructType | ArrayType | MapType)}
+        if promoted:
+            self._rewrite(pa.schema([field for field in rows if field.name in promoted]))
+            wider -= promoted
         for name in sorted(wider):
             if grows_in_map(known[name], new[name].dataType):
                 expected = (
@@ -167,6 +174,20 @@ class DeltaLake:
                 raise ConfigError(name, new[name].dataType.simpleString(), expected)
         if wider:
             self._known().alter.add_columns([field for field in wanted.fields if field.name in wider])
+
+    def _rewrite(self, promoted: pa.Schema) -> None:
+        """Write all rows anew with these types, in one commit: files of a Delta table cannot be promoted."""
+        rows = self._known().to_pyarrow_dataset()
+        kinds = {field.name: field.type for field in promoted}
+        wide = pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in rows.schema])
+        batches = (batch.cast(wide) for batch in rows.to_batches())
+        write_deltalake(
+            self._known(),
+            pa.RecordBatchReader.from_batches(wide, batches),
+            mode="overwrite",
+            schema_mode="overwrite",
+        )
+        self._table = self._loaded()
 
     def schema(self) -> "StructType":
         from pyspark.sql.types import StructType

@@ -1,6 +1,23 @@
-"""How the schema of a table grows: by fields that it did not have, on every level, and in no other way."""
+"""How the schema of a table grows: by fields that it did not have, on every level.
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+Columns of a table that follows a database may get wider, too, if no value is lost. Nothing else changes a
+type.
+"""
+
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructField,
+    StructType,
+)
 
 from pyromq.errors import ConfigError
 
@@ -20,9 +37,34 @@ def _plain(kind: DataType) -> DataType:
     return kind
 
 
-def grown(table: StructType, batch: StructType) -> StructType:
-    """The table's schema with the fields that only the batch has; `ConfigError` if types contradict."""
-    return _grown(plain(table), plain(batch), "")  # type: ignore[return-value]
+def grown(table: StructType, batch: StructType, *, widens: bool = False) -> StructType:
+    """The table's schema with the fields that only the batch has; `ConfigError` if types contradict.
+
+    `widens`: of two types of a column the wider one, like bigint for int and bigint.
+    """
+    old, new = plain(table), plain(batch)
+    if widens:
+        kinds = {field.name: field.dataType for field in old.fields}
+        for field in new.fields:
+            if (wider := _wider(kinds.get(field.name), field.dataType)) is not None:
+                kinds[field.name] = field.dataType = wider
+        old = StructType([StructField(name, kind) for name, kind in kinds.items() if name in old.names])
+    return _grown(old, new, "")  # type: ignore[return-value]
+
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+
+
+def _wider(old: DataType | None, new: DataType) -> DataType | None:
+    """The one of two types that has all values of both; None if there is none, or they are equal."""
+    if old == new:
+        return None
+    for kinds in (_INTEGERS, (FloatType, DoubleType)):
+        if isinstance(old, kinds) and isinstance(new, kinds):
+            return max(old, new, key=lambda kind: kinds.index(type(kind)))
+    if isinstance(old, DecimalType) and isinstance(new, DecimalType) and old.scale == new.scale:
+        return max(old, new, key=lambda kind: kind.precision)
+    return None
 
 
 def _grown(old: DataType, new: DataType, name: str) -> DataType:
