@@ -70,6 +70,8 @@ class Server:
         self.process: Process | None = None
         self.program: Program | None = None
         """The program, once it has started; None while it is down."""
+        self.latest: Program | None = None
+        """The same, also while it starts: a broker may be master before its start has ended."""
         self.failed_starts: list[str] = []
         self.ended: list[str] = []
         """Why it ended by itself."""
@@ -96,7 +98,7 @@ class Server:
 
     async def _run(self, process: Process) -> None:
         while True:
-            program = self._build(process)
+            program = self.latest = self._build(process)
             try:
                 await program.start()
             except (PyroError, OSError) as problem:
@@ -143,7 +145,7 @@ class Server:
         process.host.loop.call_soon(process.kill, context=Context())
 
     def _is_down(self) -> None:
-        self.program = None
+        self.program = self.latest = None
         self.started.clear()
 
 

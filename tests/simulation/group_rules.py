@@ -23,21 +23,24 @@ class _Side:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.broker: object | None = None
+        self.broker: Broker | None = None
+        """It may still be starting."""
         self.side: InSyncMaster | None = None
         self.confirmed = -1
 
-    def renew(self) -> None:
-        self.broker = program = self.server.program
-        side = program.replication.master if isinstance(program, Broker) else None
-        self.side, self.confirmed = side if isinstance(side, InSyncMaster) else None, -1
+    def look(self) -> None:
+        broker = self.server.latest
+        if not isinstance(broker, Broker) or broker._parts is None:
+            broker = None
+        if broker is not self.broker:
+            self.broker = broker
+            side = broker.replication.master if broker is not None else None
+            self.side, self.confirmed = side if isinstance(side, InSyncMaster) else None, -1
 
     def master(self) -> Broker | None:
         """The broker if it is a master now."""
-        broker = self.server.program
-        if broker is not self.broker or not isinstance(broker, Broker):
-            return None
-        return broker if broker.role.now.is_master else None
+        self.look()
+        return self.broker if self.broker is not None and self.broker.role.now.is_master else None
 
 
 class GroupRules:
@@ -63,8 +66,7 @@ class GroupRules:
         if group is not self.group and group is not None:
             self._decided(group)
         for each in self._sides:
-            if each.server.program is not each.broker:
-                each.renew()
+            each.look()
             side = each.side
             if side is not None and side.confirmed != each.confirmed:
                 each.confirmed = side.confirmed
@@ -75,7 +77,7 @@ class GroupRules:
     @property
     def reached(self) -> int:
         """Up to where any master has confirmed the log so far."""
-        confirmed = (each.side.confirmed for each in self._sides if each.side is not None and each.master())
+        confirmed = (each.side.confirmed for each in self._sides if each.master() and each.side is not None)
         self._reached = max(self._reached, *confirmed, 0)
         return self._reached
 

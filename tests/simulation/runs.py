@@ -50,6 +50,7 @@ from tests.simulation.loop import Livelock, NothingLeft, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.plans import LoadKind, Plan
 from tests.simulation.processes import install_chance
+from tests.simulation.real_clock import forbid_real_clock
 from tests.simulation.recording import Outcome, Recorder, Totals, Violation
 
 from pyromq import Message, PyroError, aio
@@ -109,6 +110,7 @@ class Run:
             _native_time.set_monotonic(self.loop.time)
         self._network = Network(self.loop, Random(f"{plan.seed}/network"))
         self.recorder = Recorder(self.loop.time)
+        forbid_real_clock(self.recorder.violation)
         self.loop.set_exception_handler(self._task_failed)
         logging.getLogger().addHandler(UnexplainedErrors(plan, self.recorder))
         self._root = root

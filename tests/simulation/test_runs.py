@@ -1,9 +1,12 @@
 """The simulator itself: runs repeat, plans are data, and time is virtual."""
 
 import pytest
+from tests.simulation.loads.plain import PlainLoad
 from tests.simulation.losses import draw_losses
 from tests.simulation.plans import Fault, Load, Plan, draw_plan
 from tests.simulation.runs import run_forked
+
+from pyromq.clock import SystemClock
 
 PLAN = Plan(
     seed=7,
@@ -48,6 +51,29 @@ def test_a_run_of_one_plan_is_the_same_every_time() -> None:
     assert first.events == second.events
     assert first.totals.steps == second.totals.steps
     assert first.totals.failovers >= 2
+
+
+def _plain_load_asks_for_the_real_time() -> None:
+    start = PlainLoad.start
+
+    def ask_and_start(self: PlainLoad) -> None:
+        SystemClock().monotonic()
+        SystemClock().now_ms()
+        SystemClock().since_boot()
+        start(self)
+
+    PlainLoad.start = ask_and_start  # type: ignore[method-assign]
+
+
+def test_a_run_that_asks_for_the_real_time_fails_and_says_where() -> None:
+    outcome = run_forked(Plan(seed=3, loads=(Load("plain", 0.2),)), _plain_load_asks_for_the_real_time)
+    assert [each.invariant for each in outcome.violations] == ["the real clock"] * 3
+    assert all("ask_and_start" in each.text for each in outcome.violations)
+
+
+@pytest.mark.parametrize("load", [Load("resets", 0.3), Load("leaving", 0.3), Load("fronted", 0.3)])
+def test_operators_of_a_run_live_in_its_time(load: Load) -> None:
+    assert run_forked(Plan(seed=5, loads=(load,))).violations == []
 
 
 def test_a_cluster_without_faults_keeps_all_its_promises() -> None:

@@ -103,7 +103,9 @@ class FrontedLoad(RunningLoad):
 
     async def _begin(self) -> None:
         """A front creates no topics."""
-        async with Cluster(self.cluster.name_server_address, timeout_s=_CALL_S) as cluster:
+        async with Cluster(
+            self.cluster.name_server_address, timeout_s=_CALL_S, clock=self.cluster.loop.clock
+        ) as cluster:
             while (master := self.cluster.master()) is None or not await self._create(cluster, master):
                 await self.pause(has_failed=True)
         await self._session("PRODUCER", self._produce)

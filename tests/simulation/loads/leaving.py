@@ -53,7 +53,9 @@ class LeavingLoad(RunningLoad):
     async def _make_topic(self) -> None:
         """On both brokers, unless the other one has left already."""
         wanted = TopicConfig(topic_name=self.topic, read_queue_nums=4, write_queue_nums=4)
-        async with Cluster(self.cluster.name_server_address, timeout_s=1.0) as cluster:
+        async with Cluster(
+            self.cluster.name_server_address, timeout_s=1.0, clock=self.cluster.loop.clock
+        ) as cluster:
             for _ in range(int(_STAYS_S)):
                 if (master := self.cluster.master()) is not None:
                     addresses = [f"{each.host.address}:{BROKER_PORT}" for each in (self._leaver, master)]

@@ -39,7 +39,9 @@ class ResetsLoad(RunningLoad):
             self.member(f"member {number}", lambda: self.consume(_GROUP))
 
     async def _operate(self) -> None:
-        async with Cluster(self.cluster.name_server_address, timeout_s=_TIMEOUT_S) as cluster:
+        async with Cluster(
+            self.cluster.name_server_address, timeout_s=_TIMEOUT_S, clock=self.cluster.loop.clock
+        ) as cluster:
             while not self.is_over:
                 master, broker = self.cluster.master(), self.broker_of_master()
                 if master is not None and broker is not None:
