@@ -157,6 +157,9 @@ class GroupRules:
             self._violation("confirmed went back", text)
         self._confirmed[epoch] = confirmed
         is_sync = self._cluster.plan.flush == "SYNC_FLUSH"
+        if is_sync and broker.store.flushes.offset < confirmed:
+            text = f"{server.host.name} has confirmed {confirmed}, flushed {broker.store.flushes.offset}"
+            self._violation("confirmed, but not flushed", text)
         for other in self._cluster.candidates(group):
             copy = self._cluster.broker(other)
             if copy is None or other is server:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from tests.simulation.plans import Fault, FaultKind, Load, LoadKind, Plan, draw_plan
-from tests.simulation.runs import run_forked
+from tests.simulation.runs import NO_OUTCOME, run_forked
 
 _FIRST_SEED = 1
 _MAX_FAULTS, _LONGEST_S = 3, 12.0
@@ -214,6 +214,15 @@ MUTANTS = (
         f"{_REPLICATION}.master_link:MasterLink.report",
         "if store.settings.flush_policy.is_sync and store.flushes.offset < offset:",
         "if not store:",
+        ("kill",),
+        changes=_SYNC,
+    ),
+    Mutant(
+        "i2",
+        "a master with SYNC_FLUSH confirms what it has not flushed itself",
+        f"{_REPLICATION}.in_sync_master:InSyncMaster._tell_durability",
+        "self._store.dispatch_limit",
+        "self._store.log.end",
         ("kill",),
         changes=_SYNC,
     ),
@@ -590,6 +599,13 @@ MUTANTS = (
             **_CHECKED,
             "broker_settings": {**_CHECKED["broker_settings"], **_PATIENT["broker_settings"]},
         },
+        also=(
+            (
+                "pyromq.broker.flow.open_transactions:OpenTransactions.take_position",
+                "self._durability.keeps(self._taken[2])",
+                "self._taken",
+            ),
+        ),
     ),
     Mutant(
         "5",
@@ -894,13 +910,17 @@ class Found(NamedTuple):
 
 
 def search(name: str, seeds: int) -> Found:
-    """Try seeds until one shows the bug: an invariant fails, and none does without the bug."""
+    """Try seeds until one shows the bug: an invariant fails, and none does without the bug.
+
+    Raises RuntimeError if a run has no outcome."""
     (mutant,) = (each for each in MUTANTS if each.name == name)
     cpu_s, sound = 0.0, set[str]()
     for number in range(1, seeds + 1):
         plan = mutant.plan(_FIRST_SEED + number - 1)
         outcome = run_forked(plan, lambda: plant(mutant))
         cpu_s += outcome.totals.cpu_s
+        if NO_OUTCOME in outcome.broken:
+            raise RuntimeError(f"no run with the bug {name}: perhaps its patch does not fit the source")
         if outcome.violations:
             without = run_forked(plan)
             cpu_s += without.totals.cpu_s

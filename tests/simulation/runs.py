@@ -88,6 +88,7 @@ _native_time = twin("protocol.unique_keys")
 version()
 """Every broker asks for it. It is read from files, and kept: here, so that not every run reads them again."""
 
+NO_OUTCOME = "no outcome"
 _START_S = 60.0
 _HEAL_S = 120.0
 """After the last fault, all brokers must be in sync within this time."""
@@ -265,7 +266,7 @@ def run_forked(plan: Plan, first: Callable[[], None] | None = None) -> Outcome:
         return Outcome([Violation("no end", text, 0.0)], 0, Totals(cpu_s=_MAX_CPU_S))
     if not answer:
         text = f"it ended with status {status}, and has printed why"
-        return Outcome([Violation("no outcome", text, 0.0)], 0, Totals())
+        return Outcome([Violation(NO_OUTCOME, text, 0.0)], 0, Totals())
     return msgspec.msgpack.decode(answer, type=Outcome)
 
 

@@ -6,6 +6,7 @@ A simulation that has become blind finds nothing: its fixed seeds would still pa
 import os
 
 import pytest
+from tests.simulation import mutants
 from tests.simulation.mutants import MUTANTS, Mutant, plant, search
 from tests.support.many_cases import for_each
 
@@ -33,3 +34,10 @@ def test_every_planted_bug_has_its_own_name() -> None:
 @pytest.mark.parametrize("name", SOON)
 def test_a_planted_bug_is_found(name: str) -> None:
     assert search(name, seeds=3).broken, f"make mutants MUTANTS={name}"
+
+
+def test_a_patch_that_does_not_fit_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    misfit = MUTANTS[0]._replace(name="misfit", old="no line of ours")
+    monkeypatch.setattr(mutants, "MUTANTS", (misfit,))
+    with pytest.raises(RuntimeError, match="its patch does not fit"):
+        search("misfit", seeds=1)

@@ -14,6 +14,7 @@ from pyromq.broker.broker import Broker
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.protocol import properties as props
+from pyromq.protocol.pop_receipt import marked_topic
 from pyromq.protocol.record import decode_record
 
 _GROUP = "poppers"
@@ -41,15 +42,11 @@ class PoppedLoad(RunningLoad):
         store, side = broker.store, broker.replication.master
         if not isinstance(side, InSyncMaster) or side.confirmed == store.log.end:
             return
-        receipts = (each.receipt for each in messages)
-        pops = tuple(
-            f"@{each.queue_id}@{each.checkpoint_offset}@{group}@{each.pop_time_ms}@{each.broker_name}@ck"
-            for each in receipts
-        )
+        pops = {_key_of_pop(each, group) for each in messages}
         for outline, _ in store.log.records_from(side.confirmed):
             record = store.log.record_at(outline.log_offset)
             assert record is not None
-            if (decode_record(record).get(props.UNIQ_KEY) or "").endswith(pops):
+            if decode_record(record).get(props.UNIQ_KEY) in pops:
                 text = f"{outline.log_offset}, confirmed is {side.confirmed}"
                 self.recorder.violation("popped without a safe checkpoint", text)
 
@@ -61,3 +58,11 @@ class PoppedLoad(RunningLoad):
         for each in sent:
             if each.body not in got:
                 yield "not delivered (popped)", f"{each.body!r} at {(each.queue, each.offset)}"
+
+
+def _key_of_pop(message: PoppedMessage, group: str) -> str:
+    """With the topic: another member may pop the same offset of the retry topic in the same millisecond."""
+    receipt = message.receipt
+    stored_in = marked_topic(message.topic, group, receipt.retry_mark)
+    place = f"{stored_in}@{receipt.queue_id}@{receipt.checkpoint_offset}"
+    return f"{place}@{group}@{receipt.pop_time_ms}@{receipt.broker_name}@ck"
