@@ -12,29 +12,15 @@ from pyromq.errors import StateError
 from pyromq.protocol.record import StoredMessage
 from pyromq.testing import RunningCluster
 
-django = pytest.importorskip("django")
+pytest.importorskip("django")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module")
-def outbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from django.conf import settings
-    from django.core.management import call_command
+def outbox() -> Iterator[Any]:
+    from tests.support.django_project import set_up
 
-    path = tmp_path_factory.mktemp("django") / "db.sqlite3"
-    settings.configure(
-        DATABASES={
-            "default": {
-                "ENGINE": "django.db.backends.sqlite3",
-                "NAME": path,
-                "OPTIONS": {"timeout": 0.05},
-            }
-        },
-        INSTALLED_APPS=["pyromq.django"],
-    )
-    django.setup()
-    call_command("migrate", verbosity=0)
-    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+    set_up()
     from pyromq.django import outbox
 
     yield outbox
