@@ -397,7 +397,7 @@ class _Stores:
             calls = [("batch_of", queue, rest)]
         else:
             calls = [("append", queue, rest[:half], rest[half:], 0, stores.HOSTS[0], stores.HOSTS[0], 0, 0)]
-        before = self._compiled.store.max_offset(*queue)
+        before = self._compiled.store.queues.max_offset(*queue)
         for call in [*calls, ("read", queue, before, 5, 0)]:
             self._play(self._compiled, call)
             with interpreted():

@@ -25,6 +25,7 @@ from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.remoting.access.control import AccessControl, Strictness
 from pyromq.remoting.connection import Connection
 from pyromq.security.decision import Rules
+from pyromq.store.message_store import MessageStore
 from pyromq.store.settings import StoreSettings
 
 Flush = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
@@ -196,7 +197,7 @@ class LiveBroker:
 class Talk:
     """A connection to it without a socket."""
 
-    def __init__(self, store: Any, connection: Connection) -> None:
+    def __init__(self, store: MessageStore, connection: Connection) -> None:
         self._store = store
         self._connection = connection
         self._transport = FakeTransport(connection)
@@ -217,8 +218,8 @@ class Talk:
         """All that was written, when everything is answered; with `max_turns`, or after that many turns."""
         turns = 0
         while self._connection.in_flight and (max_turns is None or turns < max_turns):
-            self._store.flush()
-            self._store.settle()
+            self._store.flushes.flush()
+            self._store.flushes.settle()
             await asyncio.sleep(0)
             turns += 1
         await asyncio.sleep(0)
@@ -300,12 +301,12 @@ async def outcome(
         return Outcome(answers, live.log(), live.taken, live.pulled, live.ended, live.acked, tables, more)
 
 
-def fill(store: Any) -> None:
+def fill(store: MessageStore) -> None:
     host = Host.of("10.0.0.2", 1).pack()
     for number in range(2 * READABLE):
         tag = b"TAGS\x01" + (b"a", b"b", b"c")[number % 3] + b"\x02"
         store.append("Full", number % 2, b"x" * 50, tag, born_timestamp=1, born_host=host, store_host=host)
-    store.flush()
+    store.flushes.flush()
     store.dispatch()
 
 
