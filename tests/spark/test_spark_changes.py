@@ -130,6 +130,48 @@ def test_flattened_rows_of_a_database_whose_schema_changes(
     assert apply() == [(1, 9, None, None)]
 
 
+def test_messages_that_are_no_events_are_set_aside_with_their_reasons_if_that_is_asked_for(
+    spark: SparkSession, topics: "Topics", tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "orders"
+    topics.create("Orders", queues=1)
+    options = topics.options("Orders")
+    far = {"field": "day", "type": "int32", "name": "io.debezium.time.Date"}
+    fields = [{"field": "id", "type": "int64"}, far]
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+
+    def send_day(number: int, day: int) -> None:
+        payload = {"op": "c", "after": {"id": number, "day": day}}
+        value = json.dumps({"schema": schema, "payload": payload}).encode()
+        topics.send("Orders", 0, value, f'KEYS\x01{{"id": {number}}}\x02')
+
+    topics.send("Orders", 0, b"no event")
+    apply_changes(spark, options, str(place), on_error="dead-letter")
+    send_day(1, 0)
+    send_day(2, 2**31 - 1)
+    topics.send("Orders", 0, b"{}")
+    send_day(3, 1)
+    apply_changes(spark, options, str(place), on_error="dead-letter")
+    assert [row[0] for row in in_table(DELTA, place)] == [1, 3]
+    letters = spark.read.parquet(str(place / "_dead_letters")).orderBy("offset").collect()
+    assert [(row.topic, row.queueId, row.offset, row.batch) for row in letters] == [
+        ("Orders", 0, 0, 0),
+        ("Orders", 0, 2, 1),
+        ("Orders", 0, 3, 1),
+    ]
+    assert [bytes(row.value)[:8] for row in letters] == [b"no event", b'{"schema', b"{}"]
+    assert "day is infinity" in letters[1].reason
+    assert "no op in it" in letters[2].reason
+    assert "2 messages of batch 1 are no change events" in caplog.text
+    topics.send("Orders", 0, b"again")
+    send_day(4, 2)
+    apply_changes(spark, options, str(place), on_error="skip")
+    assert [row[0] for row in in_table(DELTA, place)] == [1, 3, 4]
+    assert spark.read.parquet(str(place / "_dead_letters")).count() == 3
+    with pytest.raises(ConfigError, match="on_error=never"):
+        apply_changes(spark, options, str(place), on_error="never")
+
+
 @pytest.mark.parametrize("form", TABLES)
 def test_large_values_that_an_update_did_not_touch_stay_as_they_were(
     form: str, spark: SparkSession, topics: "Topics", tmp_path: Path, error_logs: "ErrorLogs"

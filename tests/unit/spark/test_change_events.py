@@ -416,8 +416,9 @@ def test_tombstones_and_messages_without_an_envelope() -> None:
     assert read_event(KEY, body(id=7, __op="m"), flattened=True) is None
     with pytest.raises(ValueError, match="__op is 'x'"):
         read_event(KEY, body(id=7, __op="x"), flattened=True)
-    with pytest.raises(ValueError, match=r"no op in it.*`flattened`"):
-        read_event(KEY, body(id=7))
+    for value in (body(id=7), body(), body(payload={})):
+        with pytest.raises(ValueError, match=r"no op in it.*`flattened`|op is None"):
+            read_event(KEY, value)
 
 
 def change(columns: str, *rows: tuple[Any, ...]) -> pa.Table:

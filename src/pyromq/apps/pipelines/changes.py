@@ -57,6 +57,12 @@ if TYPE_CHECKING:
     show_default="__debezium_unavailable_value",
 )
 @click.option(
+    "--on-error",
+    type=click.Choice(["stop", "skip", "dead-letter"]),
+    default="stop",
+    help="Whether a message that is not an event stops the job, is skipped, or goes to _dead_letters in DIR.",
+)
+@click.option(
     "--flattened",
     is_flag=True,
     help="The events are rows, as Debezium's ExtractNewRecordState leaves them.",
@@ -80,6 +86,7 @@ def changes(
     schema: str | None,
     merge_topics: bool,
     placeholder: str | None,
+    on_error: str,
     flattened: bool,
     texts: tuple[str, ...],
 ) -> None:
@@ -101,7 +108,7 @@ def changes(
         from pyromq.spark.pipelines.changes import apply_changes
 
         start = trigger(follow, every)
-        read = more | {"flattened": flattened, "texts": texts}
+        read = more | {"flattened": flattened, "texts": texts, "on_error": on_error}
         apply_changes(spark, options, place, form=form, keys=keys, trigger=start, show=show, **read)
 
     job.run("changes", place, work, check=check, restart=restart)

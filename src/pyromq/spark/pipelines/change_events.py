@@ -2,8 +2,8 @@
 
 An event may have its schema around it (`schema` and `payload`) or not. With a schema, dates, times and
 decimals, which Debezium writes as numbers and bytes, get the types they have in the database. Everything else
-is read as `from_json` does. An event that cannot be read ends the job: a table that misses a change is wrong
-for ever.
+is read as `from_json` does. A message that cannot be read ends the job, unless it is asked to go on: a table
+that misses a change is wrong for ever.
 """
 
 import base64
@@ -74,11 +74,11 @@ DOCUMENT = "document"
 _FLAT_DELETED, _FLAT_OP = "__deleted", "__op"
 """What ExtractNewRecordState adds to a row."""
 _BESIDE_ROWS = (
-    frozenset({"ts_ms"}),
     frozenset({"status", "id", "data_collections"}),
     frozenset({"databaseName", "ddl", "tableChanges"}),
 )
-"""The fields of heartbeats, of a transaction's begin and end, and of changes of the database's schema."""
+"""The fields of a transaction's begin and end, and of changes of the database's schema."""
+_HEARTBEAT = frozenset({"ts_ms", "ts_us", "ts_ns"})
 
 
 class _Source(msgspec.Struct):
@@ -168,7 +168,7 @@ def read_event(key: str | None, body: bytes, *, flattened: bool = False) -> Even
 
 def _is_beside_rows(payload: bytes) -> bool:
     names = set(msgspec.json.decode(payload, type=dict[str, msgspec.Raw]))
-    return names <= {"ts_ms", "ts_us", "ts_ns"} or any(known <= names for known in _BESIDE_ROWS[1:])
+    return any(known <= names for known in _BESIDE_ROWS) or {"ts_ms"} <= names <= _HEARTBEAT
 
 
 def _of_row(key: str | None, body: bytes) -> Event | None:
@@ -418,19 +418,19 @@ class Rows:
 
 
 def schemas(
-    batches: Iterator[pa.RecordBatch], texts: Collection[str] = (), *, flattened: bool = False
+    batches: Iterator[pa.RecordBatch],
+    texts: Collection[str] = (),
+    *,
+    flattened: bool = False,
+    skips: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over messages: the different columns and keys that these have."""
     for batch in batches:
         found = set()
-        for message, event in _events(batch, flattened=flattened):
+        for message, event in _events(batch, texts, flattened=flattened, refuse=_skip if skips else _stop):
             if event.op != TRUNCATE:
                 names = key_names(message["key"])
-                try:
-                    columns = row_ddl(event.schema, texts)
-                except _UNREADABLE as problem:
-                    raise _no_event(message, problem) from None
-                found.add((columns, names and msgspec.json.encode(names).decode()))
+                found.add((row_ddl(event.schema, texts), names and msgspec.json.encode(names).decode()))
         ddl, keys = zip(*found, strict=True) if found else ((), ())
         yield pa.RecordBatch.from_pydict(
             {"columns": pa.array(ddl, pa.string()), "keys": pa.array(keys, pa.string())}
@@ -438,17 +438,25 @@ def schemas(
 
 
 def changes(
-    batches: Iterator[pa.RecordBatch], type_: pa.StructType, placeholder: str, *, flattened: bool = False
+    batches: Iterator[pa.RecordBatch],
+    type_: pa.StructType,
+    placeholder: str,
+    texts: Collection[str] = (),
+    *,
+    flattened: bool = False,
+    skips: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over messages: what each does, the row, and the place of the message."""
     rows, unavailable = Rows(type_), Placeholder(placeholder)
+    refuse = _skip if skips else _stop
     for batch in batches:
-        if found := [
-            (message, _without(unavailable, event)) for message, event in _events(batch, flattened=flattened)
-        ]:
+        events = _events(batch, texts, flattened=flattened, refuse=refuse)
+        told = [(message, _without(unavailable, event)) for message, event in events]
+        found, read_rows = _rows_of(told, rows, refuse)
+        if found:
             read = {
                 "op": pa.array([event.op for _, event in found]),
-                "row": _rows_of(found, rows),
+                "row": read_rows,
                 "queue": pa.array(["{topic}@{brokerName}:{queueId}".format_map(each) for each, _ in found]),
                 "at": pa.array([message["at"] for message, _ in found], pa.int64()),
                 "offset": pa.array([message["offset"] for message, _ in found], pa.int64()),
@@ -464,24 +472,70 @@ def _without(unavailable: Placeholder, event: Event) -> Event:
     return event._replace(row=row, kept=kept if event.op == UPSERT else ())
 
 
-def _rows_of(found: Sequence[tuple[dict[str, Any], Event]], rows: Rows) -> pa.StructArray:
+def refused(
+    batches: Iterator[pa.RecordBatch],
+    type_: pa.StructType,
+    placeholder: str,
+    texts: Collection[str] = (),
+    *,
+    flattened: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over messages: those that `changes` skips, and why (`REFUSED` has the columns)."""
+    rows, unavailable = Rows(type_), Placeholder(placeholder)
+    for batch in batches:
+        found: list[dict[str, Any]] = []
+
+        def refuse(message: Mapping[str, Any], problem: Exception, found: Any = found) -> None:
+            found.append({**message, "reason": str(problem)})
+
+        events = _events(batch, texts, flattened=flattened, refuse=refuse)
+        _rows_of([(message, _without(unavailable, event)) for message, event in events], rows, refuse)
+        fields = [batch.schema.field(name) for name in batch.schema.names]
+        yield pa.RecordBatch.from_pylist(found, pa.schema([*fields, pa.field("reason", pa.string())]))
+
+
+Refuse = Callable[[Mapping[str, Any], Exception], None]
+"""What happens to a message that is no event."""
+
+
+def _stop(message: Mapping[str, Any], problem: Exception) -> None:
+    raise _no_event(message, problem) from None
+
+
+def _skip(message: Mapping[str, Any], problem: Exception) -> None:
+    """`refused` has it."""
+
+
+def _rows_of(
+    found: Sequence[tuple[dict[str, Any], Event]], rows: Rows, refuse: Refuse
+) -> tuple[Sequence[tuple[dict[str, Any], Event]], pa.StructArray]:
+    """The events whose rows can be read, and these rows."""
     try:
-        return rows.read([event for _, event in found])
+        return found, rows.read([event for _, event in found])
     except _UNREADABLE:
+        kept = []
         for message, event in found:
             try:
                 rows.read([event])
+                kept.append((message, event))
             except _UNREADABLE as problem:
-                raise _no_event(message, problem) from None
-        raise
+                refuse(message, problem)
+        if len(kept) == len(found):
+            raise
+        return kept, rows.read([event for _, event in kept])
 
 
-def _events(batch: pa.RecordBatch, *, flattened: bool) -> Iterator[tuple[dict[str, Any], Event]]:
+def _events(
+    batch: pa.RecordBatch, texts: Collection[str], *, flattened: bool, refuse: Refuse
+) -> Iterator[tuple[dict[str, Any], Event]]:
     for message in batch.to_pylist():
         try:
             event = read_event(message["key"], message["value"], flattened=flattened)
+            if event is not None:
+                row_ddl(event.schema, texts)
         except _UNREADABLE as problem:
-            raise _no_event(message, problem) from None
+            refuse(message, problem)
+            continue
         if event is not None:
             yield message, event
 

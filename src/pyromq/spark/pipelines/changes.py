@@ -6,6 +6,7 @@ sink send them.
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 CHANGES_PER_BATCH = 100_000
 """The size of a batch, unless the options set it: its rows pass through the driver."""
 
+STOP, SKIP, DEAD_LETTER = ON_ERROR = ("stop", "skip", "dead-letter")
+DEAD_LETTERS = "_dead_letters"
+"""The directory of a table with the messages that are no events."""
+
+_logger = logging.getLogger(__name__)
 _PLACE = "topic string, brokerName string, queueId int, offset bigint, timestamp timestamp"
 
 
@@ -49,6 +55,7 @@ def apply_changes(
     placeholder: str = UNAVAILABLE,
     flattened: bool = False,
     texts: Sequence[str] = (),
+    on_error: str = STOP,
     trigger: Mapping[str, Any] | None = None,
     show: Show = unseen,
 ) -> Tally:
@@ -60,6 +67,8 @@ def apply_changes(
     may have the same keys. A value that is `placeholder` is left out by the event, and stays as it was.
     `flattened`: bodies are rows, as ExtractNewRecordState leaves them. The columns of `texts` are kept as
     text: numbers with more than 38 digits, times without an end or after the year 9999.
+    `on_error`, one of `ON_ERROR`, is for messages that are no events. Dead letters are Parquet files in
+    `_dead_letters` of the table, with the reason and the place of each.
     """
     given, parsed, declared = checked(
         options, schema=schema, merge_topics=merge_topics, placeholder=placeholder
@@ -79,7 +88,9 @@ def apply_changes(
         is_ordered = len(cluster.queues(parsed.selection)) == 1
     finally:
         cluster.close()
-    events = _Events(tuple(keys), declared, placeholder, is_ordered, flattened, tuple(texts))
+    if on_error not in ON_ERROR:
+        raise ConfigError("on_error", on_error, f"one of {', '.join(ON_ERROR)}")
+    events = _Events(tuple(keys), declared, placeholder, is_ordered, flattened, tuple(texts), on_error)
     apply = partial(_apply_batch, place=place, form=form, expected=events)
     writer = stream.writeStream.foreachBatch(apply).option("checkpointLocation", journal)
     return watch("changes", writer.trigger(**(trigger or {"availableNow": True})).start(), show)
@@ -123,6 +134,11 @@ class _Events(NamedTuple):
     """Whether all of them are in one queue."""
     flattened: bool = False
     texts: tuple[str, ...] = ()
+    on_error: str = STOP
+
+    def ways(self) -> dict[str, Any]:
+        """How `change_events` reads them."""
+        return {"texts": self.texts, "flattened": self.flattened}
 
 
 def _apply_batch(frame: "DataFrame", batch: int, place: str, form: str, expected: _Events) -> None:
@@ -138,10 +154,44 @@ def _apply_batch(frame: "DataFrame", batch: int, place: str, form: str, expected
         )
         if declared is None or not keys:
             columns, keys = _found(messages, columns, expected)
+        if expected.on_error != STOP:
+            _set_aside(messages, batch, place, columns, expected)
         if columns is not None:
             _apply_last(messages, batch, table, columns, expected._replace(keys=keys))
     finally:
         messages.unpersist()
+
+
+def _set_aside(
+    messages: "DataFrame", batch: int, place: str, columns: StructType | None, expected: _Events
+) -> None:
+    """Say how many messages are no events, and keep them where that is asked for."""
+    type_ = to_arrow_type(StructType() if columns is None else columns, timezone="UTC")
+    read = partial(change_events.refused, type_=type_, placeholder=expected.placeholder, **expected.ways())
+    wanted = StructType([*messages.schema.fields]).add("reason", "string")
+    refused = messages.mapInArrow(read, wanted).persist()
+    try:
+        first = refused.orderBy("at", "queueId", "offset").first()
+        if first is None:
+            return
+        kept = "skipped"
+        if expected.on_error == DEAD_LETTER:
+            kept = f"{place.rstrip('/')}/{DEAD_LETTERS}/batch={batch}"
+            # A batch that is repeated replaces what an earlier attempt has left.
+            refused.withColumn("timestamp", fn.timestamp_micros("at")).drop("at").coalesce(1).write.mode(
+                "overwrite"
+            ).parquet(kept)
+        where = f"{first.topic}@{first.brokerName}:{first.queueId} offset {first.offset}"
+        _logger.warning(
+            "%d messages of batch %d are no change events (%s). The first one: %s: %s",
+            refused.count(),
+            batch,
+            kept,
+            where,
+            first.reason,
+        )
+    finally:
+        refused.unpersist()
 
 
 def _apply_last(
@@ -158,7 +208,8 @@ def _apply_last(
             change_events.changes,
             type_=type_,
             placeholder=expected.placeholder,
-            flattened=expected.flattened,
+            skips=expected.on_error != STOP,
+            **expected.ways(),
         ),
         read,
     )
@@ -232,7 +283,7 @@ def _found(
 ) -> tuple[StructType | None, tuple[str, ...]]:
     """The columns and keys that the events themselves tell; no columns if no event changes a row."""
     keys = expected.keys
-    told = partial(change_events.schemas, texts=expected.texts, flattened=expected.flattened)
+    told = partial(change_events.schemas, skips=expected.on_error != STOP, **expected.ways())
     rows = messages.mapInArrow(told, "columns string, keys string").distinct().collect()
     for row in rows:
         if row.columns is not None:
