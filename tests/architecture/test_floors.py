@@ -20,6 +20,7 @@ FLOORS = [
     {"admin", "cloudevents", "django", "logging", "otel", "standalone"},
     {"aio"},
     {"celery", "cli", "console", "dramatiq", "spark", "taskiq", "testing"},
+    {"mcp"},
     {"apps"},
 ]
 # Words that name a role in a framework and tell the reader nothing about the thing.

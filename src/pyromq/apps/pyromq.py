@@ -13,6 +13,7 @@ COMMANDS = LazyGroup(
         "console": LazyCommand("pyromq.apps.console", "console", "Run the web console, or change its users."),
         "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
         "controller": LazyCommand("pyromq.apps.controller", "command", "Run a controller."),
+        "mcp": LazyCommand("pyromq.apps.mcp", "command", "Serve tools for an operator's assistant."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
         "pipeline": LazyCommand(
             "pyromq.apps.pipelines.tree", "pipeline", "Run Spark jobs over topics: archive, replay, SQL …"
