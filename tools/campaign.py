@@ -3,20 +3,16 @@
     python -m tools.campaign [--minutes M] [--seed N] [--times T] [PYTEST ARGUMENTS]
 
 `make test` runs each of these tests once, with a few kills and always the same chances. Here a round takes
-its chances from its seed, and has `--times` as many kills; the next round has the next seed. A failure ends
-the campaign, and the last line says how to repeat its round.
+its chances from its seed, and has `--times` as many kills.
 """
 
-import argparse
 import os
 import random
-import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 
-from tools.fuzzing import ANY_SEED, explore, say
+from tools.rounds import Rounds, options, say
 
 _SEED = "PYROMQ_CHAOS_SEED"
 _TIMES = "PYROMQ_CHAOS_TIMES"
@@ -35,19 +31,11 @@ def rounds(count: int) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="campaign", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=None)
+    parser = options("kills", __doc__, minutes=10)
     parser.add_argument("--times", type=int, default=3)
     chosen, more = parser.parse_known_args(arguments)
-    started = time.monotonic()
-    done: list[int] = []
-
-    def repeat(seed: int) -> str:
-        return f"make kills SEED={seed} TIMES={chosen.times} MINUTES=0"
 
     def one_round(seed: int) -> int:
-        say(f"kills: this round can be repeated with {repeat(seed)}")
         pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=3600")
         ended = subprocess.run(
             [*pytest, "-k", _TESTS, *(more or ["tests/chaos"])],
@@ -57,18 +45,12 @@ def main(arguments: Sequence[str]) -> int:
             check=False,
         )
         say(ended.stdout if ended.returncode else ended.stdout.splitlines()[-1])
-        done.append(seed)
         return ended.returncode
 
-    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
-    ended, seed = explore(first_seed, chosen.minutes, one_round)
-    minutes = (time.monotonic() - started) / 60
-    say(f"kills: {len(done)} rounds in {minutes:.1f} minutes, each with {chosen.times} times the kills")
-    if ended:
-        say(f"kills: FAILED. To see it again:\n{repeat(seed)}")
-    else:
-        say(f"kills: nothing was lost with the seeds {first_seed} to {seed}")
-    return ended
+    rounds = Rounds("kills", chosen, lambda seed: f"make kills SEED={seed} TIMES={chosen.times} MINUTES=0")
+    rounds.run(one_round)
+    lost = "something" if rounds.ended else "nothing"
+    return rounds.report(f"{lost} was lost, with {chosen.times} times the kills")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from tools.fuzzing import say
+from tools.rounds import say
 
 CLEAN, WEAK, UNKNOWN = 0, 1, 3
 _PINNED: Final = Path(__file__).resolve().parents[1] / "constraints.txt"

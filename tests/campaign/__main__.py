@@ -13,14 +13,11 @@ is restarted instead.
 `--totals` only adds up the rounds that the directory has, of all campaigns so far.
 """
 
-import argparse
 import asyncio
 import json
-import secrets
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,15 +28,13 @@ from tests.campaign.plans import KINDS_OF_FAULTS
 from tests.campaign.report import as_row, plot, round_text, summary
 from tests.campaign.rounds import Round, run_failovers, run_round
 from tests.support.loop import FASTEST_LOOP
-from tools.fuzzing import ANY_SEED, explore, say
+from tools.rounds import Rounds, options, say
 
 _FAIL_OVERS_A_ROUND = 40
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=None)
+    parser = options("chaos", __doc__, minutes=10)
     parser.add_argument(
         "--cluster", default="", help=f"some of {','.join(KINDS)}; {','.join(COMMON_KINDS)} without it"
     )
@@ -84,15 +79,15 @@ def main(arguments: Sequence[str]) -> int:
 
     def one_round(seed: int) -> int:
         kind = _kind_of(seed, kinds)
-        say(f"chaos: {kind}, {KINDS[kind].what}; to repeat: {repeat(seed)}")
+        say(f"chaos: {kind}, {KINDS[kind].what}")
         directory = chosen.out.absolute() / f"round-{seed}"
         shutil.rmtree(directory, ignore_errors=True)
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 result = runner.run(running(seed, kind, directory))
-        except (AssertionError, RuntimeError, TimeoutError) as problem:
-            say(f"  FAILED: {problem}; the logs are in {directory}")
-            return 1
+        except (AssertionError, RuntimeError, TimeoutError):
+            say(f"  the logs are in {directory}")
+            raise
         done.append(result)
         say(round_text(result))
         with (chosen.out / "rounds.jsonl").open("a") as lines:
@@ -104,24 +99,14 @@ def main(arguments: Sequence[str]) -> int:
     # Also in the background of a shell: whoever ends the campaign wants its disks back.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    began = time.monotonic()
-    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
-    ended, seed = explore(
-        *(first_seed, chosen.minutes, one_round),
-        is_enough=lambda: bool(chosen.failovers) and fail_overs_left() <= 0,
-    )
-    text = (
-        f"{len(done)} rounds in {(time.monotonic() - began) / 60:.1f} minutes, seeds {first_seed} to {seed}\n"
-    )
-    text += summary([as_row(each) for each in done])
-    (chosen.out / "report.txt").write_text(text + "\n")
+    rounds = Rounds("chaos", chosen, repeat)
+    rounds.run(one_round, is_enough=lambda: bool(chosen.failovers) and fail_overs_left() <= 0)
+    text = summary([as_row(each) for each in done])
+    (chosen.out / "report.txt").write_text(f"{rounds}\n{text}\n")
     say(text)
     if done:
         plot(done, chosen.out / "availability.png")
-        say(f"chaos: {chosen.out}/report.txt, {chosen.out}/availability.png")
-    if ended:
-        say(f"chaos: FAILED. To see it again:\n{repeat(seed)}")
-    return ended
+    return rounds.report(f"details in {chosen.out}")
 
 
 def _kind_of(seed: int, kinds: Sequence[str]) -> str:

@@ -8,10 +8,8 @@ been served is refused at once, and the other way round. Those with rights come 
 know who may do what.
 """
 
-import argparse
 import asyncio
 import logging
-import secrets
 import sys
 import tempfile
 from collections import Counter
@@ -23,7 +21,7 @@ from tests.support.access import ALICE, ROOT, client, grant, is_refused
 from tests.support.broker_cluster import BrokerClient, message
 from tests.support.guarded_servers import UNKNOWN, guarded_servers
 from tests.support.loop import FASTEST_LOOP
-from tools.fuzzing import ANY_SEED, explore, say
+from tools.rounds import Rounds, options
 
 from pyromq.protocol.requests.access import DeleteAcl
 
@@ -61,10 +59,8 @@ async def _change_rights(root: BrokerClient, alice: BrokerClient) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=2)
+    parser = options("access", __doc__, minutes=2)
     parser.add_argument("--steps", type=int, default=100, help="how many attacks and changes a round has")
-    parser.add_argument("--seed", type=int, default=None)
     chosen = parser.parse_args(arguments)
     logging.disable(logging.ERROR)  # every refusal is a warning
     (new_loop,) = FASTEST_LOOP.values()
@@ -72,20 +68,13 @@ def main(arguments: Sequence[str]) -> int:
 
     def one_round(seed: int) -> int:
         with tempfile.TemporaryDirectory() as directory, asyncio.Runner(loop_factory=new_loop) as runner:
-            try:
-                total.update(runner.run(run_round(seed, Path(directory), chosen.steps)))
-            except (AssertionError, EOFError, OSError) as problem:
-                say(f"access: FAILED: {problem!r}")
-                return 1
+            total.update(runner.run(run_round(seed, Path(directory), chosen.steps)))
         return 0
 
-    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
-    ended, seed = explore(first_seed, chosen.minutes, one_round)
-    say(f"access: seeds {first_seed} to {seed}: {', '.join(f'{n:,} {what}' for what, n in total.items())}")
-    if ended:
-        again = f"--minutes 0 --steps {chosen.steps} --seed {seed}"
-        say(f"To see it again:\npython -m tests.campaign.access {again}")
-    return ended
+    again = f"python -m tests.campaign.access --minutes 0 --steps {chosen.steps} --seed"
+    rounds = Rounds("access", chosen, lambda seed: f"{again} {seed}")
+    rounds.run(one_round)
+    return rounds.report(", ".join(f"{n:,} {what}" for what, n in total.items()))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from secrets import token_urlsafe
 from typing import Any
 
 from tests.support.ha_example import ha_example, load
-from tools.fuzzing import say
+from tools.rounds import say
 
 from pyromq import Message, Producer, PushConsumer, PyroError, ReceivedMessage, TlsOptions
 

@@ -1,6 +1,5 @@
 """A real etcd among the parties of a cluster: the controllers keep their decisions in it."""
 
-import asyncio
 from pathlib import Path
 
 from tests.campaign.network import OWN_HOST, Network
@@ -16,12 +15,5 @@ class EtcdParty(Party):
 
     async def _launch(self) -> Running:
         command = etcd_command(self.directory, f"http://{OWN_HOST}:{self._port}", self._peer_port)
-        with self.log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                # The machine never loses its power, and a busy disk would be a fault that nobody planned.
-                *(*command, "--unsafe-no-fsync"),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        return Program(process, self._port)
+        # The machine never loses its power, and a busy disk would be a fault that nobody planned.
+        return await Program.start([*command, "--unsafe-no-fsync"], self._port, self.log)

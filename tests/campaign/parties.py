@@ -5,8 +5,9 @@ import contextlib
 import os
 import signal
 from asyncio.subprocess import Process
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tests.campaign.forks import Forked
 from tests.campaign.network import OWN_HOST, Network
@@ -118,6 +119,16 @@ class Program:
         self._process = process
         self._port = port
         self.pid = process.pid
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], port: int, log: Path, env: Mapping[str, str] | None = None
+    ) -> Self:
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=output, stderr=output, start_new_session=True, env=env
+            )
+        return cls(process, port)
 
     @property
     def is_over(self) -> bool:

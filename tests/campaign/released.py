@@ -4,7 +4,6 @@
 directory, or of a release in the package index.
 """
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -40,15 +39,9 @@ class ReleasedParty(Party):
     async def _launch(self) -> Running:
         file = self.directory.parent / f"{self.name}.properties"
         file.write_text(render(_chosen(self.kind, self.directory, self.settings)))
-        with self.log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(str(self.programs / _PROGRAMS[self.kind]), "-c", str(file)),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={"HOME": str(self.directory), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
-            )
-        return Program(process, _port(self.settings))
+        command = [str(self.programs / _PROGRAMS[self.kind]), "-c", str(file)]
+        env = {"HOME": str(self.directory), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+        return await Program.start(command, _port(self.settings), self.log, env)
 
 
 def _port(settings: Mapping[str, Any]) -> int:

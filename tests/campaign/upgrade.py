@@ -32,7 +32,7 @@ from tests.campaign.released import THIS, ReleasedParty, environment_of
 from tests.campaign.report import round_text
 from tests.campaign.rounds import run_breaking
 from tests.support.loop import FASTEST_LOOP
-from tools.fuzzing import say
+from tools.rounds import say
 
 _KIND = replace(KINDS["group"], is_relayed=False)
 _KILLS = 6

@@ -7,8 +7,6 @@ A round kills one pipeline `--each` times, at moments that follow from its seed,
 counts. The next round has the next pipeline and the next seed. A failure ends the campaign.
 """
 
-import argparse
-import secrets
 import shutil
 import sys
 import tempfile
@@ -22,24 +20,23 @@ from tests.spark_kills.programs import Pipeline
 from tests.spark_kills.rounds import Deaths, run_round
 from tests.spark_kills.topics import topics_of
 from tests.support.scratch import IN_MEMORY
-from tools.fuzzing import ANY_SEED, explore, say
+from tools.rounds import Rounds, options, say
 
 from pyromq.testing import cluster
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="spark_kills", description=__doc__)
+    parser = options("spark kills", __doc__, minutes=30)
     parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--each", type=int, default=5, help="how often a round kills")
     parser.add_argument("--directory", default=IN_MEMORY, help="where pipelines have their files")
     chosen = parser.parse_args(arguments)
     kinds = chosen.kinds.split(",")
     total: dict[str, Deaths] = {}
-    rounds: Counter[str] = Counter()
-    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
+    done_rounds: Counter[str] = Counter()
+    again = f"python -m tests.spark_kills --minutes 0 --each {chosen.each} --kinds"
+    rounds = Rounds("spark kills", chosen, lambda seed: f"{again} {kinds[seed % len(kinds)]} --seed {seed}")
 
     with (
         tempfile.TemporaryDirectory(dir=chosen.directory, ignore_cleanup_errors=True) as scratch,
@@ -51,30 +48,24 @@ def main(arguments: Sequence[str]) -> int:
 
         def one_round(seed: int) -> int:
             kind = kinds[seed % len(kinds)]
-            again = f"--minutes 0 --each {chosen.each} --kinds {kind} --seed {seed}"
             directory = Path(scratch, str(seed), "job")
             try:
                 done = run_round(kind, topics, running.namesrv, directory, Random(seed), chosen.each)
-            except AssertionError as problem:
-                say(f"spark kills: FAILED: {kind}: {problem}\nTo see it again:")
-                say(f"python -m tests.spark_kills {again}")
+            except AssertionError:
                 kept = Path(tempfile.mkdtemp(prefix="pyromq-killed-"), str(seed))
                 shutil.copytree(directory.parent, kept, ignore=shutil.ignore_patterns("*.sock"))
                 say(f"Its files are in {kept}")
-                return 1
+                raise
             shutil.rmtree(directory.parent, ignore_errors=True)
             total.setdefault(kind, Deaths()).add(done)
-            rounds[kind] += 1
+            done_rounds[kind] += 1
             say(f"spark kills: {kind} seed {seed}: {done}")
             return 0
 
-        ended, seed = explore(
-            first_seed, chosen.minutes, one_round, is_enough=lambda: _kills(total) >= chosen.kills
-        )
+        rounds.run(one_round, is_enough=lambda: _kills(total) >= chosen.kills)
     for kind, done in total.items():
-        say(f"spark kills: {kind}: {done.kills} kills in {rounds[kind]} rounds: {done}")
-    say(f"spark kills: seeds {first_seed} to {seed}: {_kills(total)} kills")
-    return ended
+        say(f"spark kills: {kind}: {done.kills} kills in {done_rounds[kind]} rounds: {done}")
+    return rounds.report(f"{_kills(total)} kills")
 
 
 def _kills(total: Mapping[str, Deaths]) -> int:

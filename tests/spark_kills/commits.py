@@ -7,8 +7,6 @@ and kills `--each` times, mostly between the decision about a batch and its end.
 its end afterwards, and each row must be in the topic once. A failure ends the campaign.
 """
 
-import argparse
-import secrets
 import sys
 import tempfile
 import threading
@@ -28,7 +26,7 @@ from tests.spark_kills.rounds import is_starved
 from tests.spark_kills.topics import Topics, topics_of
 from tests.support.scratch import IN_MEMORY
 from tests.support.spark_session import small_session
-from tools.fuzzing import ANY_SEED, explore, say
+from tools.rounds import Rounds, options, say
 
 from pyromq.spark.batch_journal import DIRECTORY
 from pyromq.testing import RunningCluster, cluster
@@ -186,15 +184,14 @@ def _problem_of(started: StreamingQuery) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="spark_kills.commits", description=__doc__)
+    parser = options("spark commits", __doc__, minutes=30)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--each", type=int, default=10, help="how often a round kills")
     parser.add_argument("--directory", default=IN_MEMORY, help="where clusters and checkpoints are")
     chosen = parser.parse_args(arguments)
     total: Counter[str] = Counter()
-    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
+    again = f"python -m tests.spark_kills.commits --minutes 0 --each {chosen.each} --seed"
+    rounds = Rounds("spark commits", chosen, lambda seed: f"{again} {seed}")
     with tempfile.TemporaryDirectory(dir=chosen.directory, ignore_cleanup_errors=True) as scratch:
         spark = small_session(Path(scratch))
         spark.sparkContext.setLogLevel("OFF")  # queries are meant to fail
@@ -202,25 +199,17 @@ def main(arguments: Sequence[str]) -> int:
         def one_round(seed: int) -> int:
             chance, directory = Random(seed), Path(scratch, str(seed))
             brokers, replicas = (1, 2) if seed % 2 else (2, 1)
-            try:
-                with cluster(directory / "store", brokers=brokers, replicas=replicas) as running:
-                    victims = Victims(running, is_group=replicas > 1)
-                    query = Query(spark, victims, directory, str(seed))
-                    done = run_round(query, victims, chance, chosen.each)
-            except AssertionError as problem:
-                say(f"spark commits: FAILED: seed {seed}: {problem}\nTo see it again:")
-                say(f"python -m tests.spark_kills.commits --minutes 0 --each {chosen.each} --seed {seed}")
-                return 1
+            with cluster(directory / "store", brokers=brokers, replicas=replicas) as running:
+                victims = Victims(running, is_group=replicas > 1)
+                query = Query(spark, victims, directory, str(seed))
+                done = run_round(query, victims, chance, chosen.each)
             total.update(done)
             say(f"spark commits: seed {seed}: {_shown(done)}")
             return 0
 
-        ended, seed = explore(
-            first_seed, chosen.minutes, one_round, is_enough=lambda: total[BETWEEN] >= chosen.kills
-        )
+        rounds.run(one_round, is_enough=lambda: total[BETWEEN] >= chosen.kills)
         spark.stop()
-    say(f"spark commits: seeds {first_seed} to {seed}: {_shown(total)}")
-    return ended
+    return rounds.report(_shown(total))
 
 
 def _shown(done: Counter[str]) -> str:

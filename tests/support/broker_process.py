@@ -2,18 +2,15 @@
 
 import socket
 import sys
-from asyncio import StreamReader, create_subprocess_exec
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
+from tests.support.killable_process import end, is_up, start
 from tests.support.name_servers import register_broker
 
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.framing import FrameReader, encode_frame
-
-ROOT = Path(__file__).parents[2]
 
 
 @asynccontextmanager
@@ -23,17 +20,11 @@ async def broker_process(
     """The process, registered; it is killed at the end if it still lives."""
     host, port = address
     arguments = [host, str(port), name, ",".join(topics), str(timeout_ms or "")]
-    process = await create_subprocess_exec(
-        sys.executable, "-m", "tests.support.broker_process", *arguments, stdout=PIPE, cwd=ROOT
-    )
+    process, _ = await start("tests.support.broker_process", *arguments)
     try:
-        assert isinstance(process.stdout, StreamReader)
-        assert await process.stdout.readline() == b"registered\n"
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        await end(process)
 
 
 def _main(host: str, port: str, name: str, topics: str, timeout_ms: str) -> None:
@@ -45,8 +36,7 @@ def _main(host: str, port: str, name: str, topics: str, timeout_ms: str) -> None
         answers = FrameReader()
         while not answers.feed(connection.recv(65536)):
             pass
-        sys.stdout.write("registered\n")
-        sys.stdout.flush()
+        is_up("registered")
         connection.recv(1)
 
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import sys
-from asyncio import StreamReader, create_subprocess_exec
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.support.broker_cluster import BrokerClient, configuration
+from tests.support.killable_process import end, is_up, start
 from tests.support.name_servers import name_server
 from tests.support.tcp_proxy import TcpProxy
 
@@ -19,8 +19,6 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.record import StoredMessage
 from pyromq.remoting.addresses import format_address, parse_address
-
-ROOT = Path(__file__).parents[2]
 
 
 class ClientCluster:
@@ -47,30 +45,13 @@ class ClientCluster:
 
     async def add_broker_process(self, name: str) -> tuple[Process, str]:
         """A broker that can be killed, and its address."""
-        process = await create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tests.support.client_cluster",
-            str(self._root / name),
-            self.namesrv,
-            name,
-            stdout=PIPE,
-            cwd=ROOT,
-        )
-        self._stack.push_async_callback(_end, process)
-        assert isinstance(process.stdout, StreamReader)
-        address = (await process.stdout.readline()).decode().strip()
-        assert address, "the broker did not start"
+        arguments = (str(self._root / name), self.namesrv, name)
+        process, address = await start("tests.support.client_cluster", *arguments)
+        self._stack.push_async_callback(end, process)
         return process, address
 
     def _configuration(self, name: str, **settings: Any) -> Any:
         return _configuration(self._root / name, self.namesrv, name, **settings)
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        process.kill()
-    await process.wait()
 
 
 def _configuration(root: Path, namesrv: str, name: str, **settings: Any) -> Any:
@@ -104,8 +85,7 @@ async def stored_messages(
 
 async def _main(root: str, namesrv: str, name: str) -> None:
     async with Broker(_configuration(Path(root), namesrv, name)) as broker:
-        sys.stdout.write(broker.advertised_address + "\n")
-        sys.stdout.flush()
+        is_up(broker.advertised_address)
         await asyncio.get_running_loop().create_future()
 
 

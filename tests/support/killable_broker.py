@@ -3,14 +3,13 @@
 import asyncio
 import json
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from pathlib import Path
 from typing import Any
 
 from tests.support.broker_cluster import running_broker
+from tests.support.killable_process import is_up, start
 from tests.support.loop import FASTEST_LOOP
-
-ROOT = Path(__file__).parents[2]
 
 
 async def start_killable_broker(
@@ -18,12 +17,8 @@ async def start_killable_broker(
 ) -> tuple[Process, tuple[str, int]]:
     """`flush` is SYNC_FLUSH or ASYNC_FLUSH, `settings` those of the broker by their names in Python. The same
     directory again recovers what is in it."""
-    command = ("-m", "tests.support.killable_broker", str(directory), flush, json.dumps(settings))
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, cwd=ROOT)
-    assert process.stdout is not None
-    port = await process.stdout.readline()
-    if not port:
-        raise RuntimeError(f"the broker ended before it was up: exit status {await process.wait()}")
+    arguments = (str(directory), flush, json.dumps(settings))
+    process, port = await start("tests.support.killable_broker", *arguments)
     return process, ("127.0.0.1", int(port))
 
 
@@ -38,8 +33,7 @@ async def _main(directory: Path, flush: str, settings: dict[str, Any]) -> None:
         "timer_flush_interval_ms": 300,
     }
     async with running_broker(directory, store=store, **settings) as broker:
-        sys.stdout.write(f"{broker.address[1]}\n")
-        sys.stdout.flush()
+        is_up(broker.address[1])
         await broker.run_until_stopped()
 
 

@@ -5,24 +5,21 @@ Prints the body of each message before it is done with it. It always fails with 
 
 import asyncio
 import sys
-from asyncio.subprocess import PIPE, Process
-from pathlib import Path
+from asyncio.subprocess import Process
 from typing import Literal
 
+from tests.support.killable_process import launch
 from tests.support.loop import FASTEST_LOOP
 
 from pyromq.client.consumer.handling.outcomes import RetryLater
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.values import ReceivedMessage
 
-ROOT = Path(__file__).parents[2]
-
 
 async def start_killable_consumer(
     namesrv: str, *, ordered: bool | Literal["key"], failing: str = ""
 ) -> Process:
-    program = ("-m", "tests.support.killable_consumer", namesrv, str(ordered), failing)
-    return await asyncio.create_subprocess_exec(sys.executable, *program, stdout=PIPE, cwd=ROOT)
+    return await launch("tests.support.killable_consumer", namesrv, str(ordered), failing)
 
 
 async def _main(namesrv: str, ordered: str, failing: str) -> None:
