@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from pyromq import Admin, Message, NotFound, Producer, PullConsumer, StateError, aio
+from pyromq import Admin, Message, NotFound, Producer, PullConsumer, SimpleConsumer, StateError, aio
 from pyromq.errors import ConfigError
 from pyromq.testing import RunningCluster, cluster
 
@@ -73,6 +73,23 @@ def test_a_group_that_has_never_read_has_the_whole_topic_before_it(running: Runn
             admin.lag("newcomers", "Nowhere")
         with pytest.raises(NotFound):
             admin.lag("newcomers")
+
+
+def test_a_purge_skips_what_waits_for_one_group_also_if_it_pops(rocketmq: RunningCluster) -> None:
+    with Admin(rocketmq.namesrv) as admin, Producer("tills", namesrv=rocketmq.namesrv) as producer:
+        admin.create_topic("Tasks", queues=2)
+        with SimpleConsumer("workers", rocketmq.namesrv, start_from="first") as consumer:
+            consumer.subscribe("Tasks")
+            producer.send(Message("Tasks", b"read"))
+            (message,) = consumer.receive(1, wait_s=TIMEOUT_S)
+            consumer.ack(message)
+            for _ in range(5):
+                producer.send(Message("Tasks", b"waits"))
+            assert admin.purge("workers", "Tasks") == 5
+            assert admin.lag("workers", "Tasks").total == 0
+            producer.send(Message("Tasks", b"new"))
+            assert [each.body for each in consumer.receive(16, wait_s=TIMEOUT_S)] == [b"new"]
+        assert admin.lag("others", "Tasks").total == 7
 
 
 async def test_the_same_for_asyncio_with_names_in_a_namespace(running: RunningCluster) -> None:

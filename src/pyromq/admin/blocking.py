@@ -27,4 +27,5 @@ class Admin(Blocking):
     delete_topic = awaited(facade.Admin.delete_topic)
     groups = awaited(facade.Admin.groups)
     lag = awaited(facade.Admin.lag)
+    purge = awaited(facade.Admin.purge)
     reset_offsets = awaited(facade.Admin.reset_offsets)

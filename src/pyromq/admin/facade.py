@@ -179,6 +179,15 @@ class Admin(Opened):
             tuple(QueueLag(each.queue, each.broker_offset, each.consumer_offset) for each in found.queues),
         )
 
+    async def purge(self, group: str, topic: str) -> int:
+        """Let a group skip everything that waits for it in a topic; returns the number of messages.
+
+        Other groups keep them. Members may be running; what they hold already is theirs.
+        """
+        waiting = (await self.lag(group, topic)).total
+        await self.reset_offsets(group, topic, "last")
+        return waiting
+
     async def reset_offsets(
         self, group: str, topic: str, to: Literal["first", "last"] | datetime
     ) -> dict[MessageQueue, int]:
