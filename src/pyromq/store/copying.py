@@ -54,6 +54,8 @@ class Copying:
             self._dispatcher.step(self._log.end_offset, 1 << 20)
         for queue in self._queues:
             queue.next_offset = queue.end_offset
+        if self._dispatcher.light is not None:
+            self._dispatcher.light.number_on()
 
     def append(self, offset: int, piece: memoryview) -> None:
         """Add bytes of the master's log. They are readable after a dispatch, each record once it is whole.
@@ -104,6 +106,8 @@ class Copying:
             for queue in [each for each in self._queues.of_topic(topic).values() if each.last_place < before]:
                 self._queues.drop_files(queue)
                 self._queues.discard(queue)
+            if self._dispatcher.light is not None:
+                self._dispatcher.light.remove_deleted([topic])
         except OSError as error:
             raise StoreError(f"topic {topic} cannot be deleted: {error}") from error
         return True

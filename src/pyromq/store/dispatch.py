@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 from pyromq.compiled import twin
 from pyromq.errors import RemoteProtocolError
+from pyromq.protocol import properties as props
+from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.index.index_file import Entry
 from pyromq.store.index.key_hash import index_key_hashes
 from pyromq.store.index.key_index import Index
+from pyromq.store.light.light_queues import MARK, LightQueues, LightRecord
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import is_filler
 from pyromq.store.log.segment import Segment
@@ -42,15 +45,21 @@ class Dispatcher:
         index: Index | None,
         tags_codes: TagsCodes,
         max_pending: int,
+        light: LightQueues | None = None,
     ) -> None:
+        """`light`: queues that records enter besides their own; None if there are none."""
         self._log = log
         self._queues = queues
         self._index = index
         self._tags_codes = tags_codes
         self.max_pending = max_pending
+        self.light = light
+        self._light_records: list[LightRecord] = []
+        self._light_touched: dict[str, int] = {}
         self._carrier: Carrier | None = None
         if _native is not None:
-            self._carrier = _native.Carrier(queues.by_topic, queues.queue_files.mark_dirty)
+            told = () if light is None else (self._add_light,)
+            self._carrier = _native.Carrier(queues.by_topic, queues.queue_files.mark_dirty, *told)
         self._forgotten: dict[str, int] = {}
         self.is_following = self._carrier is None
         """Whether `pending` has everything between `offset` and the end of the log."""
@@ -80,9 +89,12 @@ class Dispatcher:
     @property
     def safe_offset(self) -> int:
         """Everything before this log offset is in the queues and in the index."""
+        safe = self.offset
         if self._entries:
-            return self._entries[0][1]
-        return self._key_places[0] if self._key_places else self.offset
+            safe = self._entries[0][1]
+        elif self._key_places:
+            safe = self._key_places[0]
+        return min(safe, self._light_records[0].log_offset) if self._light_records else safe
 
     def remember(self, pending: Pending) -> None:
         """Remember an append. Beyond the limit, forget all of them: they will be read from the log."""
@@ -117,13 +129,22 @@ class Dispatcher:
         self._key_times.clear()
         self._entries = [each for each in self._entries if each[1] < end]
         self._touched.clear()
+        self._light_records = [each for each in self._light_records if each.log_offset < end]
+        self._light_touched.clear()
+        if self.light is not None:
+            self.light.cut(end)
         self.last_timestamp = min(self.last_timestamp, self._log.last_store_timestamp)
         self.fit_to_log(end)
         self.index_from = min(self.index_from, end)
         self.start_at(min(self.offset, end))
 
+    def forget_advances(self) -> None:
+        """Nobody waits for light queues yet."""
+        self._light_touched.clear()
+
     def start_at(self, offset: int) -> None:
         self.offset = offset
+        self._light_touched.clear()
         self.pending.clear()
         self.is_following = offset >= self._log.end_offset and self._carrier is None
 
@@ -133,18 +154,22 @@ class Dispatcher:
         Raises OSError if a file cannot be created or extended. The next call continues there, and returns
         the queues that this one had advanced.
         """
-        if self._entries:
+        if self._entries or self._light_records:
             self.write_index()
         if self.is_following:
             self._step_in_memory(limit, max_messages)
         else:
             self._step_in_log(limit, max_messages)
-        if self._keys:
+        if self._keys or self._light_records:
             self.write_index()
         if self._forgotten:
             self._forgotten = {topic: end for topic, end in self._forgotten.items() if end > self.offset}
         touched, self._touched = self._touched, {}
-        return [QueueAdvance(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
+        advances = [QueueAdvance(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
+        if self._light_touched:
+            advances += [QueueAdvance(name, 0, end) for name, end in self._light_touched.items()]
+            self._light_touched.clear()
+        return advances
 
     def _step_in_memory(self, limit: int, max_messages: int) -> None:
         pending = self.pending
@@ -258,6 +283,8 @@ class Dispatcher:
             segment.buffer[outline.properties_start : outline.properties_end],
         )
         self._dispatch((message,), outline.log_offset + outline.size)
+        if not has_unit and self.light is not None:
+            self.put_light(segment, outline)
 
     def put_unit(self, segment: ReadableSegment, outline: RecordOutline) -> bool:
         """Only the queue's part of a dispatch, for a queue that is built again; False if it has the unit."""
@@ -274,6 +301,7 @@ class Dispatcher:
         """Put each message that ends at or before `limit` in its queue, and its keys in the lists."""
         tag_codes, tags_code_of, touched = self._tags_codes.by_tag, self._tags_codes.of, self._touched
         is_indexing, index_from = self._index is not None, self.index_from
+        is_light = self.light is not None
         add_key, add_place, add_time = self._keys.append, self._key_places.append, self._key_times.append
         timestamp, offset, count = self.last_timestamp, self.offset, 0
         try:
@@ -296,6 +324,8 @@ class Dispatcher:
                 if not sys_flag & 0x4:
                     queue.put(queue_offset, log_offset, size, tags_code)
                     touched[queue] = None
+                    if is_light and MARK in properties:
+                        self._add_light(queue.topic, log_offset, size, tags_code, properties)
                 # java: and rolled-back ones none in the index
                 if is_indexing and log_offset >= index_from and sys_flag & 0xC != 0xC:
                     if unique:
@@ -314,8 +344,38 @@ class Dispatcher:
             self.last_timestamp, self.offset = timestamp, offset
             self.dispatched_messages += count
 
+    def _add_light(self, topic: str, log_offset: int, size: int, tags_code: int, properties: bytes) -> None:
+        """Remember a record that names light queues."""
+        names = props.get_property_bytes(properties, props.INNER_MULTI_DISPATCH)
+        offsets = props.get_property_bytes(properties, props.INNER_MULTI_QUEUE_OFFSET)
+        if names is not None and offsets is not None:
+            self._light_records.append(LightRecord(topic, log_offset, size, tags_code, names, offsets))
+
+    def put_light(self, segment: ReadableSegment, outline: RecordOutline) -> None:
+        """Only the light queues' part of a dispatch, when they are built again. Raises OSError."""
+        properties = segment.buffer[outline.properties_start : outline.properties_end]
+        if MARK in properties and not outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            tags = props.get_property(properties, props.TAGS)
+            code = tag_code(tags) if tags else 0
+            self._add_light(outline.topic, outline.log_offset, outline.size, code, properties)
+            self._write_light()
+
+    def _write_light(self) -> None:
+        records, light, done = self._light_records, self.light, 0
+        if light is None:
+            return
+        try:
+            for record in records:
+                self._light_touched.update(light.put(record))
+                done += 1
+        finally:
+            del records[:done]
+
     def write_index(self) -> None:
-        """Index the keys gathered so far; many at a time is much cheaper than one by one."""
+        """Index the keys gathered so far; many at a time is much cheaper than one by one. Records that name
+        light queues enter them."""
+        if self._light_records:
+            self._write_light()
         if self._index is None:
             return
         if self._keys:

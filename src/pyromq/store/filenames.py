@@ -22,6 +22,8 @@ class StorePaths:
         self.batch_queues = root / "batchconsumequeue"
         """java: queues whose units are whole batches; we have none."""
         self.index = root / "index"
+        self.light_queues = root / "lightqueues"
+        """Ours."""
         self.config = root / "config"
         self.topics = self.config / "topics.json"
         """The table of the broker's topics."""

@@ -28,6 +28,8 @@ from pyromq.store.flushes import Flushes
 from pyromq.store.flushing import Flusher, FlushWaiters
 from pyromq.store.index.key_index import Index
 from pyromq.store.json_table import JsonTable
+from pyromq.store.light.light_queues import LightQueues
+from pyromq.store.light_reading import LightReader
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
@@ -79,8 +81,12 @@ class MessageStore:
         if settings.index_enabled:
             self._index = Index(files, self.paths.index, clock, settings.index_slots, settings.index_units)
         tags_codes = TagsCodes(settings.delays_ms)
+        light = LightQueues(files, self.paths.light_queues, settings.queue_units_per_file)
+        self.light = light if settings.has_light_queues else None
+        """Queues that messages enter besides that of their topic; None if they are switched off."""
+        self._light_reader = LightReader(self._log, light) if settings.has_light_queues else None
         self._dispatcher = dispatcher = Dispatcher(
-            self._log, self._queues, self._index, tags_codes, settings.max_pending_dispatch
+            self._log, self._queues, self._index, tags_codes, settings.max_pending_dispatch, self.light
         )
         self._mending = Mending(files, self._log, self._queues, tags_codes, lambda: dispatcher.offset)
         self._reader = StoreReader(self._log, self._mending, settings)
@@ -166,6 +172,8 @@ class MessageStore:
                 files.remove(paths.abort)
                 files.sync_all_directories()
             raise
+        if self.light is None and any(files.names(paths.light_queues)):
+            files.remove_tree(paths.light_queues)  # nobody adds to them: they are built from the log again
         self.recovery: RecoveryReport = recovery.run()
         checkpoint = write_first_checkpoint(parts, checkpoint, self.recovery.began_at)
         self.epochs = EpochFile(files, paths.epochs, self._log.end_offset)
@@ -179,7 +187,7 @@ class MessageStore:
         )
         queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
         self.log = LogReading(parts, self._settings.max_query_messages)
-        self.queues = QueueReading(parts, self._reader, self._mending)
+        self.queues = QueueReading(parts, self._reader, self._mending, self._light_reader)
         self.flushes = Flushes(
             self._flusher, waiters, queue_flushing, self._faults, self._clock, self._settings
         )
@@ -248,6 +256,8 @@ class MessageStore:
         )
         try:
             if is_complete:
+                if self.light is not None:
+                    self.light.save()
                 # java: only when everything is flushed and dispatched
                 self.files.remove(self.paths.abort)
                 self.files.sync_all_directories()
@@ -268,6 +278,8 @@ class MessageStore:
         self._queues.close()
         if self._index is not None:
             self._index.close()
+        if self.light is not None:
+            self.light.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -386,9 +398,15 @@ class MessageStore:
         record. The views stay valid as long as they are held.
         """
         queue = self._queues.find(topic, queue_id)
-        result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, only)
+        if queue is None and self._light_reader is not None and self._light_reader.has(topic, queue_id):
+            result = self._light_reader.read(
+                topic, offset, max_messages, max_bytes, self._settings, tag_codes, only
+            )
+        else:
+            result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, only)
         if (
-            self._asks_others
+            queue is not None
+            and self._asks_others
             and result.views
             and (result.suggest_replica or peek_log_offset(result.views[0]) < self.recovery.log_end)
         ):

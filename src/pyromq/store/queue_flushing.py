@@ -23,7 +23,11 @@ class QueueFlushing:
     def request(self) -> int:
         """Have the flusher sync everything that is dispatched so far; how many files that are."""
         dispatcher = self._dispatcher
-        paths = [queue.path_of(start) for queue, start in self._queues.queue_files.take_dirty()]
+        try:
+            light_paths = dispatcher.light.take_dirty() if dispatcher.light is not None else []
+        except OSError:
+            return 0  # the disk is full: the next flush tries again
+        paths = light_paths + [queue.path_of(start) for queue, start in self._queues.queue_files.take_dirty()]
         if self._index is not None:
             paths += [file.path for file in self._index.take_dirty()]
         queue_count, unit_count = self._queues.totals()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from pyromq.store.light_reading import LightReader
 from pyromq.store.log.damage import Damage, is_filler
 from pyromq.store.parts import StoreParts
 from pyromq.store.queues.mending import Mending
@@ -13,7 +14,10 @@ _UNITS_AT_ONCE: Final = 1000
 
 
 class QueueReading:
-    def __init__(self, parts: StoreParts, reader: StoreReader, mending: Mending) -> None:
+    def __init__(
+        self, parts: StoreParts, reader: StoreReader, mending: Mending, light: LightReader | None = None
+    ) -> None:
+        self._light = light
         self._log = parts.log
         self._queues = parts.queues
         self._dispatcher = parts.dispatcher
@@ -37,27 +41,42 @@ class QueueReading:
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self._queues.find(topic, queue_id)
+        light = self._light
+        if queue is None and light is not None and light.has(topic, queue_id):
+            return light.min_offset(topic)
         return queue.min_offset(self._log.start_offset) if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """One past the last message that can be read."""
         queue = self._queues.find(topic, queue_id)
+        light = self._light
+        if queue is None and light is not None and light.has(topic, queue_id):
+            return light.max_offset(topic)
         return queue.end_offset if queue is not None else 0
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The offset the next message will get."""
         queue = self._queues.find(topic, queue_id)
+        light = self._light
+        if queue is None and light is not None and not queue_id:
+            return light.next_offset(topic)
         return queue.next_offset if queue is not None else 0
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
         queue = self._queues.find(topic, queue_id)
+        light = self._light
+        if queue is None and light is not None and light.has(topic, queue_id):
+            return light.offset_at(topic, timestamp_ms, boundary)
         return self._reader.offset_at(queue, timestamp_ms, boundary) if queue is not None else 0
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """When a message was stored; -1 if there is no such message."""
         queue = self._queues.find(topic, queue_id)
+        light = self._light
+        if queue is None and light is not None and light.has(topic, queue_id):
+            return light.stored_at(topic, offset)
         if queue is None or not queue.first_unit <= offset < queue.end_offset:
             return -1
         return self._reader.stored_at(queue, offset)
@@ -69,6 +88,9 @@ class QueueReading:
     def log_offset(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Where the log has a message; None for one it does not have."""
         queue = self._queues.find(topic, queue_id)
+        light = self._light
+        if queue is None and light is not None and light.has(topic, queue_id):
+            return light.place_of(topic, offset)
         return None if queue is None else self._reader.place_of(queue, offset)
 
     @property

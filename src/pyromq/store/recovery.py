@@ -20,6 +20,7 @@ stop cleanly) and the checkpoint say how much of the files recovery can trust. T
     in order; otherwise drop the queue. Other damaged units are mended when they are read.
  6. Cut the index to the entries that point before the begin offset, and rebuild its slots from the entries.
     (Without a safe offset: drop index files newer than the checkpoint.)
+    Likewise the light queues; without their files, they are built from the log.
  7. If queues were dropped, or there are fewer queues or another number of units than the checkpoint says,
     walk the log from its start to the begin offset and add missing units; drop queues that may have lost
     their first files before. Skip damage and leave it in place.
@@ -152,6 +153,7 @@ class Recovery:
         if not report.was_clean:
             self._cut_queues(begin)
         self._cut_index(begin)
+        self._load_light(begin)
         self._are_queues_complete = begin <= self._log.start_offset
         if self._are_units_missing():
             self._drop_queues_without_begin()
@@ -170,6 +172,8 @@ class Recovery:
         )
         for queue in self._queues:
             queue.next_offset = queue.end_offset
+        if self._dispatcher.light is not None:
+            self._dispatcher.light.number_on()
         report.queues = self._queues.count
         # Names of files need not be text, but a report is.
         report.remarks = [each.encode(errors="backslashreplace").decode() for each in report.remarks]
@@ -418,6 +422,31 @@ class Recovery:
         self.report.index_entries_kept = index.entry_count
         self._dispatcher.index_from = index.end_log_offset + 1
 
+    # Light queues
+
+    def _load_light(self, begin: int) -> None:
+        """Take over the light queues up to the begin offset, or build them from the log."""
+        light, offset = self._dispatcher.light, self._log.start_offset
+        if light is None:
+            return
+        light.deleted_before = self._deletions.offset_of
+        missing = light.load(begin)
+        light.remove_deleted(each.topic for each in self._deletions.all())
+        if missing is None or offset >= begin:
+            return
+        self.report.remarks.append(f"light queues: {missing}: built from the log")
+        while offset < begin:
+            try:
+                for segment, outline in self._log.outlines(offset, begin):
+                    offset = outline.log_offset + outline.size
+                    if not is_filler(outline) and not self._is_deleted(outline):
+                        self._dispatcher.put_light(segment, outline)
+                        self._dispatcher.forget_advances()
+                return
+            except RemoteProtocolError as error:
+                offset = self._log.end_of_blanks(offset)
+                offset = self._pass_over(offset, begin, str(error))
+
     # The log
 
     def _walk(self, begin: int) -> int:
@@ -453,6 +482,7 @@ class Recovery:
                     last_timestamp = outline.store_timestamp
             if report.records_checked % 1000 == 999:
                 dispatcher.write_index()
+                dispatcher.forget_advances()
             report.records_checked += 1
             report.bytes_checked += outline.size
             offset = end = outline.log_offset + outline.size
@@ -507,6 +537,8 @@ def write_first_checkpoint(parts: StoreParts, before: Checkpoint, began_at: int)
             files.sync(queue.path_of(start))
     for file in index.take_dirty() if index is not None else ():
         files.sync(file.path)
+    for path in parts.dispatcher.light.take_dirty() if parts.dispatcher.light is not None else ():
+        files.sync(path)
     files.sync_all_directories()
     queue_count, unit_count = queues.totals()
     checkpoint = Checkpoint(

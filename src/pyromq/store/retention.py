@@ -55,6 +55,7 @@ class Retention:
         self._queues = parts.queues
         self._index = parts.index
         self._deletions = parts.deletions
+        self._dispatcher = parts.dispatcher
         self._epochs = epochs
         self.unread_from = 0
         """A group has not read the message at this log offset; with `keep_unread` space does not cost it."""
@@ -91,6 +92,8 @@ class Retention:
                 excess_bytes -= self._remove_damaged(excess_bytes)
                 self._remove_segments(excess_bytes, safe_offset, report)
             self._follow_log(report)
+            if (light := self._dispatcher.light) is not None:
+                light.clean(self._log.start_offset, safe_offset, self._dispatcher.offset)
         except OSError as error:
             report.problem = str(error)
         if not report.held_by_readers:

@@ -35,6 +35,10 @@ class StoreSettings(Settings):
     index_enabled: bool = setting(True, "Keep an index, so that messages can be found by key.", key="messageIndexEnable")
     preallocate: bool = setting(True, "Reserve the disk blocks of a commit-log file when it is created.", key="preallocateCommitLog")
     warm_up: bool = setting(False, "Fill a new commit-log file with zeros before it is used.", key="warmMapedFileEnable")
+    light_queues: bool = setting(False, "Allow light queues, whose names begin with `%LMQ%`. Both this and `enableMultiDispatch` must be true. The first start builds them from the whole commit log.", key="enableLmq")
+    multi_dispatch: bool = setting(False, "Add a message with the property `INNER_MULTI_DISPATCH` to the light queues that it names.", key="enableMultiDispatch")
+    light_queue_quota: bool = setting(False, "Refuse messages that would make more light queues than `maxLmqConsumeQueueNum`.", key="enableLmqQuota", mutable=True)
+    max_light_queues: int = setting(20_000, "Maximum number of light queues, if `enableLmqQuota` is true.", key="maxLmqConsumeQueueNum", mutable=True, check=NOT_NEGATIVE)
     mapped_queue_files: int = setting(0, "Maximum number of consume-queue files mapped at the same time. 0 means half of the process's limit of open files.", check=NOT_NEGATIVE)
 
     # Limits
@@ -96,6 +100,11 @@ class StoreSettings(Settings):
         if self.log_directory is not None and "," in str(self.log_directory):
             # java: a comma separates several directories
             raise ConfigError("storePathCommitLog", str(self.log_directory), "one directory: the log is never in several")
+
+    @property
+    def has_light_queues(self) -> bool:
+        # java: both
+        return self.light_queues and self.multi_dispatch
 
     @property
     def queue_units_per_file(self) -> int:

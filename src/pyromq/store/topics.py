@@ -57,6 +57,8 @@ class StoredTopics:
             self._deletions.mark(topic, self._log.end_offset, self._clock.now_ms())
             self._dispatcher.forget_topic(topic)
             removed = self._queues.remove_topic(topic)
+            if self._dispatcher.light is not None:
+                removed += self._dispatcher.light.remove(topic)
         except OSError as error:
             raise StoreError(f"topic {topic} cannot be deleted: {error}") from error
         if removed:

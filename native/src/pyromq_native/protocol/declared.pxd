@@ -27,6 +27,7 @@ cdef extern from *:
     #define PROPERTY_POP_CK "POP_CK"
     #define PROPERTY_PRIORITY "_SYS_MSG_PRIORITY_"
     #define PROPERTY_INNER_NUM "INNER_NUM"
+    #define PROPERTY_INNER_MULTI_DISPATCH "INNER_MULTI_DISPATCH"
     #define FIELD_ACCESS_KEY "AccessKey"
     #define FIELD_SIGNATURE "Signature"
     #define FIELD_FULL_SIGNATURE "FullSignature"
@@ -56,6 +57,7 @@ cdef extern from *:
     const char *PROPERTY_POP_CK
     const char *PROPERTY_PRIORITY
     const char *PROPERTY_INNER_NUM
+    const char *PROPERTY_INNER_MULTI_DISPATCH
     const char *FIELD_ACCESS_KEY
     const char *FIELD_SIGNATURE
     const char *FIELD_FULL_SIGNATURE

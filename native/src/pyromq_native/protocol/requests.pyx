@@ -30,6 +30,7 @@ from pyromq_native.protocol.declared cimport (
     LITE_PULL,
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_DELAY,
+    PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_INNER_NUM,
     PROPERTY_POP_CK,
     PROPERTY_PRIORITY,
@@ -441,7 +442,7 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
                 if _is(at, size, PROPERTY_DELAY, &value):
                     return False
             elif at[0] == <uint8_t>PROPERTY_INNER_NUM[0]:
-                if _is(at, size, PROPERTY_INNER_NUM, &value):
+                if _is(at, size, PROPERTY_INNER_NUM, &value) or _is(at, size, PROPERTY_INNER_MULTI_DISPATCH, &value):
                     return False
             elif at[0] == <uint8_t>PROPERTY_POP_CK[0]:
                 if _is(at, size, PROPERTY_POP_CK, &value):
@@ -497,6 +498,7 @@ cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTra
         elif (
             _is(at, size, PROPERTY_DELAY, &value)
             or _begins(at, size, b"TIMER_DEL")
+            or _is(at, size, PROPERTY_INNER_MULTI_DISPATCH, &value)
             or _is(at, size, PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS, &value)
         ):
             return False

@@ -6,7 +6,12 @@ class Carrier:
     offset: int
     count: int
     last_timestamp: int
-    def __init__(self, queues_by_topic: Any, mark_dirty: Callable[[Any], None]) -> None: ...
+    def __init__(
+        self,
+        queues_by_topic: Any,
+        mark_dirty: Callable[[Any], None],
+        add_light: Callable[[str, int, int, int, bytes], None] | None = None,
+    ) -> None: ...
     def carry(
         self,
         buffer: mmap,

@@ -17,6 +17,7 @@ from pyromq_native.protocol.declared cimport (
     AFTER_PAIR,
     FLAG_TRANSACTION_PREPARED,
     INDEX_HEADER_BYTES,
+    PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
@@ -53,6 +54,7 @@ cdef struct Wanted:
     Text tags
     Text unique_key
     Text keys
+    Text light_queues
 
 
 cdef inline bint take_value(const uint8_t *at, Py_ssize_t size, const char *name, Text *value) noexcept nogil:
@@ -69,7 +71,7 @@ cdef void find_wanted(const uint8_t *properties, Py_ssize_t length, Wanted *want
     cdef const uint8_t *end = properties + length
     cdef const uint8_t *stop
     cdef Py_ssize_t piece
-    wanted.tags.length = wanted.unique_key.length = wanted.keys.length = 0
+    wanted.tags.length = wanted.unique_key.length = wanted.keys.length = wanted.light_queues.length = 0
     while properties < end:
         stop = <const uint8_t *>memchr(properties, AFTER_PAIR, end - properties)
         if stop == NULL:
@@ -77,7 +79,8 @@ cdef void find_wanted(const uint8_t *properties, Py_ssize_t length, Wanted *want
         piece = stop - properties
         if not take_value(properties, piece, PROPERTY_TAGS, &wanted.tags):
             if not take_value(properties, piece, PROPERTY_KEYS, &wanted.keys):
-                take_value(properties, piece, PROPERTY_UNIQ_KEY, &wanted.unique_key)
+                if not take_value(properties, piece, PROPERTY_UNIQ_KEY, &wanted.unique_key):
+                    take_value(properties, piece, PROPERTY_INNER_MULTI_DISPATCH, &wanted.light_queues)
         properties = stop + 1
 
 
@@ -159,16 +162,19 @@ cdef class Carrier:
 
     cdef dict _queues_by_topic
     cdef object _mark_dirty
+    cdef object _add_light
     cdef dict _touched
     cdef dict _forgotten
     cdef readonly int64_t offset
     cdef readonly int64_t count
     cdef readonly int64_t last_timestamp
 
-    def __init__(self, dict queues_by_topic not None, mark_dirty):
-        """`mark_dirty` is told of each queue that was not written since the last flush."""
+    def __init__(self, dict queues_by_topic not None, mark_dirty, add_light=None):
+        """`mark_dirty` is told of each queue that was not written since the last flush, `add_light` of each record
+        that names light queues: its topic, log offset, size, tags code and properties."""
         self._queues_by_topic = queues_by_topic
         self._mark_dirty = mark_dirty
+        self._add_light = add_light
 
     def carry(
         self,
@@ -257,7 +263,8 @@ cdef class Carrier:
         cdef Py_buffer target
         cdef object target_owner = None
         cdef dict queues = None
-        cdef object found
+        cdef object found = None
+        cdef bytes properties
         cdef QueueEnd queue
         cdef bytes topic = b""
         cdef uint32_t prefix_hash = 0, tag_hash
@@ -325,6 +332,11 @@ cdef class Carrier:
                 if queue.touched_in_run != run:
                     queue.touched_in_run = run
                     self._touched[queue] = None
+                if wanted.light_queues.length and self._add_light is not None:
+                    properties = (<const char *>at)[
+                        outline.properties_start : outline.properties_start + outline.properties_bytes
+                    ]
+                    self._add_light(found, offset, outline.size, <int64_t><int32_t>tag_hash, properties)
                 if key_count:
                     if room.waiting + key_count > MAX_WAITING:
                         write_entries(room)

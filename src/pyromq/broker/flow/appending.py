@@ -16,6 +16,7 @@ from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.record import StoredMessage
+from pyromq.store.light.light_queues import MARK, enters_light_queues, light_names
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus, QueueAdvance
 
@@ -34,6 +35,7 @@ class Appending:
         self._store = store
         self._role = role
         self._appender = store.appender
+        self._light = store.light
         self.store_host = store_host
         self._id_prefix = store_host.hex().upper()
         self._loop = asyncio.get_running_loop()
@@ -74,6 +76,8 @@ class Appending:
         if not self._role.now.is_master:
             return _AT_A_REPLICA
         refused = self._parking.park(draft)
+        if refused is None and self._light is not None:
+            refused = self._number(draft)
         if refused is not None:
             return refused
         result = self._store.append(
@@ -89,6 +93,8 @@ class Appending:
             reconsume_times=draft.reconsume_times,
             prepared_offset=draft.prepared_offset,
         )
+        if draft.light_queues and result.is_ok and self._light is not None:
+            self._light.appended(draft.light_queues)
         if draft.is_half and result.is_ok:
             for listener in self._half_listeners:
                 listener(draft, result)
@@ -96,12 +102,33 @@ class Appending:
             self.dispatch_soon()
         return result
 
+    def _number(self, draft: Draft) -> AppendResult | None:
+        """Give a message its offsets in the light queues that it names, or say why it cannot be stored."""
+        light, settings = self._light, self._store.settings
+        if light is None or MARK not in draft.properties or not enters_light_queues(draft.topic):
+            return None
+        try:
+            names = light_names(draft.properties)
+            made = light.made_by(names) if settings.light_queue_quota else 0
+            if made and len(light) + made > settings.max_light_queues:
+                return AppendResult(
+                    AppendStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+                    reason=f"{len(light)} light queues, and {made} more: maxLmqConsumeQueueNum is"
+                    f" {settings.max_light_queues}",
+                )
+        except ValueError as problem:
+            return AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=str(problem))
+        draft.properties, draft.light_queues = light.numbered(draft.properties, names), names
+        return None
+
     def append_again(
         self, record: memoryview, topic: str, queue_id: int, more_properties: bytes
     ) -> AppendResult | None:
         """Store a record of the log once more in another queue, with more properties; None if it must go the
         usual way. It is not parked."""
         if self._appender is None or not self._role.now.is_master:
+            return None
+        if self._light is not None and MARK in bytes(record):
             return None
         result: AppendResult | None = self._appender.append_again(
             record, topic, queue_id, more_properties, self.store_host

@@ -21,5 +21,7 @@ class Draft(msgspec.Struct):
     deliver_ms: int = 0
     """The time that its properties ask for, if the broker itself wrote them at `born_timestamp`; 0 if they
     must be searched for it."""
+    light_queues: list[str] = []
+    """Those in which the message has an offset."""
     is_half: bool = False
     """The message is parked until its transaction ends; then it may have to wait for its delay level."""

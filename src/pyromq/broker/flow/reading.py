@@ -89,7 +89,7 @@ class Reading:
             raise ReadForbidden(
                 Forbidden.GROUP, f"the consumer group {group.group_name} is disabled (consumeEnable)"
             )
-        topic = self._topics.get(topic_name)
+        topic = self._topics.readable(topic_name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic_name} does not exist")
         if not topic.perm & names.READ:

@@ -18,6 +18,7 @@ from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.properties import INNER_MULTI_DISPATCH
 from pyromq.protocol.quotas import SENDING, rates
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageV2
@@ -123,6 +124,12 @@ class WritableQueues:
             raise Refused(ResponseCode.INVALID_PARAMETER, problem)
         if request.topic in names.UNSENDABLE_TOPICS:
             raise Refused(ResponseCode.NO_PERMISSION, f"clients may not send to the topic {request.topic}")
+        if self._topics.is_light(request.topic):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"{request.topic} is a light queue: send to a topic, and name the queue in the property"
+                f" {INNER_MULTI_DISPATCH}",
+            )
         if config is None:
             config = self._create(request, settings)
         if request.queue_id >= max(config.read_queue_nums, config.write_queue_nums):

@@ -139,7 +139,7 @@ class Offsets:
         return None
 
     def _topic(self, topic: str) -> TopicConfig:
-        config = self._topics.get(topic)
+        config = self._topics.readable(topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
         return config
@@ -385,7 +385,7 @@ class Offsets:
         """Remove offsets of deleted groups and topics whose messages are all deleted."""
 
         def is_alive(group: str, topic: str) -> bool:
-            is_known = self._groups.get(group) is not None and self._topics.get(topic) is not None
+            is_known = self._groups.get(group) is not None and self._topics.readable(topic) is not None
             return is_known or self._consumers.subscription(group, topic) is not None
 
         pairs = list(self._offsets.pairs())

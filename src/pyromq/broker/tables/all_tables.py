@@ -73,7 +73,10 @@ class Tables:
             return files[-1]
 
         topics = TopicTable(
-            file("topics.json"), clock, system_topics(settings, has_timers=store.settings.timer_wheel)
+            file("topics.json"),
+            clock,
+            system_topics(settings, has_timers=store.settings.timer_wheel),
+            has_light_queues=store.light is not None,
         )
         _follow_settings(topics, live)
         return cls(

@@ -58,8 +58,16 @@ def system_topics(settings: BrokerSettings, *, has_timers: bool) -> list[TopicCo
 
 
 class TopicTable(FiledTable):
-    def __init__(self, file: JsonTable, clock: Clock, system: Iterable[TopicConfig] = ()) -> None:
+    def __init__(
+        self,
+        file: JsonTable,
+        clock: Clock,
+        system: Iterable[TopicConfig] = (),
+        *,
+        has_light_queues: bool = False,
+    ) -> None:
         """`system`: topics that exist even if the file lacks them; the file's configuration wins."""
+        self._has_light_queues = has_light_queues
         self._file = TableFile(file, self.snapshot)
         self._clock = clock
         self._listeners: list[Callable[[list[TopicConfig]], None]] = []
@@ -88,6 +96,15 @@ class TopicTable(FiledTable):
 
     def get(self, topic: str) -> TopicConfig | None:
         return self._topics.get(topic)
+
+    def readable(self, topic: str) -> TopicConfig | None:
+        """The same for readers. java: to them each light queue is a topic with one queue, even without
+        messages."""
+        found = self._topics.get(topic)
+        return _topic(topic, 1) if found is None and self.is_light(topic) else found
+
+    def is_light(self, topic: str) -> bool:
+        return self._has_light_queues and topic.startswith(names.LMQ_PREFIX)
 
     def all(self) -> dict[str, TopicConfig]:
         return self._topics
