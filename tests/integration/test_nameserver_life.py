@@ -55,6 +55,27 @@ class TestDepartures:
             await lost.wait()
             assert len((await again.call(GetRoute(topic="t"))).body.broker_datas) == 1
 
+    async def test_what_a_broker_said_on_a_connection_that_it_has_replaced_comes_too_late(
+        self, tmp_path: Path
+    ) -> None:
+        """It was held up on the way; then that connection ends, and the broker is still there."""
+        async with name_server(tmp_path) as server, Peer(server) as again:
+            lost = asyncio.Event()
+            server._server.on_connection_lost(lambda _: lost.set())
+            async with Peer(server) as before:
+                await before.call(GetClusterInfo())
+                await again.call(register_broker("a", 0, ["t"]))
+                with pytest.raises(Refused, match="has registered on a later connection"):
+                    await before.call(register_broker("a", 0, ["t"]))
+                with pytest.raises(Refused, match="has registered on a later connection"):
+                    await before.call(
+                        UnregisterBroker(
+                            cluster_name="c", broker_addr="a0:10911", broker_name="a", broker_id=0
+                        )
+                    )
+            await lost.wait()
+            assert len((await again.call(GetRoute(topic="t"))).body.broker_datas) == 1
+
     async def test_a_silent_broker_leaves_after_its_own_timeout_and_is_hung_up_on(
         self, tmp_path: Path
     ) -> None:

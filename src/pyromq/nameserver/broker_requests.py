@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
@@ -21,6 +21,7 @@ from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
 from pyromq.nameserver.registration import Announcement, Registered
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.settings import NameServerSettings
+from pyromq.nameserver.tables import BrokerKey
 from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol import registration
 from pyromq.protocol.catalogue import BodyAnswer
@@ -41,6 +42,7 @@ from pyromq.protocol.requests.brokers import (
     WipeWritePermissionAnswer,
 )
 from pyromq.protocol.requests.kv import KVTable
+from pyromq.remoting.channel import Channel
 from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class BrokerRequests:
         body = request.body
         if request.body_crc32 and registration.body_crc32(body) != request.body_crc32:
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        self._require_newest(request.cluster_name, request.broker_addr, caller)
         who = Announcement(
             request.cluster_name,
             request.broker_addr,
@@ -169,6 +172,15 @@ class BrokerRequests:
             body=None if ordered is None else KVTable(table=dict(ordered)),
         )
 
+    def _require_newest(self, cluster: str, address: str, caller: Caller) -> None:
+        """What a broker said on a connection that it has replaced came late: it must not count, or the end of
+        that connection would be the end of the broker. Raises Refused."""
+        newest = cast(Channel | None, self._table.connection_of(BrokerKey(cluster, address)))
+        if newest is not None and caller.channel.number < newest.number:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the broker at {address} has registered on a later connection"
+            )
+
     @handles(UnregisterBroker, may_wait=True)
     def unregister(self, request: UnregisterBroker, caller: Caller) -> asyncio.Future[None] | None:
         # java: 5.x queues this and answers before it is done, because it walks over all topics under a lock.
@@ -185,6 +197,7 @@ class BrokerRequests:
         self._unregister(broker, caller)
 
     def _unregister(self, broker: Unregistration, caller: Caller) -> None:
+        self._require_newest(broker.cluster, broker.address, caller)
         changes = self._table.unregister(broker, connection=caller.channel, origin=_host(caller))
         self._departures.count_unregistration()
         _log.info(

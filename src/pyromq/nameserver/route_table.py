@@ -159,6 +159,11 @@ class RouteTable:
         unregistration.check_unregistration(self._tables, broker, connection, origin)
         return unregistration.unregister(self._tables, [broker])
 
+    def connection_of(self, key: BrokerKey) -> Hashable:
+        """The one on which a broker has registered last; None if it is not alive."""
+        live = self._tables.live.get(key)
+        return None if live is None else live.connection
+
     def brokers_on(self, connection: Hashable) -> list[BrokerKey]:
         return list(self._tables.by_connection.get(connection, ()))
 
