@@ -274,6 +274,7 @@ WRITES: list[tuple[list[str], str]] = [
     (["updateOrderConf", "-t", "made", "-m", "put", "-v", "broker-a:4"], r"orderConf=\[broker-a:4\]"),
     (["updateOrderConf", "-t", "made", "-m", "get"], r"get orderConf success.*orderConf=\[broker-a:4\]"),
     (["updateOrderConf", "-t", "made", "-m", "delete"], r"delete orderConf success"),
+    (["purgeQueue", "-t", "made", *ON], r"#Broker +#QID +#Min Offset"),
     (["deleteTopic", "-t", "made", *ON], r"delete topic \[made\] from cluster \[DefaultCluster\] success\."),
     (
         ["updateSubGroup", "-b", "{broker}", "-g", "made", "-r", "3"],
@@ -403,6 +404,7 @@ FAILURES: list[tuple[list[str], int, str]] = [
     ),
     (["topicList", "-n", "nonsense"], 1, "'nonsense' is not an address; expected host:port"),
     (["topicList", "-n", " "], 1, "no name server given; set -n host:port or NAMESRV_ADDR"),
+    (["purgeQueue", "-t", "x", *ON, "-o", "5"], 2, "--offset needs the queue: -q"),
     (["updateTopic", "-t", "x"], 2, "give either -b BROKER or -c CLUSTER"),
     (["updateTopic", "-t", "x", "-b", "b", "-c", "c"], 2, "give either -b BROKER or -c CLUSTER"),
     (["updateTopic", "-t", "x y", *ON], 1, "illegal characters"),

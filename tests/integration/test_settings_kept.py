@@ -87,7 +87,7 @@ async def test_the_smaller_of_two_limits_decides_which_replicas_are_in_sync(benc
     [
         ("cleanup.policy=COMPACTION", "expected DELETE, because compacted topics are not supported"),
         ("queue.type=BatchCQ", "expected SimpleCQ, because queues of batches are not supported"),
-        ("reserve.time=1000", "expected -1, because there is no tiered storage"),
+        ("reserve.time=1d", "expected a whole number of hours; -1 and 0 set no limit"),
     ],
 )
 async def test_a_topic_promises_nothing_that_is_not_there(bench: Bench, attribute: str, reason: str) -> None:

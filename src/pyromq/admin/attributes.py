@@ -85,6 +85,24 @@ _READING: Final = (
     ),
 )
 
+_KEEPING: Final = (
+    _number(
+        "reserve.time",
+        "How many hours the topic keeps messages. 0 is no limit.",
+        Label("Hours that messages are kept", "消息保留小时数"),
+    ),
+    _number(
+        "reserve.bytes",
+        "How many bytes of messages each queue of the topic keeps. 0 is no limit.",
+        Label("Bytes that each queue keeps", "每个队列保留字节数"),
+    ),
+    _number(
+        "message.ttl",
+        "How many seconds after they were stored messages are still delivered. 0 is no limit.",
+        Label("Seconds until messages expire", "消息过期秒数"),
+    ),
+)
+
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2}
 
 TOPIC: Final = (
@@ -127,6 +145,7 @@ TOPIC: Final = (
     ),
     *_SENDING,
     *_READING,
+    *_KEEPING,
 )
 
 GROUP: Final = (

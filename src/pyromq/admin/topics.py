@@ -22,6 +22,7 @@ from pyromq.protocol.requests.topics import (
     GetAllTopicConfigs,
     GetSystemTopicsFromBroker,
     GetTopicConfig,
+    PurgeQueue,
     TopicConfig,
 )
 
@@ -162,6 +163,27 @@ async def set_permission(cluster: Cluster, address: str, topic: str, permission:
     wanted.perm = permission
     await put(cluster, [address], wanted)
     return before
+
+
+async def purge(
+    cluster: Cluster, address: str, topic: str, queue_id: int | None = None, offset: int = -1
+) -> dict[int, int]:
+    """Let one queue of a topic on a broker begin at an offset, or all queues; a negative offset stands for
+    the end. Returns the first message that is left, by queue."""
+    if queue_id is None:
+        name = await cluster.broker_name(address)
+        table = (await stats(cluster, topic)).offset_table
+        wanted = [
+            queue.queue_id
+            for queue, ends in sorted(table.items())
+            if queue.broker_name == name and ends.max_offset > 0
+        ]
+    else:
+        wanted = [queue_id]
+    return {
+        each: (await cluster.change(address, PurgeQueue(topic=topic, queue_id=each, offset=offset))).offset
+        for each in wanted
+    }
 
 
 async def delete(cluster: Cluster, topic: str, cluster_name: str) -> list[str]:

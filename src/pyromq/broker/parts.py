@@ -60,6 +60,7 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.table_fitting import fit_to_log
 from pyromq.broker.table_remarks import table_remarks
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.topic_limits import TopicLimits
 from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED, WITHOUT_CONTROLLER
 from pyromq.clock import Clock
 from pyromq.cluster.aio import ask
@@ -138,6 +139,7 @@ class BrokerParts:
         may_lack = not store.recovery.was_clean or store.recovery.queues_rebuilt
         if may_lack and self.tables.role.now.is_master:
             fit_to_log(store, self.tables)
+        TopicLimits(store, self.tables.topics)
 
         # The two paths of a message
         self.durability = Durability(store, clock, replica_timeout_ms=settings.replica_timeout_ms)

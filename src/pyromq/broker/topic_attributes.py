@@ -3,9 +3,11 @@
 A change is a list separated by commas: `+key=value` sets, `-key` removes.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from pyromq.broker.topic_limits import RESERVE_BYTES, RESERVE_HOURS, TTL_SECONDS
 from pyromq.protocol import quotas
 from pyromq.protocol.requests.topics import TopicConfig
 
@@ -20,6 +22,10 @@ def _one_of(*values: str) -> tuple[Callable[[str], bool], str]:
     return frozenset(values).__contains__, "one of " + ", ".join(values)
 
 
+def _number(pattern: str, expected: str) -> tuple[Callable[[str], bool], str]:
+    return lambda value: re.fullmatch(pattern, value, re.ASCII) is not None, expected
+
+
 def _only(value: str, reason: str) -> tuple[Callable[[str], bool], str]:
     return value.__eq__, f"{value}, because {reason}"
 
@@ -31,7 +37,15 @@ _KNOWN = {
     ),
     "queue.type": _Attribute(*_only("SimpleCQ", "queues of batches are not supported"), changeable=False),
     "cleanup.policy": _Attribute(*_only("DELETE", "compacted topics are not supported"), changeable=False),
-    "reserve.time": _Attribute(*_only("-1", "there is no tiered storage"), changeable=True),
+    RESERVE_HOURS: _Attribute(
+        *_number(r"-1|\d{1,7}", "a whole number of hours; -1 and 0 set no limit"), changeable=True
+    ),
+    RESERVE_BYTES: _Attribute(
+        *_number(r"\d{1,18}", "a whole number of bytes; 0 sets no limit"), changeable=True
+    ),
+    TTL_SECONDS: _Attribute(
+        *_number(r"\d{1,10}", "a whole number of seconds; 0 sets no limit"), changeable=True
+    ),
     **{name: _Attribute(quotas.is_rate, quotas.EXPECTED, changeable=True) for name in quotas.OF_TOPICS},
 }
 

@@ -7,6 +7,7 @@ come back with the power, when other records have taken their place. A copy is k
 operators.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -46,7 +47,7 @@ class Cutting:
         self._dispatcher = parts.dispatcher
         self._mending = mending
         self._flusher = flusher
-        self._deletions = parts.deletions
+        self._deletions, self._purges = parts.deletions, parts.purges
         self._timers = timers
         self._copying = copying
         self._time = parts.time
@@ -59,6 +60,7 @@ class Cutting:
         self.cuts = 0
         """Changes when the end of the log is about to be taken back, and again when it was: what was read of
         the log before, or meanwhile, may not be in it."""
+        self.on_cut: Callable[[], None] = lambda: None
         self._under_way: DiskSteps[int] | None = None
         self._cut_files: list[Path] = []
         """Files of queues that were cut, and not synced yet."""
@@ -95,7 +97,9 @@ class Cutting:
 
     def _told_of_cut(self, end: int) -> Steps[int]:
         try:
-            return (yield from self._steps(end))
+            cut_bytes = yield from self._steps(end)
+            self.on_cut()
+            return cut_bytes
         except OSError as error:
             raise StoreError(f"the log cannot be cut at {end}: {error}") from error
         finally:
@@ -145,7 +149,8 @@ class Cutting:
                 yield self._sync_queues
             finally:
                 self._flusher.go_on(log.end_offset)
-            yield partial(self._deletions.fit_to_log, log.start_offset, end)
+            for marks in (self._deletions, self._purges):
+                yield partial(marks.fit_to_log, log.start_offset, end)
             self.is_unfinished = False
         if any(each.start >= end for each in self._epochs.epochs):
             yield partial(self._epochs.cut, end)

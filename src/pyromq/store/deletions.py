@@ -120,10 +120,10 @@ class Deletions:
 
     # Told
 
-    def mark(self, topic: str, log_offset: int, time_ms: int) -> None:
+    def mark(self, topic: str, log_offset: int, time_ms: int, *, is_finished: bool = False) -> None:
         """Note a deletion; on return it is safe. After an OSError it counts as never asked for."""
         with self._writing:
-            self._append(Deletion(topic, log_offset, time_ms))
+            self._append(Deletion(topic, log_offset, time_ms, is_finished))
 
     def finish(self, topic: str) -> None:
         """Note that nothing is left to do for a deletion; on return it is safe."""

@@ -32,6 +32,8 @@ class StorePaths:
         self.checkpoint = root / "checkpoint"
         self.deletions = root / "deletions"
         """Ours; Apache's broker looks only for files that it knows here."""
+        self.purges = root / "purges"
+        """The same for queues that were purged."""
         self.abort = root / "abort"
         self.lock = root / "lock"
         self.epochs = root / "epochFileCheckpoint"

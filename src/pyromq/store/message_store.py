@@ -22,6 +22,7 @@ from pyromq.store.copying import Copying
 from pyromq.store.cutting import Cutting
 from pyromq.store.deletions import Deletions
 from pyromq.store.dispatch import Dispatcher
+from pyromq.store.expiry import Expiry
 from pyromq.store.faults import Fault, StoreFaults
 from pyromq.store.filenames import StorePaths
 from pyromq.store.flushes import Flushes
@@ -161,9 +162,9 @@ class MessageStore:
         files.sync_all_directories()
         checkpoint = read_checkpoint(files, paths.checkpoint)
         self._deletions = Deletions(files, paths.deletions)
-        parts = StoreParts(
-            files, paths, self._log, self._queues, self._index, self._dispatcher, self._deletions, self.time
-        )
+        purges = Deletions(files, paths.purges)
+        marks = self._deletions, self.time, purges
+        parts = StoreParts(files, paths, self._log, self._queues, self._index, self._dispatcher, *marks)
         recovery = Recovery(parts, checkpoint, was_clean=was_clean, has_group=has_group)
         try:
             recovery.load_log()
@@ -175,6 +176,8 @@ class MessageStore:
         if self.light is None and any(files.names(paths.light_queues)):
             files.remove_tree(paths.light_queues)  # nobody adds to them: they are built from the log again
         self.recovery: RecoveryReport = recovery.run()
+        self.expiry = Expiry(parts, self._reader)
+        self.expiry.fit()
         checkpoint = write_first_checkpoint(parts, checkpoint, self.recovery.began_at)
         self.epochs = EpochFile(files, paths.epochs, self._log.end_offset)
         """Which masters wrote the log, under a controller."""
@@ -185,9 +188,10 @@ class MessageStore:
         self.cutting = Cutting(
             parts, self.epochs, self._mending, self._flusher, self.timers, self.copying, waiters
         )
+        self.cutting.on_cut = self.expiry.fit
         queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
         self.log = LogReading(parts, self._settings.max_query_messages)
-        self.queues = QueueReading(parts, self._reader, self._mending, self._light_reader)
+        self.queues = QueueReading(parts, self._reader, self._mending, self.expiry, self._light_reader)
         self.flushes = Flushes(
             self._flusher, waiters, queue_flushing, self._faults, self._clock, self._settings
         )
@@ -308,6 +312,7 @@ class MessageStore:
                 raise StoreError("the log was not cut completely: finish the cut before a new master starts")
             # What this master appends is newer than any deletion, also of another log.
             self._deletions.fit_to_log(self._log.start_offset, self._log.end_offset)
+            self.expiry.fit()
             self._dispatcher.fit_to_log(self._log.end_offset)
             # A log from before the controller belongs to its first master as a whole.
             is_first = not self.epochs.epochs
@@ -403,6 +408,8 @@ class MessageStore:
                 topic, offset, max_messages, max_bytes, self._settings, tag_codes, only
             )
         else:
+            if self.expiry.limits and queue is not None:
+                self.expiry.apply(queue)
             result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, only)
         if (
             queue is not None

@@ -22,3 +22,4 @@ class StoreParts:
     dispatcher: Dispatcher
     deletions: Deletions
     time: LogTime
+    purges: Deletions

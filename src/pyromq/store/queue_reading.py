@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from pyromq.store.expiry import Expiry
 from pyromq.store.light_reading import LightReader
 from pyromq.store.log.damage import Damage, is_filler
 from pyromq.store.parts import StoreParts
@@ -15,7 +16,12 @@ _UNITS_AT_ONCE: Final = 1000
 
 class QueueReading:
     def __init__(
-        self, parts: StoreParts, reader: StoreReader, mending: Mending, light: LightReader | None = None
+        self,
+        parts: StoreParts,
+        reader: StoreReader,
+        mending: Mending,
+        expiry: Expiry,
+        light: LightReader | None = None,
     ) -> None:
         self._light = light
         self._log = parts.log
@@ -24,6 +30,7 @@ class QueueReading:
         self._deletions = parts.deletions
         self._reader = reader
         self._mending = mending
+        self._expiry = expiry
         # Bound here: a method in between would cost a call.
         self.find = parts.queues.find
         self.sound_units = reader.sound_units
@@ -41,10 +48,12 @@ class QueueReading:
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self._queues.find(topic, queue_id)
-        light = self._light
-        if queue is None and light is not None and light.has(topic, queue_id):
-            return light.min_offset(topic)
-        return queue.min_offset(self._log.start_offset) if queue is not None else 0
+        if queue is None:
+            light = self._light
+            return light.min_offset(topic) if light is not None and light.has(topic, queue_id) else 0
+        if self._expiry.limits:
+            self._expiry.apply(queue)
+        return queue.min_offset(self._log.start_offset)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """One past the last message that can be read."""

@@ -54,7 +54,7 @@ class Retention:
         self._log = parts.log
         self._queues = parts.queues
         self._index = parts.index
-        self._deletions = parts.deletions
+        self._deletions, self._purges = parts.deletions, parts.purges
         self._dispatcher = parts.dispatcher
         self._epochs = epochs
         self.unread_from = 0
@@ -116,6 +116,7 @@ class Retention:
             if self._index is not None:
                 report.index_files_removed = self._index.clean(log_start)
             self._deletions.forget_before(log_start)
+            self._purges.forget_before(log_start)
             self._epochs.forget_before(log_start)
             self._cleaned_up_to = log_start
 

@@ -27,6 +27,7 @@ from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
+from pyromq.store.deletions import Deletion
 from pyromq.store.message_store import MessageStore
 
 _OFFSETS_S: Final = 1.0
@@ -63,6 +64,7 @@ class TableChanges:
         tables.topics.on_change(self._topics_changed)
         tables.groups.on_change(self._groups_changed)
         access.on_change(self._rules_changed)
+        store.expiry.on_purge = self._purged
         self.copies = TableCopies(
             master, lambda: self._counts()[:_PROMISED], lambda: live.now.replica_timeout_ms
         )
@@ -86,6 +88,10 @@ class TableChanges:
 
     def _is_topic_copied(self, topic: str) -> bool:
         return self.copies.has(0, self._changed_topics.get(topic, self._topics_deleted))
+
+    def _purged(self) -> None:
+        self._deletions += 1
+        self._wake()
 
     def _groups_changed(self) -> None:
         self._groups += 1
@@ -153,10 +159,8 @@ class TableChanges:
             tables.groups = self._tables.groups.snapshot()
             rows += len(tables.groups.subscription_group_table)
         if deletions:
-            tables.deleted_topics = [
-                DeletedTopic(topic=each.topic, log_offset=each.log_offset, time_ms=each.time_ms)
-                for each in self._store.topics.deletions()
-            ]
+            tables.deleted_topics = _told(self._store.topics.deletions())
+            tables.purged_queues = _told(self._store.expiry.purges())
         if rules and self._access.keeps_users:
             tables.access = self._access.table()
         if delays:
@@ -212,3 +216,9 @@ class TableChanges:
 
     async def _offsets(self) -> ConsumerOffsetSerializeWrapper:
         return await self._tables.offsets.copied(self._slices)
+
+
+def _told(marks: list[Deletion]) -> list[DeletedTopic]:
+    return [
+        DeletedTopic(topic=each.topic, log_offset=each.log_offset, time_ms=each.time_ms) for each in marks
+    ]

@@ -27,7 +27,7 @@ from pyromq.protocol.requests.groups import GetAllGroupConfigs, SubscriptionGrou
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.offsets import GetAllConsumerOffsets, GetAllDelayOffsets, UpdateConsumerOffset
 from pyromq.protocol.requests.popping import GetMessageRequestModes
-from pyromq.protocol.requests.replication import ReplicatedTables, WatchTables
+from pyromq.protocol.requests.replication import DeletedTopic, ReplicatedTables, WatchTables
 from pyromq.protocol.requests.topics import GetAllTopicConfigs, TopicConfigSerializeWrapper
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
@@ -213,16 +213,18 @@ class TableSync:
             self._take_groups(tables.groups)
         if tables.access is not None and not self._role.is_master:
             await self._access.copy(tables.access)
-        told = [Deletion(each.topic, each.log_offset, each.time_ms) for each in tables.deleted_topics or ()]
-        deletions = [each for each in told if self._store.copying.lacks(each)]
-        if deletions:
+        deletions = [each for each in _marks(tables.deleted_topics) if self._store.copying.lacks(each)]
+        purges = [each for each in _marks(tables.purged_queues) if self._store.expiry.lacks(each)]
+        if deletions or purges:
             self._copied(masters)  # or the log would not come
-            if not await self._log_reaches(max(each.log_offset for each in deletions)):
+            if not await self._log_reaches(max(each.log_offset for each in deletions + purges)):
                 return False
         for each in deletions:
             await self._delete(each)
         if masters != self._masters:
             return False
+        if not self._role.is_master:
+            self._store.expiry.copy(purges)
         stamped = StampedTables(log_end, tables.consumer_offsets, tables.delay_offsets, tables.resets)
         self._waiting.add(stamped)
         if tables.topics is not None:
@@ -367,3 +369,7 @@ async def _all_pages(
         else:  # the table has changed: this is the first page of the new one
             found = page
     return found
+
+
+def _marks(told: list[DeletedTopic] | None) -> list[Deletion]:
+    return [Deletion(each.topic, each.log_offset, each.time_ms) for each in told or ()]

@@ -23,6 +23,8 @@ from pyromq.protocol.requests.topics import (
     GetAllTopicConfigsAnswer,
     GetSystemTopicsFromBroker,
     GetTopicConfig,
+    PurgeQueue,
+    PurgeQueueAnswer,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
     TopicConfigAndQueueMapping,
@@ -161,6 +163,24 @@ class Topics:
                 self._on_deleted(each)
                 _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
         return None
+
+    @handles(PurgeQueue)
+    async def purge(self, request: PurgeQueue, caller: Caller) -> PurgeQueueAnswer:
+        self._role.require_master()
+        topic, queue_id = request.topic, request.queue_id
+        if self._topics.is_system(topic):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is a system topic")
+        if self._topics.get(topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
+        async with self._changing:
+            promise = self._topics.promise()
+            try:
+                first = self._store.expiry.purge(topic, queue_id, request.offset, self._store.time.now_ms())
+            except StoreError as error:
+                raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+            await promise()
+        _log.info("queue purged by=%s topic=%s queue=%d first=%d", caller.address, topic, queue_id, first)
+        return PurgeQueueAnswer(offset=first)
 
     async def _delete(self, topic: str) -> int:
         """The mark and the queues go in one turn of the loop; threads write the rest, in this order."""

@@ -20,6 +20,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "updateTopicPerm": "Change the permission of a topic.",
             "updateOrderConf": "Set, get or delete the fixed queues of an ordered topic.",
             "deleteTopic": "Delete a topic.",
+            "purgeQueue": "Let the queues of a topic begin later: what is before is not delivered any more.",
             "allocateMQ": "Show how queues would be allocated to members.",
         },
     ),

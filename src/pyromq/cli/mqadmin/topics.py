@@ -261,6 +261,33 @@ async def update_order_conf(
     out.show(done(text, topic=topic, orderConf=conf))
 
 
+@admin_command("purgeQueue")
+async def purge_queue(
+    cluster: Cluster,
+    out: Output,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    topic: Topic,
+    queue_id: Annotated[int | None, option("-q --queueId", "This queue only.")] = None,
+    offset: Annotated[
+        int | None, option("-o --offset", "Keep the messages from this offset on; needs -q.")
+    ] = None,
+) -> None:
+    """Let queues begin later: the messages before are not delivered any more. Without -o that is all."""
+    if offset is not None and queue_id is None:
+        raise click.UsageError("--offset needs the queue: -q")
+    rows = [
+        (address, each, first)
+        for address in await addresses_of(cluster, broker, cluster_name)
+        for each, first in (
+            await topics.purge(cluster, address, topic, queue_id, -1 if offset is None else offset)
+        ).items()
+    ]
+    columns = (Column("#Broker", "broker"), Column("#QID", "queueId"), Column("#Min Offset", "minOffset"))
+    out.show(Report.of(Table("queues", columns, rows)))
+
+
 @admin_command("deleteTopic")
 async def delete_topic(
     cluster: Cluster,

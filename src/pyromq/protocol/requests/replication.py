@@ -83,6 +83,8 @@ class ReplicatedTables(Body):
     groups: SubscriptionGroupWrapper | None = None
     has_all_topics: bool = False
     is_promised: bool = False
+    # The topic of each is written `3@topic`, with the number of the queue.
+    purged_queues: list[DeletedTopic] | None = None
     resets: ConsumerOffsetSerializeWrapper | None = None
     topics: TopicConfigSerializeWrapper | None = None
 

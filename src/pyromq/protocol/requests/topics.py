@@ -139,6 +139,21 @@ class TopicQueueMappingSerializeWrapper(Body):
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] = {}
 
 
+class PurgeQueueAnswer(Answer):
+    # The first message that is left.
+    offset: Int64
+
+
+@request(30029, to=BROKER, needs=(topic(DELETE),), extension=True)
+class PurgeQueue(TopicRequest[PurgeQueueAnswer]):
+    """Let a queue begin at a later message: those before it are not delivered any more."""
+
+    topic: str
+    queue_id: Int32
+    # Negative: all that are there now.
+    offset: Int64 = -1
+
+
 @request(17, to=BROKER, needs=(topic(CREATE),), java_name="update_and_create_topic")
 class CreateOrUpdateTopic(TopicRequest[Answer]):
     """Create a topic or change its settings."""

@@ -28,13 +28,15 @@ _pack_unit = UNIT.pack_into
 
 
 class ConsumeQueue(FiledQueue):
-    __slots__ = ("_files", "_min_offset", "_min_offset_log_start", "probe", "topic")
+    __slots__ = ("_files", "_min_offset", "_min_offset_log_start", "floor", "probe", "topic")
 
     def __init__(self, files: QueueFiles, directory: Path, topic: str, queue_id: int) -> None:
         super().__init__(directory)
         self._files = files
         self._min_offset = 0
         self._min_offset_log_start = -1
+        self.floor = 0
+        """Messages before this log offset are gone for readers, although the log may have them."""
         self.topic = topic
         self.topic_bytes = topic.encode()
         # Two hosts are left out: their 16 bytes or more are counted with the message.
@@ -163,7 +165,9 @@ class ConsumeQueue(FiledQueue):
         return offset - offset % per_file + per_file
 
     def min_offset(self, log_start: int) -> int:
-        """The first message that the log still has."""
+        """The first message that the log still has, and readers get."""
+        if self.floor > log_start:
+            log_start = self.floor
         if self._min_offset_log_start != log_start:
             low, high = self.first_unit, self.end_offset
             while low < high:

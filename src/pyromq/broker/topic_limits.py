@@ -1,0 +1,42 @@
+"""Tells the store how long topics keep their messages, and how many bytes of them."""
+
+from collections.abc import Mapping
+
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.protocol.requests.topics import TopicConfig
+from pyromq.store.expiry import QueueLimit
+from pyromq.store.message_store import MessageStore
+
+RESERVE_HOURS, RESERVE_BYTES, TTL_SECONDS = "reserve.time", "reserve.bytes", "message.ttl"
+
+_HOUR_MS, _SECOND_MS = 3_600_000, 1000
+
+
+def limit_of(attributes: Mapping[str, str]) -> QueueLimit | None:
+    """java: a time of -1 means none"""
+    ages_ms = [
+        int(attributes.get(key) or 0) * unit_ms
+        for key, unit_ms in ((RESERVE_HOURS, _HOUR_MS), (TTL_SECONDS, _SECOND_MS))
+    ]
+    max_age_ms = min((age_ms for age_ms in ages_ms if age_ms > 0), default=0)
+    limit = QueueLimit(max_age_ms, int(attributes.get(RESERVE_BYTES) or 0))
+    return limit if any(limit) else None
+
+
+class TopicLimits:
+    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
+        self._expiry = store.expiry
+        self._topics = topics
+        topics.on_change(self._changed)
+        self._changed(list(topics.all().values()))
+
+    def __repr__(self) -> str:
+        return f"<TopicLimits {len(self._expiry.limits)}>"
+
+    def _changed(self, configs: list[TopicConfig]) -> None:
+        for each in configs:
+            if each.attributes or each.topic_name in self._expiry.limits:
+                self._expiry.limit(each.topic_name, limit_of(each.attributes))
+        if not configs:  # a topic was deleted
+            for topic in [each for each in self._expiry.limits if each not in self._topics]:
+                self._expiry.limit(topic, None)
