@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from pyromq.broker.topic_limits import RESERVE_BYTES, RESERVE_HOURS, TTL_SECONDS
 from pyromq.protocol import quotas
 from pyromq.protocol.requests.topics import TopicConfig
+
+RESERVE_HOURS, RESERVE_BYTES, TTL_SECONDS = "reserve.time", "reserve.bytes", "message.ttl"
 
 
 class _Attribute(NamedTuple):

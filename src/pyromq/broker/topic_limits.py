@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 
 from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.topic_attributes import RESERVE_BYTES, RESERVE_HOURS, TTL_SECONDS
 from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.store.expiry import QueueLimit
 from pyromq.store.message_store import MessageStore
-
-RESERVE_HOURS, RESERVE_BYTES, TTL_SECONDS = "reserve.time", "reserve.bytes", "message.ttl"
 
 _HOUR_MS, _SECOND_MS = 3_600_000, 1000
 
