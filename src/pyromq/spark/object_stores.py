@@ -12,12 +12,11 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from pyarrow import fs
-
 from pyromq.errors import ConfigError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+    from pyarrow import fs
 
 S3: Final = frozenset({"s3", "s3a"})
 GOOGLE: Final = frozenset({"gs"})
@@ -127,8 +126,10 @@ def _azure_keys() -> dict[str, str | None]:
     return {"account_key": key, "sas_token": given("AZURE_STORAGE_SAS_TOKEN")}
 
 
-def arrow_files(place: str) -> tuple[fs.FileSystem, str]:
+def arrow_files(place: str) -> "tuple[fs.FileSystem, str]":
     """For reading and listing; `place` is a path or a URI."""
+    from pyarrow import fs  # Spark imports this file whenever it looks for sources
+
     parts = urlsplit(place)
     path = f"{parts.netloc}{parts.path}"
     if parts.scheme in S3:
