@@ -629,8 +629,8 @@ MUTANTS = (
         (
             (
                 f"{_REPLICATION}.table_sync:TableSync._take",
-                "if not await self._log_reaches(max(each.log_offset for each in deletions)):",
-                "if not deletions:",
+                "if not await self._log_reaches(max(each.log_offset for each in deletions + purges)):",
+                "if not deletions + purges:",
             ),
         ),
     ),
