@@ -158,6 +158,7 @@ ONLY_OURS = {
     "drainBroker",
     "halfMessages",
     "namesrvDiff",
+    "purgeQueue",
     "replicationStatus",
     "resumeCheckHalfMessage",
     "sparkCheckpoint",
