@@ -274,7 +274,7 @@ async def purge_queue(
         int | None, option("-o --offset", "Keep the messages from this offset on; needs -q.")
     ] = None,
 ) -> None:
-    """Let queues begin later: the messages before are not delivered any more. Without -o that is all."""
+    """Purge queues: messages before an offset are no longer delivered. Without -o, all of them are purged."""
     if offset is not None and queue_id is None:
         raise click.UsageError("--offset needs the queue: -q")
     rows = [
