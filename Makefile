@@ -80,8 +80,8 @@ coverage: setup ## the share of the source that unit and property tests run; pag
 	$(if $(TESTS),$(BIN)/coverage report --skip-covered --sort=cover,$(BIN)/python -m tools.coverage_figure build/coverage/figures.json)
 
 interpreted: setup ## the tests of what has compiled twins, without them
-	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(TWICE) --dist loadfile tests/unit tests/property tests/integration/test_broker_live_sending.py \
-	  tests/integration/test_broker_live_pulling.py tests/chaos/test_broker_kills.py
+	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(TWICE) --dist loadfile tests/unit tests/property tests/integration/broker/test_live_sending.py \
+	  tests/integration/broker/test_live_pulling.py tests/chaos/test_broker_kills.py
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central; Go for the tests of its client)
 	$(BIN)/python -m tests.support.apache_releases

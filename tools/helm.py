@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from tests.integration.test_deploy_files import check_call
+from tests.integration.examples.test_deploy_files import check_call
 from tests.support.places import ROOT
 
 UNAVAILABLE: Final = 3

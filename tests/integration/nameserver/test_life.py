@@ -177,7 +177,7 @@ async def test_metrics_tell_requests_tables_departures_and_pushes(tmp_path: Path
 
 
 async def test_the_documentation_names_every_metric(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "concepts" / "nameserver.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "concepts" / "nameserver.md").read_text()
     documented = set(re.findall(r"`(pyromq_\w+)", page))
     async with name_server(tmp_path, metrics_port=0) as server:
         text = (await _http(server, "/metrics"))[1]

@@ -28,7 +28,7 @@ from pyromq.protocol.frame import HeaderForm
 from pyromq.proxy.settings import ProxySettings
 from pyromq.store.settings import StoreSettings
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 SETTINGS: dict[str, list[type[Settings]]] = {
     "mqnamesrv": [NameServerSettings],
     "mqbroker": [BrokerSettings, StoreSettings],

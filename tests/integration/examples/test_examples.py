@@ -16,7 +16,7 @@ import pytest
 from pyromq import aio
 from pyromq.testing import RunningCluster, cluster
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 
 
@@ -89,7 +89,7 @@ async def test_timed(running: RunningCluster) -> None:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
+    tests = "".join(path.read_text() for path in Path(__file__).parents[2].rglob("test_*.py"))
     assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests] == []
 
 

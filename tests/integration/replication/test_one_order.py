@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from tests.integration.test_replicated_pops import about
+from tests.integration.replication.test_replicated_pops import about
 from tests.support.broker_cluster import (
     GROUP,
     TOPIC,

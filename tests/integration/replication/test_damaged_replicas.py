@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.conftest import ErrorLogs
-from tests.integration.test_controlled_replication import bodies, send
+from tests.integration.replication.test_controlled_replication import bodies, send
 from tests.support.broker_cluster import BrokerClient, configuration
 from tests.support.controlled_group import (
     ControlledGroup,

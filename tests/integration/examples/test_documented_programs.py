@@ -17,7 +17,7 @@ import pytest
 from pyromq import Message, Producer, PullConsumer
 from pyromq.testing import RunningCluster, cluster
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("howto/*.md")),

@@ -15,7 +15,7 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_
 from pyromq.client.producer import Producer
 from pyromq.client.values import Message
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

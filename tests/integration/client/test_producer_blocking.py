@@ -21,7 +21,7 @@ from pyromq.client.blocking import LoopThread
 from pyromq.errors import BadMessage, ConfigError, NoRoute, SendFailed, StateError
 from pyromq.testing import RunningCluster, cluster
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
