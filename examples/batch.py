@@ -1,4 +1,7 @@
-"""Send a list of messages in as few requests as hold them: `python examples/batch.py [name server]`."""
+"""Send a list of messages in as few requests as hold them: `python examples/batch.py [name server]`.
+
+Prints `100 messages, Orders@broker-a/2 0 to 99`: the queue, and the first and last offset in it.
+"""
 
 import sys
 

@@ -1,6 +1,8 @@
 """Give every message to every member: `python examples/broadcast.py [name server] [name] [count]`.
 
 Each member keeps its own offsets in a file under its name, and goes on from there the next time.
+
+Prints `name: body` for each message, until it has `count` of them.
 """
 
 import asyncio

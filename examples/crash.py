@@ -5,6 +5,8 @@
 3. Half-way the cluster is killed with SIGKILL and started again; it recovers, and the producer goes on.
 4. Two members of one consumer group share the orders and add up the revenue of each region.
 5. The totals must agree to the cent: at-least-once delivery, doubles recognised by their keys.
+
+Prints what happens, a table of the totals, and `Totals agree to the cent.`
 """
 
 import argparse

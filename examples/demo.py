@@ -5,6 +5,8 @@
 3. A producer sends a day of orders, seeded, a little out of order as real ones are.
 4. Each hour that is complete goes into another topic and into a Parquet lake.
 5. A push consumer gets the results. They, the lake and the orders must agree to the cent.
+
+Prints what happens, a table of the totals, and `Totals agree to the cent.`
 """
 
 import argparse

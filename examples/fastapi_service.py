@@ -3,6 +3,8 @@
 POST /orders sends an order; a handler in the same process bills it, exactly once, and GET /orders/{id} shows
 the bill. Needs `pip install fastapi uvicorn`. uvicorn handles SIGTERM and Ctrl-C: it leaves the lifespan,
 which lets running handlers finish and leaves the group.
+
+Prints uvicorn's log on stderr.
 """
 
 import sqlite3

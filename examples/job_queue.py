@@ -3,6 +3,8 @@
 A job is a message: its function is chosen by name. A job that fails comes again after a pause that grows, one
 that nobody knows becomes a dead letter. A schedule puts a job into the queue again and again: one schedule,
 however many processes run this program, and however they end.
+
+Prints `resized cat.png`, `tick` three times and the like, and at last `dead letter: nonsense`.
 """
 
 import asyncio

@@ -2,6 +2,8 @@
 
 Each queue is locked for one member of the group, and a message that fails holds up its queue: what follows is
 not handled before it. `examples/ordered.py` sends messages whose order matters.
+
+Prints `queue 3: body` for each message, until Ctrl-C.
 """
 
 import sys

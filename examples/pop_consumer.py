@@ -2,6 +2,8 @@
 
 Any member of the group gets messages of any queue: a slow message holds nothing up, and there may be more
 members than queues.
+
+Prints `body (attempt 1)` for each message.
 """
 
 import sys

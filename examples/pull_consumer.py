@@ -1,4 +1,7 @@
-"""Ask for messages when there is time for them: `python examples/pull_consumer.py [name server]`."""
+"""Ask for messages when there is time for them: `python examples/pull_consumer.py [name server]`.
+
+Prints how many there were: `111 orders in 4 queues`.
+"""
 
 import sys
 

@@ -1,6 +1,8 @@
 """Call a function for every message: `python examples/push_consumer.py [name server]`, until Ctrl-C.
 
 A handler that returns is done with its message; one that raises gets it again, a little later each time.
+
+Prints a line for each message.
 """
 
 import sys

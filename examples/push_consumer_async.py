@@ -2,6 +2,8 @@
 
 Asking for the next message says that the one before is done. A loop left by an exception has its last message
 again.
+
+Prints `queue/offset: body` for each message.
 """
 
 import asyncio

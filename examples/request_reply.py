@@ -1,4 +1,7 @@
-"""Ask and be answered, through a topic: `python examples/request_reply.py [name server]`."""
+"""Ask and be answered, through a topic: `python examples/request_reply.py [name server]`.
+
+Prints `20 + 22 = 42`.
+"""
 
 import asyncio
 import sys

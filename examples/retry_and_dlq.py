@@ -1,6 +1,8 @@
 """What becomes of messages that fail: `python examples/retry_and_dlq.py [name server]`.
 
 One comes again after a second and succeeds; the other is hopeless, and goes to the dead letters of the group.
+
+Prints `paid at attempt 2: …` and `dead letter from …`.
 """
 
 import asyncio

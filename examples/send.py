@@ -1,4 +1,7 @@
-"""Send a message and see where it went: `python examples/send.py [name server]`."""
+"""Send a message and see where it went: `python examples/send.py [name server]`.
+
+Prints the id, offset and queue of the first message, and `10 more are stored`.
+"""
 
 import sys
 

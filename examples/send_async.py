@@ -1,4 +1,7 @@
-"""Send many messages at once with asyncio: `python examples/send_async.py [name server]`."""
+"""Send many messages at once with asyncio: `python examples/send_async.py [name server]`.
+
+Prints `1000 messages are stored, sent in 4 requests`, or a similar number.
+"""
 
 import asyncio
 import sys

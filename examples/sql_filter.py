@@ -1,6 +1,8 @@
 """Let the broker filter by properties: `python examples/sql_filter.py [name server]`.
 
 The broker must allow it: `enablePropertyFilter=true`.
+
+Prints `large order: 50` and `large order: 500`.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """A reminder that comes later, and one that is taken back: `python examples/timed.py [name server]`.
 
 The broker must allow that: `recallMessageEnable=true`.
+
+Prints `tea, 3 s after it was sent`.
 """
 
 import sys

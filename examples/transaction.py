@@ -1,4 +1,7 @@
-"""A message that is seen only if the payment succeeds: `python examples/transaction.py [name server]`."""
+"""A message that is seen only if the payment succeeds: `python examples/transaction.py [name server]`.
+
+Prints `o-1: COMMIT` and `o-2: ROLLBACK`.
+"""
 
 import sys
 

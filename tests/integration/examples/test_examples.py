@@ -1,5 +1,6 @@
 """Every example runs as it stands, as a process of its own."""
 
+import ast
 import asyncio
 import json
 import re
@@ -22,7 +23,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with cluster(tmp_path_factory.mktemp("cluster"), recalls=True) as found:
+    with cluster(tmp_path_factory.mktemp("cluster"), recalls=True, trace_topic_enabled=True) as found:
         yield found
 
 
@@ -88,9 +89,34 @@ async def test_timed(running: RunningCluster) -> None:
     assert re.fullmatch(r"tea, ([3-9]|\d\d+) s after it was sent", line)
 
 
+@pytest.mark.parametrize(
+    "name", ["quick_start", "simple_consumer", "tag_filter", "namespaces", "access_control"]
+)
+async def test_an_example_prints_the_lines_that_it_says(running: RunningCluster, name: str) -> None:
+    lines = await run(f"{name}.py", running.namesrv)
+    said = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or ""
+    shown = [line.strip() for line in said.splitlines() if line.startswith("    ")]
+    shown = shown or re.findall("`([^`]+)`", said.partition("Prints ")[2])
+    assert sorted(lines) == sorted(shown)
+
+
+async def test_a_trace(running: RunningCluster) -> None:
+    lines = await run("trace.py", running.namesrv)
+    assert [re.sub(r"\d+", "N", line) for line in lines] == [
+        "sent by shop in N ms",
+        "consumed by billing in N ms",
+    ]
+
+
+def test_every_example_without_spark_says_what_it_prints() -> None:
+    names = [path for path in EXAMPLES.glob("*.py") if not path.name.startswith("spark_")]
+    assert [path.name for path in names if not re.search(r"\bPrints\b", path.read_text())] == []
+
+
 def test_every_example_is_run_by_a_test() -> None:
     tests = "".join(path.read_text() for path in Path(__file__).parents[2].rglob("test_*.py"))
-    assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests] == []
+    unnamed = [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests]
+    assert [name for name in unnamed if f'"{name.removesuffix(".py")}"' not in tests] == []
 
 
 async def test_a_job_queue(running: RunningCluster) -> None:
