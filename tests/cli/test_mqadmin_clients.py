@@ -23,6 +23,7 @@ from pyromq.protocol.requests.inspection import (
     ProcessQueueInfo,
 )
 from pyromq.protocol.requests.membership import SubscriptionData
+from pyromq.protocol.requests.pushes import GetConsumerStatusBody, GetConsumerStatusFromClient
 from pyromq.remoting.routing import Caller, handles
 from pyromq.standalone import Standalone, StandaloneSettings
 
@@ -42,6 +43,14 @@ class PushConsumer(BrokerClient):
         self, request: GetConsumerRunningInfo, caller: Caller
     ) -> BodyAnswer[ConsumerRunningInfo]:
         return BodyAnswer(body=RUNNING)
+
+    @handles(GetConsumerStatusFromClient)
+    def _status(
+        self, request: GetConsumerStatusFromClient, caller: Caller
+    ) -> BodyAnswer[GetConsumerStatusBody]:
+        return BodyAnswer(
+            body=GetConsumerStatusBody(message_queue_table={MessageQueue(TOPIC, "broker-a", 0): 7})
+        )
 
     async def aclose(self) -> None:
         await self.close()
@@ -107,6 +116,11 @@ CLIENT = r"10\.0\.0\.1@7 +127\.0\.0\.1:\d+ +PYTHON +V5_3_3"
             r"#Consumer MQ Detail#\n.*\norders +broker-a +0 +7 ",
         ),
         (["consumerStatus", "-g", GROUP, "-i", "10.0.0.1@7", "-s"], r"#Consumer jstack#\nmain\n"),
+        (
+            ["getConsumerStatus", "-g", GROUP, "-t", TOPIC],
+            r"#clientId +#brokerName +#queueId +#offset\n10\.0\.0\.1@7 +broker-a +0 +7\n",
+        ),
+        (["getConsumerStatus", "-g", GROUP, "-t", TOPIC, "-i", "10.0.0.1@7"], r"broker-a +0 +7\n"),
         (["statsAll", "-t", TOPIC], r"orders +shop +1 "),
         (
             ["startMonitoring", "--rounds", "1"],

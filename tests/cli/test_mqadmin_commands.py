@@ -153,6 +153,7 @@ READS: list[tuple[list[str], str]] = [
     (["queryMsgById", "-t", TOPIC, "-i", "{offset_id}"], r"Message Body: +hello\n"),
     (["queryMsgByUniqueKey", "-t", TOPIC, "-i", "{id}"], r"Tags: +\[A\]\nKeys: +\[k1\]"),
     (["queryMsgByUniqueKey", "-t", TOPIC, "-i", "{id}"], r"consumerGroup=shop, trackType=NOT_ONLINE"),
+    (["decodeMessageId", "-i", "{id}"], r"ip=[\d.]+\ndate=\d{4}-.*,\d{3}\npid=\d+\nnumber=\d+\n"),
     (["queryMsgByKey", "-t", TOPIC, "-k", "k1"], r"#Message ID +#QID +#Offset\n[0-9A-F]{32} +0 +0\n"),
     (["queryMsgByKey", "-t", TOPIC, "-k", "k1", "-m", "1"], r"^#Message ID.*\n.* +0 +2\n$"),
     (["queryMsgByKey", "-t", TOPIC, "-k", "k1", "-e", "1"], r"^#Message ID.*\n$"),
@@ -431,6 +432,8 @@ FAILURES: list[tuple[list[str], int, str]] = [
     ),
     (["consumerProgress", "-g", "nobody"], 1, "group nobody has no offsets and no member is online"),
     (["consumerConnection", "-g", "nobody"], 1, "no member of group nobody is online"),
+    (["getConsumerStatus", "-g", "nobody", "-t", TOPIC], 1, "no member of group nobody answered; `mqadmin"),
+    (["decodeMessageId", "-i", "xyz"], 1, "unique key 'xyz' has 3 characters, not 32 or 56"),
     (
         ["producerConnection", "-g", "x", "-t", TOPIC],
         1,
@@ -515,7 +518,13 @@ def test_a_failure_says_what_to_try(tool: Tool, words: list[str], code: int, exp
 
 
 def test_every_command_is_tried_here_or_with_clients_or_controllers() -> None:
-    with_clients = {"consumerStatus", "consumerConnection", "producerConnection", "resumeCheckHalfMessage"}
+    with_clients = {
+        "consumerStatus",
+        "getConsumerStatus",
+        "consumerConnection",
+        "producerConnection",
+        "resumeCheckHalfMessage",
+    }
     with_files = {"exportConfigs", "exportMetadata", "exportMetrics", "updateTopicList", "updateSubGroupList"}
     with_files |= {"sparkCheckpoint"}
     with_controllers = NOUNS["controllers"][1].keys() | NOUNS["access"][1].keys()

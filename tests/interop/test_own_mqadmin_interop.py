@@ -151,11 +151,14 @@ def table(text: str) -> list[dict[str, str]]:
 
 # Names that no shell can pass as one word, and what 4.9 calls an option that has another meaning since.
 NOT_OURS = {"--machine", "--print", "--cplus"}
-# Apache has resumeCheckHalfMessage as an admin request, without a command; its servers do not tell the rest.
+# Apache has decodeMessageId and getConsumerStatus as classes that its tool does not list, and
+# resumeCheckHalfMessage as an admin request without a command; its servers do not tell the rest.
 ONLY_OURS = {
     "consumeTimeSpan",
+    "decodeMessageId",
     "diagnoseGroup",
     "drainBroker",
+    "getConsumerStatus",
     "halfMessages",
     "namesrvDiff",
     "purgeQueue",

@@ -128,10 +128,12 @@ class Cluster:
             raise NotKept(f"{address}: {answer.remark}")
         return answer
 
-    async def ask_unless(self, refused: ResponseCode, address: str, request: Request[A]) -> A | None:
+    async def ask_unless(
+        self, refused: ResponseCode, address: str, request: Request[A], timeout_s: float | None = None
+    ) -> A | None:
         """Ask the server at an address; None if it refuses with this code."""
         try:
-            return await self.ask(address, request)
+            return await self.ask(address, request, timeout_s)
         except Refused as refusal:
             if refusal.code != refused:
                 raise

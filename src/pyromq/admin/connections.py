@@ -6,9 +6,14 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import Refused
+from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import retry_topic
-from pyromq.protocol.requests.inspection import ConsumerRunningInfo, GetConsumerRunningInfo
+from pyromq.protocol.requests.inspection import (
+    ConsumerRunningInfo,
+    GetConsumerRunningInfo,
+    GetConsumerStatus,
+)
 from pyromq.protocol.requests.membership import (
     ClientConnection,
     ConsumerConnection,
@@ -57,6 +62,26 @@ async def consumers(cluster: Cluster, group: str, address: str | None = None) ->
         )
     whole.connection_set = [members[client_id] for client_id in sorted(members, key=str)]
     return whole
+
+
+async def positions(
+    cluster: Cluster, topic: str, group: str, client_id: str | None = None
+) -> dict[str, dict[MessageQueue, int]]:
+    """The offsets that each member of a group, or one of them, reports for the queues of a topic."""
+    found: dict[str, dict[MessageQueue, int]] = {}
+    for address in route_addresses(await cluster.route(topic)).values():
+        request = GetConsumerStatus(topic=topic, group=group, client_addr=client_id)
+        # java: a broker answers SYSTEM_ERROR for a group without members
+        answer = await cluster.ask_unless(ResponseCode.SYSTEM_ERROR, address, request, _PASSED_ON_TIMEOUT_S)
+        for member, offsets in {} if answer is None else answer.body.consumer_table.items():
+            found.setdefault(member, {}).update(offsets)
+    if not found:
+        who = f"member {client_id}" if client_id else "no member"
+        raise NotFound(
+            f"{who} of group {group} {'did not answer' if client_id else 'answered'};"
+            f" `mqadmin consumerConnection -g {group}` lists the members"
+        )
+    return found
 
 
 async def producers(cluster: Cluster, group: str, topic: str) -> ProducerConnection:

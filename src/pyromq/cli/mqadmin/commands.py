@@ -60,6 +60,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "queryMsgByKey": "List messages by a key.",
             "queryMsgByUniqueKey": "Show a message by its unique id.",
             "queryMsgByOffset": "Show a message by its queue and offset.",
+            "decodeMessageId": "Show what is in the unique id of a message.",
             "queryCq": "Show entries of a consume queue.",
             "resumeCheckHalfMessage": "Check a transaction again that was given up.",
         },
@@ -107,6 +108,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Connections",
         {
             "consumerStatus": "Show what the members of a group report.",
+            "getConsumerStatus": "Show the offsets that the members of a group report.",
             "diagnoseGroup": "Show what is wrong with a group and its members.",
             "consumerConnection": "List the members of a consumer group.",
             "producerConnection": "List the members of a producer group.",
@@ -171,6 +173,9 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
 _BY_REASON = {
     "broker containers are not supported: each broker is its own process": "addBroker removeBroker",
     "the state of pops is never in a key-value store": "exportPopRecord",
+    "timers have one engine": "switchTimerEngine",
+    "its answer has the secret keys of all accounts": "getAclConfig",
+    "clients from before 3.0.7 are not supported": "resetOffsetByTimeOld",
     "static topics are not supported yet": "updateStaticTopic remappingStaticTopic",
     "compacted topics are not supported yet": "dumpCompactionLog",
     "the store does not use RocksDB": (

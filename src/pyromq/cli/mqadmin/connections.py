@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pyromq.admin import connections, diagnosis
 from pyromq.admin.cluster import Cluster
-from pyromq.cli.mqadmin.options import flag, option
+from pyromq.cli.mqadmin.options import Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, Table
 from pyromq.cli.mqadmin.running import address_of, admin_command
@@ -132,6 +132,30 @@ async def consumer_status(
         },
     )
     out.show(Report.of(Table("members", columns, rows), verdict))
+
+
+@admin_command("getConsumerStatus")
+async def get_consumer_status(
+    cluster: Cluster,
+    out: Output,
+    group: Annotated[str, option("-g --group", "The group.")],
+    topic: Topic,
+    client_id: Annotated[str | None, option("-i --originClientId", "Only this member.")] = None,
+) -> None:
+    """Show the offsets that the members of a group report, as they are now in the clients."""
+    found = await connections.positions(cluster, topic, group, client_id)
+    columns = (
+        Column("#clientId", "clientId"),
+        Column("#brokerName", "brokerName"),
+        Column("#queueId", "queueId"),
+        Column("#offset", "offset"),
+    )
+    rows = [
+        (member, queue.broker_name, queue.queue_id, offset)
+        for member, offsets in sorted(found.items())
+        for queue, offset in sorted(offsets.items(), key=lambda each: (each[0].broker_name, each[0].queue_id))
+    ]
+    out.show(Report.of(Table("offsets", columns, rows)))
 
 
 @admin_command("diagnoseGroup")

@@ -1,6 +1,7 @@
 """Commands about single messages: by id, by key, by offset."""
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Annotated
 
 import click
@@ -14,10 +15,11 @@ from pyromq.cli.mqadmin.options import IGNORED, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Part, Report, ReportLines, Table, done, plainly
 from pyromq.cli.mqadmin.running import address_of, admin_command
-from pyromq.cli.mqadmin.times import time
+from pyromq.cli.mqadmin.times import time, to_milliseconds
 from pyromq.cluster.routes import route_addresses
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.message import shown_message_id
+from pyromq.protocol.message_id import decode_unique_key
 from pyromq.protocol.names import CHECK_MAX_TIME_TOPIC
 from pyromq.protocol.record import StoredMessage
 
@@ -81,6 +83,32 @@ async def query_msg_by_unique_key(
         )
     for message in found if all_of_them else found[:1]:
         await _show_or_deliver(cluster, out, message, group, client_id)
+
+
+@admin_command("decodeMessageId")
+async def decode_message_id(
+    cluster: Cluster,
+    out: Output,
+    message_id: Annotated[str, option("-i --messageId", "The unique id that its producer gave it.")],
+) -> None:
+    """Show what is in the unique id of a message: the address and process of its producer, and the time.
+
+    An id holds the time since its month began. The month is taken to be the current one, or the one before.
+    """
+    key = decode_unique_key(message_id.strip(), cluster.clock.now_ms())
+    out.show(
+        Report.of(
+            Facts(
+                [
+                    Fact("ip", "ip", str(ip_address(key.ip))),
+                    Fact("date", "time", key.sent_ms, to_milliseconds),
+                    Fact("pid", "pid", key.pid),
+                    Fact("number", "number", key.counter),
+                ],
+                form="{0}={1}",
+            )
+        )
+    )
 
 
 async def _show_or_deliver(
