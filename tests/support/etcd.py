@@ -77,6 +77,7 @@ class Etcd:
         self.port = port
         self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         self._log = directory / "etcd.log"
+        self.data = directory / "etcd"
         self._command = etcd_command(directory, self.endpoint, peer_port)
         if tls is not None:
             self._command += ["--cert-file", str(tls.certificate), "--key-file", str(tls.key)]

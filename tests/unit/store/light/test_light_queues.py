@@ -23,6 +23,7 @@ from tests.support.small_stores import (
 from pyromq.filesystem import Files
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, get_property
+from pyromq.store.expiry import QueueLimit
 from pyromq.store.light.light_queues import light_names
 from pyromq.store.light.names import decode_names, encode_name
 from pyromq.store.message_store import MessageStore
@@ -320,3 +321,23 @@ def test_names_are_read_back_up_to_the_first_damage(names: list[str], tail: byte
         found, position = decode_names(content[:length])
         assert found == names[: len(found)]
         assert position <= length
+
+
+@pytest.mark.usefixtures("_both_ways")
+def test_light_queues_still_have_what_the_limits_and_purges_of_a_topic_hide(tmp_path: Path) -> None:
+    bodies = [b"%d" % number for number in range(6)]
+    with open_store(tmp_path) as store:
+        for body in bodies:
+            assert send(store, body, A, B).is_ok
+        dispatch_all(store)
+        store.expiry.limit("Parent", QueueLimit(max_bytes=1))
+        assert store.queues.min_offset("Parent", 0) == 5
+        assert contents(store, "Parent", A, B) == [bodies[5:], bodies, bodies]
+        store.expiry.limit("Parent", None)
+        assert store.expiry.purge("Parent", 0, 4, 1) == 4
+        assert contents(store, "Parent", A, B) == [bodies[4:], bodies, bodies]
+        store.flushes.flush()
+    with open_store(tmp_path) as store:
+        assert contents(store, "Parent", A, B) == [bodies[4:], bodies, bodies]
+        assert store.expiry.purge("Parent", 0, -1, 2) == 6
+        assert contents(store, "Parent", A) == [[], bodies]
