@@ -1,4 +1,4 @@
-"""Metrics: plain numbers owned by one event loop, turned into Prometheus text only on request.
+"""Metrics: plain numbers owned by one event loop, turned into text or requests only when these are wanted.
 
 Nothing here locks: a metric is written by the loop that owns it, and read there too. Adding to a counter or
 observing a duration costs a dictionary lookup and an addition or two. The text is made in pieces, because
@@ -170,6 +170,12 @@ class Histogram:
             yield family
 
 
+class Measured(Protocol):
+    def families(self) -> "Iterable[Metric | None]":
+        """All metrics in parts, None where one takes long: the loop does other work between them."""
+        ...
+
+
 class Metrics:
     """All metrics of one server; `labels` are those that every one of them has."""
 
@@ -223,24 +229,20 @@ class Metrics:
         self._register(histogram.name, histogram.label_names, histogram)
         return histogram
 
-    def pieces(self) -> Iterator[bytes]:
-        """The text of everything counted, together with what the system says of this process."""
-        from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+    def families(self) -> "Iterator[Metric]":
+        """Everything counted in parts, together with what the system says of this process."""
+        from prometheus_client import CollectorRegistry, ProcessCollector
 
         for source in self._sources.values():
-            is_first = True
             for family in source.families():
                 if self._labels:
                     family.samples = [
                         sample._replace(labels=self._labels | sample.labels) for sample in family.samples
                     ]
-                text = generate_latest(_OneFamily(family))
-                # Only the first part of a metric says what it is.
-                yield text if is_first else text.split(b"\n", 2)[2]
-                is_first = False
+                yield family
         registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)
-        yield generate_latest(registry)
+        yield from registry.collect()
 
     def _register(self, name: str, label_names: Labels, source: _Source) -> None:
         if name in self._sources:
@@ -255,6 +257,21 @@ def content_type() -> str:
     from prometheus_client import CONTENT_TYPE_LATEST
 
     return CONTENT_TYPE_LATEST
+
+
+def text_of(families: "Iterable[Metric | None]") -> Iterator[bytes]:
+    """The text that Prometheus reads, in pieces; an empty one where there is nothing yet."""
+    from prometheus_client import generate_latest
+
+    last = ""
+    for family in families:
+        if family is None:
+            yield b""
+            continue
+        text = generate_latest(_OneFamily(family))
+        # Only the first part of a metric says what it is.
+        yield text if family.name != last else text.split(b"\n", 2)[2]
+        last = family.name
 
 
 class _OneFamily:

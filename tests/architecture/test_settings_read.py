@@ -37,7 +37,7 @@ READERS: dict[type[Options], tuple[str, ...]] = {
     StoreSettings: ("store", "broker"),
     ControllerSettings: ("controller", "cluster", "remoting", "apps"),
     ProxySettings: ("proxy", "remoting", "apps"),
-    ConsoleSettings: ("console", "apps"),
+    ConsoleSettings: ("console", "remoting", "apps"),
     ClientSettings: ("client", "cluster"),
     ProducerSettings: ("client",),
     PushSettings: ("client",),

@@ -3,11 +3,11 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pyromq.metrics import Metrics
+from pyromq.metrics import Metrics, text_of
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    text = b"".join(metrics.pieces())
+    text = b"".join(text_of(metrics.families()))
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text.decode())
@@ -42,7 +42,7 @@ def test_a_count_kept_elsewhere_comes_out_as_a_counter() -> None:
     pushes = [1, 2, 3]
     metrics.read_counter("pyromq_pushes_total", "Pushes sent.", lambda: len(pushes))
     assert samples(metrics)["pyromq_pushes_total", ()] == 3
-    assert b"# TYPE pyromq_pushes_total counter" in b"".join(metrics.pieces())
+    assert b"# TYPE pyromq_pushes_total counter" in b"".join(text_of(metrics.families()))
 
 
 def test_a_gauge_is_read_when_asked() -> None:
@@ -135,7 +135,7 @@ def test_the_text_of_very_many_is_made_in_pieces() -> None:
     for number in range(1200):
         counter.add((f"t{number}",))
         histogram.observe(1, (f"t{number}",))
-    pieces = list(metrics.pieces())
+    pieces = list(text_of(metrics.families()))
     assert len(pieces) >= 7
     text = b"".join(pieces).decode()
     assert text.count("# TYPE pushes_total counter\n") == text.count("# TYPE sizes histogram\n") == 1

@@ -19,6 +19,7 @@ class UserRow(msgspec.Struct, frozen=True, order=True, rename="camel"):
     name: str
     type: str
     status: str
+    quotas: tuple[tuple[str, str], ...] = ()
 
 
 class PolicyRow(msgspec.Struct, frozen=True, order=True, rename="camel"):
@@ -59,7 +60,8 @@ async def of_cluster(cluster: Cluster) -> AccessOverview:
             continue
         overview.told.append(member.broker_name)
         for user in answer[0]:
-            row = UserRow(user.username or "", user.user_type or "", user.user_status or "")
+            quotas = tuple(sorted((user.attributes or {}).items()))
+            row = UserRow(user.username or "", user.user_type or "", user.user_status or "", quotas)
             overview.users.setdefault(row, []).append(member.broker_name)
         for policy in _policy_rows(answer[1]):
             overview.policies.setdefault(policy, []).append(member.broker_name)

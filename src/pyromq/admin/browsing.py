@@ -35,19 +35,26 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages of a topic. `from_ms`, `from_offset` or `positions` say where to start; without any of
-    them that is the newest message, or the oldest."""
+    """Which messages of a topic: those stored from `from_ms` on and before `until_ms`. `from_offset` or
+    `positions` say where to start; without them that is the newest message, or the oldest."""
 
     newest_first: bool = True
     broker_name: str | None = None
     queue_id: int | None = None
     from_ms: int | None = None
+    until_ms: int | None = None
     from_offset: int | None = None
     positions: dict[MessageQueue, int] = {}
     tags: str = ALL
     sql: str = ""
     only: BodyFilter = BodyFilter()
     limits: Limits = Limits()
+
+    def is_in_time(self, message: StoredMessage) -> bool:
+        at_ms = message.store_timestamp
+        return (self.from_ms is None or at_ms >= self.from_ms) and (
+            self.until_ms is None or at_ms < self.until_ms
+        )
 
 
 class Place(msgspec.Struct, frozen=True, rename="camel"):
@@ -150,10 +157,11 @@ async def look(cluster: Cluster, topic: str, wanted: Wanted) -> Look:
         _, number, _ = heapq.heappop(ready)
         cursor = cursors[number]
         message = cursor.take()
-        seen += 1
         read_bytes += len(message.body)
-        if wanted.only.matches(message.body):
-            found.append(Place(cursor.queue.broker_name, message))
+        if wanted.is_in_time(message):
+            seen += 1
+            if wanted.only.matches(message.body):
+                found.append(Place(cursor.queue.broker_name, message))
         if not cursor.is_done:
             waiting.append(number)
     return Look(found, seen, stop, {cursor.queue: cursor.at for cursor in cursors})
@@ -164,12 +172,16 @@ async def _cursors(cluster: Cluster, topic: str, wanted: Wanted) -> list[_Cursor
     queues = await offsets.chosen_queues(cluster, topic, wanted.broker_name, wanted.queue_id)
     for queue, address in queues.items():
         first, end = await offsets.limits(cluster, address, queue)
+        if wanted.from_ms is not None:
+            first = max(first, await offsets.search(cluster, address, queue, wanted.from_ms))
+        if wanted.until_ms is not None:
+            # java: for a time behind all messages, some brokers answer with the last one
+            end = min(end, 1 + await offsets.search(cluster, address, queue, wanted.until_ms))
+        end = max(first, end)
         if queue in wanted.positions:
             at = wanted.positions[queue]
         elif wanted.from_offset is not None:
             at = wanted.from_offset + wanted.newest_first
-        elif wanted.from_ms is not None:
-            at = await offsets.search(cluster, address, queue, wanted.from_ms)
         else:
             at = end if wanted.newest_first else first
         made.append(_Cursor(queue, address, first, end, max(first, min(end, at)), wanted.newest_first))

@@ -3,12 +3,16 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pyromq.apps.launching import assignments_option, fail, one_line_failures, overrides, show
 from pyromq.config.loading import Layer, Loaded, environment_layers, file_layer, load
 from pyromq.console.settings import ConsoleSettings
+
+if TYPE_CHECKING:
+    from pyromq.console.bodies import Decode
 
 PROGRAM = "pyromq console"
 LOG_FILE = "console.log"
@@ -94,8 +98,17 @@ def _run(loaded: Loaded[ConsoleSettings]) -> None:
     set_up_logging(settings.log_level, file, settings.log_max_bytes, settings.log_backups)
     for notice in loaded.notices:
         click.echo(f"warning: {notice}", err=True)
-    server = Console(settings)
+    server = Console(settings, decode=_decoder(settings))
     serve(server, lambda: say_where(server.url, server.first_password), collect_at=Console.COLLECT_AT)
+
+
+def _decoder(settings: ConsoleSettings) -> "Decode | None":
+    if not settings.schema_registry:
+        return None
+    from pyromq.spark.registered_bodies import RegisteredBodies
+
+    registry, auth = settings.schema_registry, settings.schema_registry_auth
+    return RegisteredBodies(registry, auth, settings.timeout_seconds).decode
 
 
 def say_where(url: str, first_password: str | None) -> None:

@@ -18,9 +18,10 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import StateError
 from pyromq.filesystem import Files
+from pyromq.metrics import Measured
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.admission import Admission
-from pyromq.remoting.exporters import Measured, exporters
+from pyromq.remoting.exporters import exporters
 from pyromq.remoting.handshake import Http2Front
 from pyromq.remoting.ports import Ports
 from pyromq.remoting.program import Program, Work, end
@@ -70,7 +71,7 @@ class Broker(Program):
         self._clock: Clock = clock if clock is not None else SystemClock()
         pages = {"/status": self._status, "/ready": self._ready}
         address = settings.metrics_address or settings.broker_ip1, settings.metrics_port
-        super().__init__(exporters(settings.metrics_exporter, address, pages, self._clock))
+        super().__init__(exporters(settings, settings.PART, address, pages, self._clock))
         self._configuration = configuration
         self._files = files
         self._ports = ports if ports is not None else Ports()

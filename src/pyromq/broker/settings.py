@@ -32,7 +32,6 @@ from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.replication import HEADER_BYTES
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.exporters import MetricsExporter
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.settings import ServerSettings, addresses_in
 from pyromq.remoting.tls import TlsClient, TlsOptions, TlsServer
@@ -212,10 +211,8 @@ class BrokerSettings(ServerSettings):
     config_black_list: str = setting("configBlackList;brokerConfigPath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Metrics and logs
-    metrics_exporter: MetricsExporter = setting("DISABLE", "Metrics exporter. PROM serves metrics over HTTP. Other exporters of RocketMQ are rejected.", key="metricsExporterType")
     metrics_port: int = setting(5557, "HTTP port for metrics and health. 0 lets the system choose.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("", "Address of the HTTP port for metrics and health. Default: brokerIP1.", key="metricsPromExporterHost", local=True)
-    metrics_labels: str = setting("", "Labels added to every metric, as name:value,name:value.", key="metricsLabel")
     # fmt: on
 
     def __post_init__(self) -> None:

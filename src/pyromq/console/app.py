@@ -22,6 +22,7 @@ from pyromq.console.forms import read_form, sent_token
 from pyromq.console.fragments import Fragments
 from pyromq.console.gate import Gate
 from pyromq.console.languages import LANGUAGES, Texts, chosen_language
+from pyromq.console.metering import console_metrics
 from pyromq.console.page import THEMES, Page, answer, answer_in_turns, redirect, refuse, wants_json
 from pyromq.console.pages import downloads, login, operation, probes
 from pyromq.console.security.audit import CannotAudit
@@ -53,8 +54,10 @@ def make_app(state: State) -> Starlette:
         Route("/static/{name}", state.static.serve, methods=["GET"]),
         Route("/health", probes.health(state), methods=["GET"]),
         Route("/ready", probes.ready(state), methods=["GET"]),
-        Route("/metrics", probes.metrics(state), methods=["GET"]),
+        Route("/metrics", probes.metrics(console_metrics(state)), methods=["GET"]),
         Route("/login", _posting(state, login.log_in, needs_session=False), methods=["POST"]),
+        Route("/login/oidc", _entering(state, login.to_provider), methods=["GET"]),
+        Route("/login/oidc/callback", _entering(state, login.from_provider), methods=["GET"]),
         Route("/logout", _posting(state, login.log_out), methods=["POST"]),
         Route("/c/{cluster}/do/{operation}", _posting(state, _operate), methods=["POST"]),
         *(Route(page.path, _showing(state, page, fragments), methods=["GET"]) for page in PAGES),
@@ -198,6 +201,18 @@ def _streaming(
         if visit.session is None:
             return _to_login(visit)
         return await _answered(visit, lambda: stream(visit))
+
+    return show
+
+
+def _entering(
+    state: State, work: Callable[[Visit], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """For those who are about to log in."""
+
+    async def show(request: Request) -> Response:
+        visit = _visit(state, request)
+        return await _answered(visit, lambda: work(visit))
 
     return show
 

@@ -3,7 +3,8 @@ but text.
 """
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -19,12 +20,39 @@ _LINE = 160
 
 
 class ShownBody(msgspec.Struct, frozen=True):
-    """`form` is json, xml, text, msgpack or hex; `is_cut` says that the body has more than is shown."""
+    """`form` is json, xml, text, msgpack or hex, or the kind of a schema; `is_cut` says that the body has
+    more than is shown."""
 
     form: str
     text: str
     size: int
     is_cut: bool
+
+
+class DecodedBody(Protocol):
+    """A body by its schema: the value as JSON."""
+
+    @property
+    def schema_id(self) -> int: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+Decode: TypeAlias = Callable[[bytes], DecodedBody | None]
+"""None for a body that names no schema; raises PyroError if it cannot be decoded. It blocks."""
+
+
+def decoded_body(found: DecodedBody, masked: bytes, size: int, max_bytes: int) -> ShownBody:
+    """A body that was decoded; `masked` is what may be seen of its JSON."""
+    shown = shown_body(masked, max_bytes, "json")
+    return ShownBody(found.kind.lower(), shown.text, size, shown.is_cut)
 
 
 def shown_body(body: bytes, max_bytes: int, form: str = "") -> ShownBody:

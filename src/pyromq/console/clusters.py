@@ -56,7 +56,7 @@ class Clusters(Mapping[str, ShownCluster]):
             cluster = GuardedCluster(
                 addresses,
                 timeout_s=settings.timeout_seconds,
-                credentials=settings.credentials(),
+                credentials=settings.credentials_of(name),
                 tls=settings.tls(),
                 clock=clock,
             )

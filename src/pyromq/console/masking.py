@@ -27,6 +27,9 @@ class Masks:
     def __repr__(self) -> str:
         return f"<Masks {self._hidden}>"
 
+    def __bool__(self) -> bool:
+        return self._hidden is not None
+
     def body(self, body: bytes) -> bytes:
         """The body without the values of masked fields; the same bytes if it has none."""
         if self._hidden is None:

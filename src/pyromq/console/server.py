@@ -9,13 +9,18 @@ from typing import ClassVar
 import anyio
 import uvicorn
 
+from pyromq.clock import SystemClock
 from pyromq.console.app import make_app
+from pyromq.console.bodies import Decode
+from pyromq.console.metering import console_metrics
 from pyromq.console.rendering import compile_all
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
 from pyromq.errors import ConfigError
+from pyromq.metrics import Metrics
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.exporters import exporters
 from pyromq.remoting.ports import Ports
 from pyromq.remoting.program import Program, Work
 
@@ -35,14 +40,15 @@ class Console(Program):
     COLLECT_AT: ClassVar[tuple[int, int, int]] = (2_000, 5, 100)
     """For the garbage collector: pages and connections make many objects; a look at 50,000 takes 50 ms."""
 
-    def __init__(self, settings: ConsoleSettings) -> None:
-        """Raises ConfigError if it would listen beyond this machine without users."""
-        super().__init__()
+    def __init__(self, settings: ConsoleSettings, *, decode: Decode | None = None) -> None:
+        """Raises ConfigError if it would listen beyond this machine without users. `decode` reads bodies that
+        name a schema."""
+        super().__init__(exporters(settings, settings.PART, ("", 0), {}, SystemClock()))
         self.settings = settings
         users = Users(settings.users_file).load()
         self.first_password: str | None = None
         """The password of the first administrator, if this start made one; it is kept nowhere else."""
-        if not len(users) and settings.anonymous_role == "NONE":
+        if not len(users) and settings.anonymous_role == "NONE" and not settings.oidc_issuer:
             if not settings.is_on_loopback:
                 raise ConfigError(
                     "bindAddress",
@@ -50,7 +56,7 @@ class Console(Program):
                     "a loopback address, because there are no users: `pyromq console user add NAME` adds one",
                 )
             self.first_password = users.make_first()
-        self.state = State(settings, users)
+        self.state = State(settings, users, decode=decode)
         self._port = settings.listen_port
 
     def __repr__(self) -> str:
@@ -107,6 +113,9 @@ class Console(Program):
         self.state.is_stopping = True
         self._server.should_exit = True
         await self._background["console"]
+
+    def _measured(self) -> Metrics:
+        return console_metrics(self.state)
 
     def _described(self) -> str:
         return f"url={self.url}"

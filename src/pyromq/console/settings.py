@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
+from urllib.parse import urlsplit
 
 from pyromq.admin.pipeline_runs import RUNS
 from pyromq.cluster.connection_url import KEY_FILE_VARIABLE, TRUST_VARIABLE, credentials_in
 from pyromq.cluster.name_servers import name_server_addresses
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Seconds, SizeBytes
 from pyromq.config.options import HIDDEN, setting
-from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError
+from pyromq.remoting.exporter_settings import ExporterSettings, MetricsExporter
 from pyromq.remoting.networks import Networks, is_loopback
 from pyromq.remoting.settings import addresses_in
 from pyromq.remoting.tls import TlsOptions
@@ -30,7 +31,7 @@ _BASE_PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*")
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ConsoleSettings(Settings):
+class ConsoleSettings(ExporterSettings):
     PART: ClassVar[str] = "console"
 
     # Where it listens, and for whom
@@ -48,12 +49,15 @@ class ConsoleSettings(Settings):
     access_key: str = setting("", "User that signs requests to the clusters.", local=True, environment="PYROMQ_ACCESS_KEY")
     secret_key: str | None = setting(None, "Secret of the user in accessKey.", secret=True, environment="PYROMQ_SECRET_KEY")
     key_file: Path | None = setting(None, "File with the keys that sign requests to the clusters, as `mqadmin --key-file` reads it. Used without accessKey and secretKey.", environment=KEY_FILE_VARIABLE)
+    cluster_key_files: str = setting("", "Files with the keys for single clusters, as name=FILE,name=FILE. Other clusters use accessKey or keyFile.", local=True)
     cluster_tls: bool = setting(False, "Use TLS for connections to the clusters.", local=True)
     cluster_trust_path: Path | None = setting(None, "Trusted certificates for verifying the servers of the clusters, PEM. Turns on TLS.", environment=TRUST_VARIABLE)
     checkpoints: str = setting("", "Directories of tables and checkpoints of Spark's streaming queries, separated by commas. The pages of topics compare them with the brokers.", local=True)
     local_stores: str = setting("", "Store directories of brokers on this machine, separated by commas. Administrators can inspect and verify them.", local=True)
     pipeline_runs: Path = setting(RUNS, "Directory in which runs of `pyromq pipeline` report their progress (their --runs).")
     dialled_networks: str = setting("", "Link-local addresses and networks that the console may connect to when a name server reports them. All other link-local addresses are refused.", local=True)
+    schema_registry: str = setting("", "URL of a schema registry with Confluent's API, http:// or https://. The page of a message then shows Avro, Protobuf and JSON bodies that name their schema. Needs `pyromq[schemas]`.", local=True)
+    schema_registry_auth: str | None = setting(None, "User and password at the schema registry, as user:password.", secret=True)
     timeout_seconds: Seconds = setting(3, "How long the console waits for a server to answer a request.", check=POSITIVE)
 
     # Alerts
@@ -64,6 +68,14 @@ class ConsoleSettings(Settings):
     home: Path = setting(Path("~/.pyromq/console"), "Directory of the users file, the audit log and the record of posted alerts.")
     anonymous_role: AnonymousRole = setting("NONE", "Role of visitors who are not logged in. Only allowed on loopback.", local=True)
     user_header: str = setting("", "Header in which trustedProxies name the logged-in user, for example X-Forwarded-User. Roles come from the users file.", local=True)
+    oidc_issuer: str = setting("", "URL of a provider of OpenID Connect, https://, by which users log in. Needs `pyromq[oidc]`.", local=True)
+    oidc_client_id: str = setting("", "Name of the console at the provider.", local=True)
+    oidc_client_secret: str | None = setting(None, "Secret of the console at the provider. A public client has none.", secret=True, environment="PYROMQ_OIDC_CLIENT_SECRET")
+    oidc_scopes: str = setting("openid profile", "Scopes that the console asks the provider for, separated by spaces.", local=True)
+    oidc_name_claim: str = setting("preferred_username", "Claim with the name of the user.", local=True)
+    oidc_roles_claim: str = setting("groups", "Claim that oidcRoles looks at, for example realm_access.roles.", local=True)
+    oidc_roles: str = setting("", "Roles by the values of oidcRolesClaim, as mq-admins=admin,mq-team=operator+bodies. If empty, roles come from the users file.", local=True)
+    oidc_trust_path: Path | None = setting(None, "Trusted certificates for verifying the provider, PEM. If empty, those of the system.")
     read_only: bool = setting(False, "Disable every operation that changes something.", local=True)
     masked_fields: str = setting("", "Names of JSON fields and properties whose values are hidden from everyone, separated by commas. * and ? work as in file names.", local=True)
     session_idle_seconds: Seconds = setting(8 * 3600, "Time without use after which a session ends.", check=POSITIVE)
@@ -77,6 +89,9 @@ class ConsoleSettings(Settings):
     audit_max_bytes: SizeBytes = setting(16 * _MIB, "Size at which the audit log is rotated.", check=POSITIVE)
     audit_backups: int = setting(8, "Number of rotated audit logs to keep.", check=NOT_NEGATIVE)
 
+    # Being observed
+    metrics_exporter: str = setting("DISABLE", "Where metrics go besides the page /metrics. OTLP_GRPC: sent to an OpenTelemetry collector. LOG: written to the log. DISABLE: nowhere else. Several are separated by commas.", key="metricsExporterType")
+
     # The log
     log_dir: Path | None = setting(None, "Directory of console.log. If empty, the console logs to the terminal only.")
     log_level: LogLevel = setting("WARNING", "Minimum level of log messages.")
@@ -88,6 +103,7 @@ class ConsoleSettings(Settings):
         return f"<ConsoleSettings {self.bind_address}:{self.listen_port} {','.join(self.cluster_addresses())}>"
 
     def verify_together(self) -> None:
+        super().verify_together()
         self.cluster_addresses()
         self.proxies()
         self.dialled()
@@ -101,8 +117,18 @@ class ConsoleSettings(Settings):
             raise ConfigError("userHeader", self.user_header, "to be set together with trustedProxies")
         if self.webhook_url and not self.webhook_url.startswith(("http://", "https://")):
             raise ConfigError("webhookUrl", HIDDEN, "an address that begins with http:// or https://")
+        if self.schema_registry and not self.schema_registry.startswith(("http://", "https://")):
+            raise ConfigError("schemaRegistry", self.schema_registry, "a URL like http://host:8081")
+        self._verify_openid()
+        for name in self.key_files():
+            if name not in self.cluster_addresses():
+                raise ConfigError("clusterKeyFiles", name, f"one of {', '.join(self.cluster_addresses()) or 'no clusters'}")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "to be set together with secretKey")
+
+    @property
+    def metric_exporters(self) -> frozenset[MetricsExporter]:
+        return super().metric_exporters - {"PROM"}  # there is a page for that
 
     def checkpoint_directories(self) -> list[Path]:
         return _directories(self.checkpoints)
@@ -128,6 +154,32 @@ class ConsoleSettings(Settings):
     @property
     def alerts_file(self) -> Path:
         return self.home / "alerts.json"
+
+    def _verify_openid(self) -> None:
+        if not self.oidc_issuer:
+            if self.oidc_roles:
+                raise ConfigError("oidcRoles", self.oidc_roles, "to be set together with oidcIssuer")
+            return
+        parts = urlsplit(self.oidc_issuer)
+        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))):
+            raise ConfigError("oidcIssuer", self.oidc_issuer, "an address that begins with https://")
+        if not self.oidc_client_id:
+            raise ConfigError("oidcClientId", "", "the name of the console at the provider, because oidcIssuer is set")
+        if "openid" not in self.oidc_scopes.split():
+            raise ConfigError("oidcScopes", self.oidc_scopes, "openid to be one of them")
+
+    def key_files(self) -> Mapping[str, Path]:
+        found: dict[str, Path] = {}
+        for entry in filter(None, map(str.strip, self.cluster_key_files.split(","))):
+            name, _, path = entry.partition("=")
+            if not name or not path:
+                raise ConfigError("clusterKeyFiles", entry, "name=FILE")
+            found[name] = Path(path).expanduser()
+        return found
+
+    def credentials_of(self, cluster: str) -> Credentials | None:
+        own = self.key_files().get(cluster)
+        return credentials_in(own) if own is not None else self.credentials()
 
     def credentials(self) -> Credentials | None:
         if self.secret_key:

@@ -8,10 +8,12 @@ from functools import partial
 from pyromq.clock import Clock, SystemClock
 from pyromq.console.alerts import Alerts, poster
 from pyromq.console.alerts_file import AlertsFile
+from pyromq.console.bodies import Decode
 from pyromq.console.clusters import Clusters
 from pyromq.console.masking import Masks
 from pyromq.console.security.attempts import Attempts
 from pyromq.console.security.audit import AuditLog
+from pyromq.console.security.openid import OpenId
 from pyromq.console.security.origin import Origins
 from pyromq.console.security.roles import Person, UserRole
 from pyromq.console.security.sessions import BrowserSession, Sessions
@@ -27,8 +29,17 @@ _USERS_S = 1.0
 
 
 class State:
-    def __init__(self, settings: ConsoleSettings, users: Users, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        users: Users,
+        *,
+        clock: Clock | None = None,
+        decode: Decode | None = None,
+    ) -> None:
+        """`decode` reads bodies that name a schema of a registry."""
         self.settings = settings
+        self.decode = decode
         self.users = users
         self._users_due_s = 0.0
         self.clock: Clock = clock if clock is not None else SystemClock()
@@ -37,6 +48,7 @@ class State:
         self.clusters = Clusters(settings, self.clock, self.turns)
         self.sessions = Sessions(self.clock, settings.session_idle_seconds)
         self.attempts = Attempts(self.clock)
+        self.openid = OpenId(settings, self.clock) if settings.oidc_issuer else None
         self.origins = Origins(settings)
         self.static = StaticFiles()
         self.masks = Masks(settings.masked_names())

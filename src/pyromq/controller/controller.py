@@ -82,7 +82,7 @@ class Controller(Program):
         files = files or Files()
         self._clock: Clock = clock if clock is not None else SystemClock()
         address, pages = (settings.metrics_address, settings.metrics_port), {"/ready": self._ready}
-        super().__init__(exporters(settings.metrics_exporter, address, pages, self._clock))
+        super().__init__(exporters(settings, settings.PART, address, pages, self._clock))
         self._ports = ports if ports is not None else Ports()
         self._settings = LiveSettings(settings)
         self._store = store if store is not None else _chosen_store(settings, self._clock, files)
@@ -154,7 +154,9 @@ class Controller(Program):
         opened.push_async_callback(self._store.close)
         try:
             self._own = self._named(taken.getsockname()[1])
-            self._metering = ControllerMetering(self._own, settings.group_name, self._store, self.liveness)
+            self._metering = ControllerMetering(
+                self._own, settings.group_name, self._store, self.liveness, settings.metric_labels
+            )
             register_security(self._metering.metrics, self._access.refused, settings.tls_cert_path)
             await self._store.open(self._own)
             await self._server.listen(taken, settings.socket_backlog)

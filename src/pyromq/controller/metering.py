@@ -1,5 +1,7 @@
 """The metrics of a controller, under the names of Apache's controller."""
 
+from collections.abc import Mapping
+
 from pyromq.controller.liveness import Liveness
 from pyromq.controller.store import ControllerStore, Leader
 from pyromq.metrics import Metrics
@@ -18,9 +20,14 @@ _SUCCEEDED = (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
 
 class ControllerMetering:
     def __init__(
-        self, own: Leader, group_name: str, store: ControllerStore, liveness: Liveness[Channel]
+        self,
+        own: Leader,
+        group_name: str,
+        store: ControllerStore,
+        liveness: Liveness[Channel],
+        labels: Mapping[str, str],
     ) -> None:
-        self.metrics = Metrics({"address": own.address, "group": group_name, "peer_id": own.id})
+        self.metrics = Metrics({**labels, "address": own.address, "group": group_name, "peer_id": own.id})
         self._requests = self.metrics.counter(
             "request", "Requests handled.", ("request_type", "request_handle_status")
         )

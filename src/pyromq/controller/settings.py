@@ -14,7 +14,6 @@ from pyromq.controller.etcd_gateway import Endpoint, endpoints_in
 from pyromq.controller.store import Leader
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.exporters import MetricsExporter
 from pyromq.remoting.settings import ServerSettings
 
 StoreKind = Literal["file", "etcd"]
@@ -61,7 +60,6 @@ class ControllerSettings(ServerSettings):
     config_black_list: str = setting("configBlackList;configStorePath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Being observed
-    metrics_exporter: MetricsExporter = setting("DISABLE", "Metrics exporter. PROM serves metrics over HTTP. Other exporters of RocketMQ are rejected.", key="metricsExporterType")
     metrics_port: int = setting(5557, "HTTP port for metrics and health. 0 lets the system choose.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("127.0.0.1", "Address of the HTTP port for metrics and health.", key="metricsPromExporterHost", local=True)
     # fmt: on

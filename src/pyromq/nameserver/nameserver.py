@@ -84,14 +84,14 @@ class NameServer(Program):
         files = files or Files()
         self._clock: Clock = clock if clock is not None else SystemClock()
         address, pages = (settings.metrics_address, settings.metrics_port or 0), {"/ready": self._ready}
-        super().__init__(exporters(settings.metrics_exporter, address, pages, self._clock))
+        super().__init__(exporters(settings, settings.PART, address, pages, self._clock))
         self._ports = ports if ports is not None else Ports()
         self._live_settings = settings_now = LiveSettings(settings)
 
         self._table = RouteTable()
         self._kv = KvTable()
         self._readiness = Readiness(self._clock)
-        self._metrics = Metrics()
+        self._metrics = Metrics(settings.metric_labels)
         self._dialer = server_dialer(settings, self._clock)
         self.access = AccessRules(
             settings, self._clock, directory=settings.kv_config_path.parent, files=files

@@ -14,7 +14,7 @@ from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seco
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
 from pyromq.protocol.requests.topics import MAX_QUEUES_PER_TOPIC
-from pyromq.remoting.exporters import MetricsExporter
+from pyromq.remoting.exporter_settings import MetricsExporter
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 _MIB = 1024 * 1024
@@ -61,6 +61,7 @@ class NameServerSettings(ServerSettings):
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Being observed
+    metrics_exporter: str = setting("DISABLE", "Where metrics go besides the HTTP port of metricsPort. OTLP_GRPC: sent to an OpenTelemetry collector. LOG: written to the log. DISABLE: nowhere else. Several are separated by commas.", key="metricsExporterType")
     metrics_port: int | None = setting(None, "HTTP port for metrics and health. 0 lets the system choose. If empty, there is no such port.", check=PORT)
     metrics_address: str = setting("127.0.0.1", "Address of the HTTP port for metrics and health.", check=HOST)
     # fmt: on
@@ -74,8 +75,11 @@ class NameServerSettings(ServerSettings):
             raise ConfigError("clusterTestNamesrvAddr", "", "host:port;host:port, because clusterTest is true")
 
     @property
-    def metrics_exporter(self) -> MetricsExporter:
-        return "DISABLE" if self.metrics_port is None else "PROM"
+    def metric_exporters(self) -> frozenset[MetricsExporter]:
+        named = super().metric_exporters
+        if "PROM" in named and self.metrics_port is None:
+            raise ConfigError("metricsPort", "", "a port, because metricsExporterType names PROM")
+        return named if self.metrics_port is None else named | {"PROM"}
 
     @property
     def cluster_test_name_servers(self) -> tuple[str, ...]:

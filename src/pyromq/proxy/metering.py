@@ -29,7 +29,9 @@ class ProxyMetering:
         self._grpc = grpc
         # java: the labels of Apache's proxy
         labels = {"cluster": settings.cluster_name, "node_type": "proxy", "node_id": node}
-        self.metrics = metrics = Metrics({**labels, "proxy_mode": settings.mode.lower()})
+        self.metrics = metrics = Metrics(
+            {**settings.metric_labels, **labels, "proxy_mode": settings.mode.lower()}
+        )
         metrics.gauge("rocketmq_proxy_up", "1 while the proxy takes calls.", lambda: self._is_ready)
         self._calls = metrics.counter(
             "pyromq_proxy_calls", "Calls that ended, by rpc and status.", ("rpc", "status")

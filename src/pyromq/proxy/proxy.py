@@ -79,7 +79,7 @@ class Proxy(Program):
         `in_process` finds brokers in the same process."""
         self._clock: Clock = clock if clock is not None else SystemClock()
         address, pages = (settings.metrics_address, settings.metrics_port), {"/ready": self._ready}
-        super().__init__(exporters(settings.metrics_exporter, address, pages, self._clock))
+        super().__init__(exporters(settings, settings.PART, address, pages, self._clock))
         self._ports = ports if ports is not None else Ports()
         self.settings = settings
         self.access = access

@@ -10,7 +10,6 @@ from pyromq.config.inert import InertKey, inert_keys
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
-from pyromq.remoting.exporters import MetricsExporter
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 ProxyMode = Literal["CLUSTER", "LOCAL"]
@@ -92,7 +91,6 @@ class ProxySettings(ServerSettings):
     invisible_when_gone_ms: Millis = setting(1000, "Time after which messages of a lost client become visible again.", key="invisibleTimeMillisWhenClear", check=POSITIVE)
 
     # Metrics
-    metrics_exporter: MetricsExporter = setting("DISABLE", "Metrics exporter. PROM serves metrics over HTTP. Other exporters of RocketMQ are rejected.", key="metricsExporterType")
     metrics_port: int = setting(5557, "HTTP port for metrics and health. 0 lets the system choose. In LOCAL mode the broker has a separate port.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("127.0.0.1", "Address of the HTTP port for metrics and health.", key="metricsPromExporterHost", local=True)
     cluster_name: str = setting("DefaultCluster", "Name of the cluster, used as a label of metrics.", key="rocketMQClusterName")

@@ -5,29 +5,23 @@ started it has nothing to show.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pyromq.clock import Clock
-from pyromq.metrics import content_type
+from pyromq.metrics import Measured, content_type, text_of
+from pyromq.remoting.exporter_settings import ExporterSettings
+from pyromq.remoting.pushed_metrics import Collector, LogLines, PushedMetrics
 
 if TYPE_CHECKING:
     from pyromq.remoting.http_status import Answer, HttpStatus, Page
 
 _log = logging.getLogger(__name__)
 
-MetricsExporter = Literal["DISABLE", "PROM"]
-
 TextPage: TypeAlias = Callable[[], tuple[int, str]]
 """Status and text."""
 
 _TEXT = "text/plain; charset=utf-8"
-
-
-class Measured(Protocol):
-    def pieces(self) -> Iterable[bytes]:
-        """All metrics as Prometheus reads them, in pieces: the loop does other work between them."""
-        ...
 
 
 class Exporter(Protocol):
@@ -44,14 +38,36 @@ class Exporter(Protocol):
         """The server has started."""
         ...
 
+    async def finish(self) -> None:
+        """The server accepts nothing more, and its parts will be closed: the last figures are there."""
+        ...
+
     async def stop(self) -> None: ...
 
 
 def exporters(
-    kind: MetricsExporter, address: tuple[str, int], pages: Mapping[str, TextPage], clock: Clock
+    settings: ExporterSettings,
+    service: str,
+    address: tuple[str, int],
+    pages: Mapping[str, TextPage],
+    clock: Clock,
 ) -> list[Exporter]:
     """The exporters that the settings ask for. `pages`: others that one with an HTTP port serves."""
-    return [PrometheusPages(address, pages, clock)] if kind == "PROM" else []
+    chosen = settings.metric_exporters
+    found: list[Exporter] = []
+    if "PROM" in chosen:
+        found.append(PrometheusPages(address, pages, clock))
+    if "OTLP_GRPC" in chosen:
+        collector = Collector(
+            *settings.metrics_collector,
+            settings.metrics_trust_path,
+            settings.metric_headers,
+            settings.metrics_timeout_ms,
+        )
+        found.append(PushedMetrics(collector, settings.metrics_interval_ms, settings, service, clock))
+    if "LOG" in chosen:
+        found.append(PushedMetrics(LogLines(), settings.metrics_log_interval_ms, settings, service, clock))
+    return found
 
 
 class PrometheusPages:
@@ -83,6 +99,9 @@ class PrometheusPages:
     def show(self, measured: Measured) -> None:
         self._measured = measured
 
+    async def finish(self) -> None:
+        """The pages stay: probes see that it ends."""
+
     async def stop(self) -> None:
         if self._http is not None:
             await self._http.stop()
@@ -99,7 +118,7 @@ class PrometheusPages:
 
         if self._measured is None:
             return 503, _TEXT, b"starting\n"
-        return 200, content_type(), await in_turns(self._measured.pieces())
+        return 200, content_type(), await in_turns(text_of(self._measured.families()))
 
 
 def _health() -> "Answer":

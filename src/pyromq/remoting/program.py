@@ -11,7 +11,8 @@ from contextlib import AsyncExitStack
 from typing import Any, ClassVar, Protocol, Self
 
 from pyromq.errors import StateError
-from pyromq.remoting.exporters import Exporter, Measured
+from pyromq.metrics import Measured
+from pyromq.remoting.exporters import Exporter
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +74,8 @@ class Program(ABC):
                 opened.push_async_callback(exporter.stop)
                 await exporter.start()
             await self._open(opened)
+            for exporter in self._exporters:
+                opened.push_async_callback(exporter.finish)
             self._opened = opened.pop_all()
         for name, work in self._work().items():
             self._background[name] = asyncio.create_task(work, name=name)

@@ -15,6 +15,7 @@ from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.access.settings import AccessSettings
 from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.exporter_settings import ExporterSettings
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.ports import Ports
@@ -39,7 +40,7 @@ def addresses_in(text: str, *, key: str) -> tuple[str, ...]:
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ServerSettings(AccessSettings):
+class ServerSettings(ExporterSettings, AccessSettings):
     INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
     INERT: ClassVar[Mapping[str, InertKey]] = inert_keys("server")
     NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset()

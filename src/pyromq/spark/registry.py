@@ -36,12 +36,16 @@ class RegisteredSchema(NamedTuple):
 class Registry:
     """`Registry("http://127.0.0.1:8081", "user:password")`; safe to use from several threads."""
 
-    def __init__(self, url: str, auth: str | None = None) -> None:
+    def __init__(
+        self, url: str, auth: str | None = None, *, timeout_s: float = _TIMEOUT_S, attempts: int = _ATTEMPTS
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise ConfigError("schemaRegistry", url, "a URL like http://host:8081")
         self._parts = parts
         self._url = url
+        self._timeout_s = timeout_s
+        self._attempts = attempts
         self._headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if auth is not None:
             self._headers["Authorization"] = f"Basic {base64.b64encode(auth.encode()).decode()}"
@@ -98,15 +102,15 @@ class Registry:
         from http.client import HTTPException  # most readers need no HTTP
 
         content = None if body is None else json.dumps(body).encode()
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(self._attempts):
             try:
                 status, answer = self._exchange(method, self._parts.path.rstrip("/") + path, content)
             except (OSError, HTTPException) as problem:
-                if attempt == _ATTEMPTS - 1:
+                if attempt == self._attempts - 1:
                     what = f"the schema registry {self._url} does not answer: {problem}"
                     raise TransportError(what) from None
             else:
-                if status < 500 or attempt == _ATTEMPTS - 1:
+                if status < 500 or attempt == self._attempts - 1:
                     return self._accepted(status, answer, path)
         raise AssertionError("unreachable")
 
@@ -114,7 +118,7 @@ class Registry:
         from http.client import HTTPConnection, HTTPSConnection
 
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        connection = kind(self._parts.hostname or "", self._parts.port, timeout=_TIMEOUT_S)
+        connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout_s)
         try:
             connection.request(method, path, content, self._headers)
             answer = connection.getresponse()

@@ -90,6 +90,26 @@ async def test_a_user_is_made_changed_given_rights_explained_and_deleted(shown: 
     assert (await rows(shown, "?q=ada"))["users"] == []
 
 
+async def test_quotas_of_a_user_are_shown_changed_and_taken_back(shown: Shown) -> None:
+    await shown.do("access.user.create", user="kim", password=PASSWORD)
+    change = {"user": "kim", "quota_send_messages": "100", "quota_read_bytes": "5000"}
+    done = await shown.do("access.user.change", accept=JSON, **change)
+    assert done.status == 200, done
+    assert "--attributes +quota.send.messages=100,+quota.read.bytes=5000" in done.json["line"]
+    (kim,) = (await rows(shown, "?q=kim"))["users"]
+    assert kim["quotas"] == [["quota.read.bytes", "5000"], ["quota.send.messages", "100"]]
+    assert "quota.send.messages=100" in (await shown.admin.get("/c/default/access?q=kim")).text
+    form = (await shown.admin.get_json("/c/default/do/access.user.change?user=kim")).json["fields"]
+    assert {each["name"]: each["value"] for each in form}["quota_send_messages"] == "100"
+    done = await shown.do("access.user.change", accept=JSON, user="kim", quota_send_messages="0")
+    assert "--attributes -quota.send.messages" in done.json["line"]
+    (kim,) = (await rows(shown, "?q=kim"))["users"]
+    assert kim["quotas"] == [["quota.read.bytes", "5000"]]
+    refused = await shown.do("access.user.change", accept=JSON, user="kim", quota_send_messages="-1")
+    assert "quota.send.messages=-1: expected a whole number" in str(refused.json["done"]["failed"])
+    await shown.do("access.user.delete", user="kim", confirm="kim")
+
+
 async def test_entries_of_either_policy_are_changed_and_taken_back(shown: Shown) -> None:
     await shown.do("access.user.create", user="eve", password=PASSWORD)
     entry = {"user": "eve", "resources": "Topic:t", "actions": "Pub"}

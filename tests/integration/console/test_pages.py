@@ -184,10 +184,10 @@ async def test_messages_are_read_newest_first_and_say_how_far_they_looked(shown:
     assert data["stop"] == "end"
 
 
-async def test_a_search_has_two_fields_and_the_others_are_open_only_if_one_is_used(shown: Shown) -> None:
+async def test_a_search_has_three_fields_and_the_others_are_open_only_if_one_is_used(shown: Shown) -> None:
     page = (await shown.admin.get("/c/default/topics/Orders/messages")).text
     simple, _, more = page.partition('<details class="more"><summary>')
-    assert re.findall('name="(.*?)"', simple[simple.index('<form class="tools"') :]) == ["time", "key"]
+    assert re.findall('name="(.*?)"', simple[simple.index('<form class="tools"') :]) == ["time", "to", "key"]
     assert len(re.findall('name="(.*?)"', more[: more.index("</form>")])) == 9
     for query in ("tags=even", "order=oldest", "queue=0"):
         narrowed = (await shown.admin.get(f"/c/default/topics/Orders/messages?{query}")).text
@@ -207,7 +207,11 @@ async def test_a_search_has_two_fields_and_the_others_are_open_only_if_one_is_us
         ("key=key-7", 1),
         ("broker=broker-a&queue=0&offset=0&order=oldest&size=1", 1),
         ("time=2000-01-01T00:00&order=oldest&size=500", SENT + 1),
-        ("time=2000-01-01T00:00", 0),
+        ("time=2000-01-01T00:00&size=500", SENT + 1),
+        ("to=2000-01-01T00:00", 0),
+        ("to=2000-01-01T00:00&order=oldest", 0),
+        ("time=2000-01-01T00:00&to=2200-01-01T00:00&size=500", SENT + 1),
+        ("time=2200-01-01T00:00&to=2000-01-01T00:00", 0),
     ],
 )
 async def test_messages_are_filtered(shown: Shown, query: str, count: int) -> None:

@@ -92,7 +92,7 @@ def test_the_image_has_instructions_in_an_order_that_builds() -> None:
     assert [word for word, _ in lines if word == "FROM"] == ["FROM", "FROM"]
     known = {"FROM", "COPY", "RUN", "USER", "WORKDIR", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT"}
     assert {word for word, _ in lines} <= known | {"CMD"}
-    assert "'pyromq[console,grpc,acl]'" in text, "the image is for every server"
+    assert "'pyromq[acl,console,grpc,oidc,otlp]'" in text, "the image is for every server"
     entry = json.loads(next(rest for word, rest in lines if word == "ENTRYPOINT"))
     assert entry == ["pyromq"]
     for key in re.findall(r"PYROMQ_NAMESRV_(\w+)=|PYROMQ_BROKER_(\w+)=", text):

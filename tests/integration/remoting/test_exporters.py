@@ -5,6 +5,7 @@ import asyncio
 from pyromq.clock import ManualClock
 from pyromq.metrics import Metrics
 from pyromq.remoting.exporters import exporters
+from pyromq.remoting.settings import ServerSettings
 
 PATHS = ("/ready", "/metrics", "/health")
 
@@ -19,7 +20,13 @@ async def _status(address: tuple[str, int], path: str) -> int:
 
 
 async def test_pages_have_nothing_to_show_until_the_server_has_started() -> None:
-    (pages,) = exporters("PROM", ("127.0.0.1", 0), {"/ready": lambda: (200, "ready\n")}, ManualClock())
+    (pages,) = exporters(
+        ServerSettings(metrics_exporter="PROM"),
+        "test",
+        ("127.0.0.1", 0),
+        {"/ready": lambda: (200, "ready\n")},
+        ManualClock(),
+    )
     await pages.start()
     address = pages.address
     assert address is not None

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from pyromq.console.settings import ConsoleSettings
@@ -40,3 +42,42 @@ def test_keys_and_certificates_come_in_pairs() -> None:
     with pytest.raises(ConfigError, match="secretKey"):
         ConsoleSettings(access_key="ada")
     assert "******" in ConsoleSettings(access_key="ada", secret_key="geheim").describe()
+
+
+def test_each_cluster_may_have_keys_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "prod.keys"
+    file.write_text("AccessKey=prod-console\nSecretKey=geheim\n")
+    settings = ConsoleSettings(
+        clusters="prod=a:1,test=b:2",
+        access_key="console",
+        secret_key="other",
+        cluster_key_files=f"prod={file}",
+    )
+    found = {name: settings.credentials_of(name) for name in settings.cluster_addresses()}
+    assert {name: keys and keys.access_key for name, keys in found.items()} == {
+        "prod": "prod-console",
+        "test": "console",
+    }
+    for wrong in ("prod", "=/x", "rome=/x"):
+        with pytest.raises(ConfigError, match="clusterKeyFiles="):
+            ConsoleSettings(clusters="prod=a:1", cluster_key_files=wrong)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"oidc_issuer": "http://idp.example"}, "oidcIssuer=.*: expected an address that begins with https"),
+        ({"oidc_issuer": "idp"}, "oidcIssuer="),
+        ({"oidc_issuer": "https://idp.example"}, "oidcClientId="),
+        (
+            {"oidc_issuer": "https://idp.example", "oidc_client_id": "c", "oidc_scopes": "profile"},
+            "oidcScopes=profile: expected openid",
+        ),
+        ({"oidc_roles": "staff=admin"}, "oidcRoles=staff=admin: expected to be set together with oidcIssuer"),
+        ({"schema_registry": "host:8081"}, "schemaRegistry=host:8081: expected a URL"),
+        ({"metrics_exporter": "LOG"}, "expected logLevel to be INFO"),
+    ],
+)
+def test_a_provider_or_registry_that_cannot_be_used_is_refused(values: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        ConsoleSettings(**values)  # type: ignore[arg-type]

@@ -7,13 +7,10 @@ import pytest
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StateError
-from pyromq.remoting.exporters import Measured, exporters
+from pyromq.metrics import Measured, Metrics
+from pyromq.remoting.exporters import exporters
 from pyromq.remoting.program import Program, Together, Work
-
-
-class Figures:
-    def pieces(self) -> list[bytes]:
-        return [b"up 1\n"]
+from pyromq.remoting.settings import ServerSettings
 
 
 class TalkingExporter:
@@ -27,6 +24,9 @@ class TalkingExporter:
 
     def show(self, _: Measured) -> None:
         self._told.append("exporter shows")
+
+    async def finish(self) -> None:
+        self._told.append("exporter finishes")
 
     async def stop(self) -> None:
         self._told.append("exporter stops")
@@ -68,11 +68,11 @@ class TalkingProgram(Program):
         self.told.append("drain")
 
     def _measured(self) -> Measured:
-        return Figures()
+        return Metrics()
 
 
 OPENED = ["exporter starts", "open store", "open port", "work", "settle"]
-CLOSED = ["drain", "end of work", "close port", "close store", "exporter stops"]
+CLOSED = ["drain", "end of work", "exporter finishes", "close port", "close store", "exporter stops"]
 
 
 async def test_a_server_drains_ends_its_work_and_closes_its_parts_in_the_reverse_order() -> None:
@@ -119,4 +119,4 @@ async def test_programs_together_stop_in_the_reverse_order_also_if_the_last_one_
 
 
 def test_without_an_exporter_nothing_is_served() -> None:
-    assert exporters("DISABLE", ("127.0.0.1", 0), {}, ManualClock()) == []
+    assert exporters(ServerSettings(), "test", ("127.0.0.1", 0), {}, ManualClock()) == []

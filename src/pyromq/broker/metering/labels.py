@@ -1,10 +1,7 @@
 """Labels of a broker's metrics, and the words in them."""
 
-from collections.abc import Iterator
-
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.topics import TopicTable
-from pyromq.errors import ConfigError
 from pyromq.protocol import names
 
 REMOTING = "remoting"
@@ -15,20 +12,11 @@ THIS_STORAGE = ("local", "disk")
 
 def common_labels(settings: BrokerSettings) -> dict[str, str]:
     """java: the broker's own labels win over those of the settings."""
-    return dict(_label_pairs(settings.metrics_labels)) | {
+    return dict(settings.metric_labels) | {
         "cluster": settings.broker_cluster_name,
         "node_type": "broker",
         "node_id": settings.broker_name,
     }
-
-
-def _label_pairs(text: str) -> Iterator[tuple[str, str]]:
-    for pair in filter(None, text.split(",")):
-        name, colon, value = pair.partition(":")
-        name = name.strip()
-        if not colon or not (name.isascii() and name.isidentifier()):
-            raise ConfigError("metricsLabel", text, "name:value,name:value")
-        yield name, value.strip()
 
 
 def word(is_true: bool) -> str:

@@ -5,6 +5,7 @@ Nearly all of them are read from existing tables and counters on request.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.metering.clients import register_clients
@@ -28,6 +29,9 @@ from pyromq.metrics import Metrics
 from pyromq.remoting.security_metrics import register_security
 from pyromq.remoting.server import ServerStatistics
 from pyromq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 
 class BrokerMetering:
@@ -73,12 +77,12 @@ class BrokerMetering:
     def watch_security(self, refused: Callable[[], int], certificate: Path | None) -> None:
         register_security(self._metrics, refused, certificate)
 
-    def pieces(self) -> Iterator[bytes]:
-        """The text of all metrics in pieces, the first of them empty while the lag is read."""
+    def families(self) -> "Iterator[Metric | None]":
+        """All metrics in parts; None while the lag is read."""
         for _ in self._lag.read():
-            yield b""
+            yield None
         self._messages.sample_sizes()
-        yield from self._metrics.pieces()
+        yield from self._metrics.families()
 
 
 def _register_tables(metrics: Metrics, live: LiveSettings[BrokerSettings], tables: Tables) -> None:

@@ -1,13 +1,15 @@
 """Users and policies of the cluster's own access control. A password goes to the brokers and nowhere else."""
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Mapping
 from typing import ClassVar, Literal
 
 from pyromq.admin import access, access_overview
+from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import PartlyFailed
 from pyromq.console.operations.operation import Done, Operation, OperationPlan, Row, Surroundings, mqadmin_at
 from pyromq.console.operations.settings import masters_at, partly_done
 from pyromq.console.security.roles import UserRole
+from pyromq.protocol.quotas import OF_USERS
 from pyromq.protocol.requests.access import UserInfo
 from pyromq.security.users import SUBJECT_PREFIX
 
@@ -48,7 +50,13 @@ class _OnMasters(Operation, frozen=True, kw_only=True):
         """What the brokers have of this user now."""
         now = await access_overview.of_cluster(around.cluster)
         users: list[Row] = [
-            {"broker": ", ".join(brokers), "user": row.name, "type": row.type, "status": row.status}
+            {
+                "broker": ", ".join(brokers),
+                "user": row.name,
+                "type": row.type,
+                "status": row.status,
+                "quotas": ", ".join(f"{name}={value}" for name, value in row.quotas),
+            }
             for row, brokers in now.users.items()
             if row.name == self.user
         ]
@@ -92,13 +100,34 @@ class ChangeUser(_OnMasters, frozen=True, kw_only=True):
     password: str = ""
     user_type: Literal["", "Normal", "Super"] = ""
     user_status: Literal["", "enable", "disable"] = ""
+    quota_send_messages: int | None = None
+    quota_send_bytes: int | None = None
+    quota_read_messages: int | None = None
+    quota_read_bytes: int | None = None
+
+    @classmethod
+    async def fields_now(cls, cluster: Cluster, given: Mapping[str, str]) -> dict[str, str]:
+        """The quotas as they are, of the first broker that has any."""
+        if not (name := given.get("user")):
+            return {}
+        now = await access_overview.of_cluster(cluster)
+        found = [dict(row.quotas) for row in now.users if row.name == name and row.quotas]
+        return {_field(quota): value for quota, value in found[0].items()} if found else {}
+
+    def _quotas(self) -> dict[str, str]:
+        given = {quota: getattr(self, _field(quota)) for quota in OF_USERS}
+        return {quota: str(value) for quota, value in given.items() if value is not None}
 
     def line(self, namesrv: str) -> str:
+        changes = (
+            f"+{quota}={value}" if value != "0" else f"-{quota}" for quota, value in self._quotas().items()
+        )
         flags = {
             "-u": self.user,
             "-p": "-" if self.password else "",
             "-t": self.user_type,
             "-s": self.user_status,
+            "--attributes": ",".join(changes),
         }
         return self._line("updateUser", namesrv, dict(flags))
 
@@ -107,6 +136,7 @@ class ChangeUser(_OnMasters, frozen=True, kw_only=True):
             password=self.password or None,
             user_type=self.user_type or None,
             user_status=self.user_status or None,
+            attributes=self._quotas() or None,
         )
         addresses = await self._addresses(around)
         return await self._done(access.update_user(around.cluster, addresses, self.user, info))
@@ -186,6 +216,10 @@ class DeletePolicy(_OnMasters, frozen=True, kw_only=True):
                 self.policy_type if self.resource else None,
             )
         )
+
+
+def _field(quota: str) -> str:
+    return quota.replace(".", "_")
 
 
 def _split(text: str) -> list[str]:

@@ -35,7 +35,7 @@ def _text(positions: dict[MessageQueue, int]) -> str:
     return ",".join(f"{queue.broker_name}:{queue.queue_id}:{at}" for queue, at in positions.items())
 
 
-_SIMPLE = ("time", "key", "at")
+_SIMPLE = ("time", "to", "key", "at")
 _MORE = ("broker", "queue", "offset", "tags", "sql", "text", "json", "id")
 
 
@@ -54,6 +54,7 @@ async def look(visit: Visit, topic: str, rows: int) -> browsing.Look:
         broker_name=form["broker"] or None,
         queue_id=visit.number("queue"),
         from_ms=moment_ms(form["time"]) if form["time"] else None,
+        until_ms=moment_ms(form["to"]) if form["to"] else None,
         from_offset=visit.number("offset"),
         positions=positions_in(topic, form["at"]),
         tags=form["tags"] or ALL,

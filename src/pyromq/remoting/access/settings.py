@@ -58,6 +58,7 @@ class AccessSettings(Settings):
         super().__post_init__()
 
     def verify_together(self) -> None:
+        super().verify_together()
         if self.acl_enable and self.authentication:
             raise ConfigError("aclEnable", "true", "false, because authenticationEnabled or denyByDefault is true")
         if self.authorization and not self.authentication:
