@@ -10,6 +10,7 @@ from pyromq.proxy.messages import SERVICE, enum_values, message, rpc_types
 CODES = {number: name for name, number in enum_values("Code").items()}
 MESSAGE_TYPES = enum_values("MessageType")
 CLIENT_TYPES = enum_values("ClientType")
+LITE_ACTIONS = enum_values("LiteSubscriptionAction")
 RPCS = rpc_types()
 
 Resource = message("Resource")
@@ -33,7 +34,12 @@ def _of(group: str, topic: str) -> dict[str, Any]:
 
 def _entry(received: Any) -> dict[str, str]:
     system = received.system_properties
-    return {"message_id": system.message_id, "receipt_handle": system.receipt_handle}
+    return {"message_id": system.message_id, "receipt_handle": system.receipt_handle} | _lite(received)
+
+
+def _lite(received: Any) -> dict[str, Any]:
+    system = received.system_properties
+    return {"lite_topic": system.lite_topic} if system.HasField("lite_topic") else {}
 
 
 def aged_id(age_s: float) -> str:
@@ -124,7 +130,7 @@ class FrontUser:
         )
         return [CODES[each.status.code] for each in answer.entries]
 
-    async def change(self, group: str, topic: str, message: Any, seconds: int) -> Any:
+    async def change(self, group: str, topic: str, message: Any, seconds: int, **more: Any) -> Any:
         """Change the invisible time; returns the answer."""
         return await self.call(
             "ChangeInvisibleDuration",
@@ -132,6 +138,15 @@ class FrontUser:
             receipt_handle=message.system_properties.receipt_handle,
             message_id=message.system_properties.message_id,
             invisible_duration={"seconds": seconds},
+            **_lite(message),
+            **more,
+        )
+
+    async def sync(self, action: str, group: str, topic: str, *lite_topics: str, **more: Any) -> str:
+        """Change the lite topics that it reads; returns the code of the answer."""
+        number = LITE_ACTIONS[action]
+        return await self.code(
+            "SyncLiteSubscription", action=number, **_of(group, topic), lite_topic_set=lite_topics, **more
         )
 
     # The stream

@@ -12,6 +12,7 @@ from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, c
 from tests.support.small_stores import BORN_HOST
 
 from pyromq.broker.flow.draft import Draft
+from pyromq.broker.flow.lite.delivery import LiteDelivery
 from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
 from pyromq.broker.flow.popping.held_pops import HeldPops
 from pyromq.broker.flow.popping.popped_offsets import PoppedOffsets
@@ -87,7 +88,13 @@ class PopBench:
             random_below=lambda _: dice,
         )
         self.acknowledging = Acknowledging(
-            parts.store, parts.tables, log, self.changed, (self.held, self.notices), parts.durability
+            parts.store,
+            parts.tables,
+            log,
+            self.changed,
+            (self.held, self.notices),
+            parts.durability,
+            LiteDelivery(context, parts.durability, HeldPops(slices)),
         )
         self.reviving = Reviving(
             context,

@@ -17,6 +17,7 @@ from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.lite.delivery import LiteDelivery
 from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
 from pyromq.broker.flow.popping.held_pops import HeldPops
@@ -37,6 +38,8 @@ from pyromq.broker.services.escaping import Escaping
 from pyromq.broker.services.figures import FiguresInBulk
 from pyromq.broker.services.groups import Groups
 from pyromq.broker.services.inspection import Inspection
+from pyromq.broker.services.lite_popping import LitePopping
+from pyromq.broker.services.lite_topics import LiteTopics
 from pyromq.broker.services.membership import Membership
 from pyromq.broker.services.offsets import Offsets
 from pyromq.broker.services.ordering import Ordering
@@ -156,9 +159,13 @@ class BrokerParts:
         self._read_grants = ReadGrants(live, self.tables)
         self.held_pulls = HeldPulls(self._slices)
         self.held_pops, self._notices = HeldPops(self._slices), HeldPops(self._slices)
-        self._held = (self.held_pulls, self.held_pops, self._notices)
-        for held in self._held:
+        self._lite_pops = HeldPops(self._slices)
+        self._held = (self.held_pulls, self.held_pops, self._notices, self._lite_pops)
+        for held in (self.held_pulls, self.held_pops, self._notices):
             appending.on_advance(held.advanced)
+        self.lite = LiteDelivery(self._context, self.durability, self._lite_pops)
+        if store.light is not None:
+            appending.on_advance(self.lite.advanced)
 
         # Services
         self.dialer = server_dialer(settings, clock)
@@ -208,6 +215,7 @@ class BrokerParts:
             live, store, tables, inbound.appending, self._transactions, slices, clock
         )
         self.timers = Timers(store, inbound.appending, tables, clock, slices)
+        self._lite_topics = LiteTopics(self._context, self.lite)
         topics = Topics(live, store, tables, self._topic_deleted, slices)
         topics.finish_deletions()
         tables.write_in_threads()
@@ -281,12 +289,16 @@ class BrokerParts:
         held, notices, durability = self.held_pops, self._notices, self.durability
         self.popping = Popping(self._context, reading, popper, (held, notices), durability, self._quotas)
         changed = ChangedReceipts()
-        self.acknowledging = Acknowledging(store, tables, revive_log, changed, (held, notices), durability)
+        self.acknowledging = Acknowledging(
+            store, tables, revive_log, changed, (held, notices), durability, self.lite
+        )
         self._reviving = Reviving(
             self._context, inbound.appending, revive_log, revival, popped_offsets, changed, self.timers
         )
         return [
             self.popping,
+            LitePopping(self._context, reading, self.lite, self._lite_pops, self._quotas),
+            self._lite_topics,
             self.acknowledging,
             Assignments(live, tables, self._find_queues, self._clock),
             self._reviving,
@@ -304,6 +316,7 @@ class BrokerParts:
         self.tables.statistics.forget_topic(topic)
         self.tables.transaction_counts.forget(topic)
         self.tables.timer_counts.forget(topic)
+        self._lite_topics.topic_deleted(topic)
         self.release_held(topic)
 
     def release_held(self, topic: str | None = None) -> None:
@@ -334,8 +347,9 @@ class BrokerParts:
     def _servers(self, admission: Admission | None, http2: Http2Front | None) -> list[Server]:
         """The servers of the main port, and of the fast port, which does not serve pulls."""
         settings, clock = self._live.now, self._clock
+        slow = (Pulling, Popping, LitePopping)
         fast_routes = Routes(
-            *(service for service in self._all_services if not isinstance(service, (Pulling, Popping))),
+            *(service for service in self._all_services if not isinstance(service, slow)),
             serving=BROKER,
             unserved=self._unserved | NOT_ON_THE_FAST_PORT,
         )
@@ -362,7 +376,7 @@ class BrokerParts:
             )
             for routes, read_grants in ((self.routes, self._read_grants), (fast_routes, None))
         ]
-        for held_pops in (self.held_pops, self._notices):
+        for held_pops in (self.held_pops, self._notices, self._lite_pops):
             self._membership.on_leaving(held_pops.release_member)
         for server in servers:
             server.on_connection_lost(self._membership.connection_lost)
@@ -396,12 +410,14 @@ class BrokerParts:
             waits_s = (self._delays.step(), self.timers.step(), self._reviving.step())
             await asyncio.sleep(0)
             is_done = all(each is None or each > _SOON_S for each in waits_s) and self.store.log.end == end
+        self.lite.announce_due()
         for held in (self.held_pops, self._notices):
             held.wake_all()
 
     def close(self) -> None:
         """Save all state in memory, then close the store."""
         tables = self.tables
+        self.lite.close()
         saves = {
             type(service).__name__.lower(): service.save_now
             for service in self._all_services

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from pyromq.protocol import quotas
+from pyromq.protocol import lite, quotas
 from pyromq.protocol.requests.topics import TopicConfig
 
 RESERVE_HOURS, RESERVE_BYTES, TTL_SECONDS = "reserve.time", "reserve.bytes", "message.ttl"
@@ -33,7 +33,7 @@ def _only(value: str, reason: str) -> tuple[Callable[[str], bool], str]:
 
 _KNOWN = {
     "message.type": _Attribute(
-        *_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"),
+        *_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", lite.LITE, "MIXED"),
         changeable=True,
     ),
     "queue.type": _Attribute(*_only("SimpleCQ", "queues of batches are not supported"), changeable=False),
@@ -47,6 +47,7 @@ _KNOWN = {
     TTL_SECONDS: _Attribute(
         *_number(r"\d{1,10}", "a whole number of seconds; 0 sets no limit"), changeable=True
     ),
+    **{name: _Attribute(*check, changeable=True) for name, check in lite.OF_TOPICS.items()},
     **{name: _Attribute(quotas.is_rate, quotas.EXPECTED, changeable=True) for name in quotas.OF_TOPICS},
 }
 

@@ -13,6 +13,6 @@ WITHOUT_CONTROLLER = {1008: "enableControllerMode is false: no controller gives 
 UNSERVED = {code: reason for reason, codes in _BY_REASON.items() for code in codes}
 
 NOT_ON_THE_FAST_PORT = dict.fromkeys(
-    (11, 361, 200050, 200052, 200054, 200055), "pulls and pops are served on the main port only"
+    (11, 361, 200050, 200052, 200054, 200055, 200070), "pulls and pops are served on the main port only"
 )
 """java: the second port is for requests that must not wait behind pulls."""

@@ -35,6 +35,8 @@ def batching_problem(message: PreparedMessage) -> str | None:
         return "a delayed message cannot be in a batch"
     if props.PRIORITY in message.properties:
         return "a message with a priority cannot be in a batch"
+    if props.LITE_TOPIC in message.properties:
+        return "a message of a lite topic cannot be in a batch"
     if names.is_retry_topic(message.topic):
         return "a message to a retry topic cannot be in a batch"
     if message.kind is not SendMessageV2 or message.sys_flag:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S = 0.02
 
-TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "UNSPECIFIED"]
+TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE", "UNSPECIFIED"]
 
 
 async def declare_topic(session: Session, topic: str, queues: int, message_type: TopicType) -> bool:

@@ -89,6 +89,8 @@ class DirectSending:
 
     def send(self, message: Message) -> SendResult | None:
         """Send a message; None if the event loop must do it."""
+        if message.lite_topic is not None:
+            return None
         parts = self._parts
         plan = self._send_quickly(message, parts.quick) if parts.quick is not None else None
         if isinstance(plan, SendResult):

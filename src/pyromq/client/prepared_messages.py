@@ -19,6 +19,7 @@ DEFAULT_MAX_DELAY_LEVEL: Final = 18
 
 _MAX_KNOWN_TOPICS = 4096
 TAG_SEPARATOR: Final = "||"
+_NOT_IN_LITE_TOPICS: Final = frozenset((props.TRANSACTION_PREPARED, props.SHARDING_KEY))
 
 
 def check_topic(topic: str) -> None:
@@ -90,7 +91,7 @@ class MessagePreparer:
         if not isinstance(keys, str):
             keys = _join_keys(keys) if keys else ""
         tags, wait_stored, is_delayed = message.tags, message.wait_stored, message.is_delayed
-        is_plain = wait_stored and not is_delayed and message.priority is None
+        is_plain = wait_stored and not is_delayed and message.priority is None and message.lite_topic is None
         if message.properties or keys or tags or system or not is_plain:
             properties = self._properties(message, keys, unique_key, system)
         else:
@@ -161,6 +162,8 @@ class MessagePreparer:
             parts += _delays(message, self._max_delay_level)
         if message.priority is not None:
             parts.append(_priority(message))
+        if message.lite_topic is not None:
+            parts.append(_lite_topic(message, system))
         if system is not None:
             parts += [_pair(name, value) for name, value in system.items()]
         parts.append(_pair(props.UNIQ_KEY, unique_key))
@@ -219,6 +222,18 @@ def _priority(message: Message) -> str:
     if message.is_delayed:
         raise BadMessage("a delayed message has no priority: brokers drop it")
     return _pair(props.PRIORITY, str(message.priority))
+
+
+def _lite_topic(message: Message, system: Mapping[str, str] | None) -> str:
+    if (problem := names.lite_topic_problem(message.lite_topic)) is not None:
+        raise BadMessage(problem)
+    is_other = system is not None and not system.keys().isdisjoint(_NOT_IN_LITE_TOPICS)
+    if message.is_delayed or message.priority is not None or is_other:
+        raise BadMessage(
+            "a message of a lite topic cannot be in a transaction or have a delay, a priority or a sharding"
+            f" key: {message!r}"
+        )
+    return _pair(props.LITE_TOPIC, message.lite_topic or "")
 
 
 def _is_int32(value: object) -> bool:

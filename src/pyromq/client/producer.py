@@ -29,7 +29,7 @@ from pyromq.client.timing import timed
 from pyromq.client.trace_records import MessageKind, SentRecord
 from pyromq.client.tracing import Tracing
 from pyromq.client.values import Message, MessageFields, ReceivedMessage, Selector, SendResult, SendStatus
-from pyromq.cluster.sending.choice import queue_of_key
+from pyromq.cluster.sending.choice import queue_of_key, queue_of_lite_topic
 from pyromq.cluster.sending.plan import SendPlan
 from pyromq.cluster.sending.request import PreparedMessage
 from pyromq.errors import (
@@ -308,7 +308,7 @@ class Producer(Opened):
         if not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         prepared = parts.prepare(message, _sharding(sharding_key))
-        if queue is not None or selector is not None or sharding_key is not None:
+        if _is_chosen(message, queue, selector, sharding_key):
             queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
         result = await parts.send(prepared, queue, timeout_s)
         if message.priority is not None and prepared.topic not in self._priority_topics:
@@ -368,7 +368,7 @@ class Producer(Opened):
         if delay is not None or deliver_at is not None:
             message = timed(message, delay, deliver_at)
         prepared = parts.prepare(message, _sharding(sharding_key))
-        if queue is not None or selector is not None or sharding_key is not None:
+        if _is_chosen(message, queue, selector, sharding_key):
             queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
         await parts.sender.send_oneway(prepared, parts.sender.plan(queue))
 
@@ -415,7 +415,8 @@ class Producer(Opened):
             route = await parts.sender.route_in_time(topic)
             if sharding_key is not None:
                 return queue_of_key(route.publish_queues, sharding_key)
-            assert selector is not None
+            if selector is None:
+                return queue_of_lite_topic(route.publish_queues, message.lite_topic or "")
             queue = selector(tuple(map(parts.shown_queue, route.publish_queues)), message)
             if not isinstance(queue, MessageQueue):
                 raise BadMessage(f"the selector must return one of the queues it was given, not {queue!r}")
@@ -453,7 +454,7 @@ class Producer(Opened):
                 await parts.sender.route_in_time(prepared.topic)
                 # Any broker may deliver the reply, so all of them must know this client.
                 await session.wait_known()
-                if queue is not None or selector is not None or sharding_key is not None:
+                if _is_chosen(message, queue, selector, sharding_key):
                     queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
                 await parts.send(prepared, queue, timeout_s, alone=True)
                 reply = await replied
@@ -737,6 +738,13 @@ def _several(messages: object) -> list[Message]:
         if all(isinstance(each, Message) for each in several):
             return several
     raise BadMessage(f"send takes a Message or a sequence of them, not {type(messages).__name__}")
+
+
+def _is_chosen(
+    message: Message, queue: MessageQueue | None, selector: Selector | None, sharding_key: str | None
+) -> bool:
+    """Whether the application, or the lite topic of the message, says which queue it goes to."""
+    return any(each is not None for each in (queue, selector, sharding_key, message.lite_topic))
 
 
 def _sharding(key: str | None) -> dict[str, str] | None:

@@ -34,6 +34,7 @@ class MessageFields(TypedDict, total=False):
     wait_stored: bool
     flag: int
     priority: int | None
+    lite_topic: str | None
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -43,6 +44,7 @@ class Message(msgspec.Struct, frozen=True):
     the application's own. The broker can hold a message back: for a delay level, for some milliseconds, or
     until a time. Unless `wait_stored`, the broker answers before the message is flushed and replicated.
     `priority` counts in topics of the type PRIORITY, for consumers that pop: higher numbers come first.
+    `lite_topic` names a lite topic inside a topic of the type LITE: the first message makes it.
     """
 
     topic: str
@@ -56,6 +58,7 @@ class Message(msgspec.Struct, frozen=True):
     wait_stored: bool = True
     flag: int = 0
     priority: int | None = None
+    lite_topic: str | None = None
 
     @classmethod
     def of(
@@ -140,6 +143,10 @@ class ReceivedMessage(PulledMessage):
     def priority(self) -> int | None:
         value = self.get(props.PRIORITY)
         return int(value) if value is not None and value.isdecimal() else None
+
+    @property
+    def lite_topic(self) -> str | None:
+        return self.get(props.LITE_TOPIC)
 
     @property
     def message_id(self) -> str:

@@ -19,9 +19,9 @@ _KEY_LENGTH = Struct(">h")
 _MAX_KEY_BYTES = 0x7FFF
 _MIN_FIELD_BYTES = _KEY_LENGTH.size + _INT.size
 
-# java: request codes are cut to 16 bits here, so that the POP codes arrive as other numbers, which Apache's
-# servers do not know. No other request has these numbers, so we restore the POP codes.
-_WIDE_CODES = (200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)
+# java: request codes are cut to 16 bits here, so that the codes of pops and of lite topics arrive as other
+# numbers, which Apache's servers do not know. No other request has these numbers, so we restore the codes.
+_WIDE_CODES = (*range(200050, 200057), *range(200070, 200080), 200151)
 _CUT_CODES = {code & 0xFFFF: code for code in _WIDE_CODES}
 
 

@@ -74,7 +74,13 @@ READ, WRITE, INHERIT = 4, 2, 1
 READ_WRITE = READ | WRITE
 """Permission bits of a topic or a broker."""
 
+LITE_PREFIX = f"{LMQ_PREFIX}$"
+"""The prefix of the light queues of lite topics: the parent topic, another `$` and the lite topic follow."""
+MAX_LITE_TOPIC_BYTES = 64
+"""Of its name, unless a front allows more."""
+
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+_ALLOWED_LITE = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_TOPIC_CHARS = 127
 _MAX_RETRY_TOPIC_CHARS = 255
 _MAX_GROUP_CHARS = 120
@@ -113,6 +119,31 @@ def dlq_topic(group: str) -> str:
 
 def reply_topic(cluster: str) -> str:
     return f"{cluster}_REPLY_TOPIC"
+
+
+def lite_queue(parent: str, lite_topic: str) -> str:
+    """The light queue of a lite topic."""
+    return f"{LITE_PREFIX}{parent}${lite_topic}"
+
+
+def lite_parts(light_queue: str) -> tuple[str, str] | None:
+    """The parent topic and the lite topic of a light queue; None if it belongs to none."""
+    if not light_queue.startswith(LITE_PREFIX):
+        return None
+    parent, separator, lite_topic = light_queue.removeprefix(LITE_PREFIX).partition("$")
+    is_lite = parent and separator and lite_topic and "$" not in lite_topic
+    return (parent, lite_topic) if is_lite else None
+
+
+def lite_topic_problem(name: object, max_bytes: int = MAX_LITE_TOPIC_BYTES) -> str | None:
+    """What is wrong with the name of a lite topic, if anything."""
+    if not isinstance(name, str):
+        return f"the lite topic must be str, not {type(name).__name__}"
+    if not _ALLOWED_LITE.fullmatch(name):
+        return f"the lite topic {name!r} is empty or contains other characters than letters, digits, _ and -"
+    if len(name) > max_bytes:
+        return f"the lite topic {name!r} is longer than {max_bytes} bytes"
+    return None
 
 
 def is_retry_topic(topic: str) -> bool:

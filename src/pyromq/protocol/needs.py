@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from pyromq.protocol.names import RETRY_PREFIX, is_kept_by_brokers, popped_topic
+from pyromq.protocol.names import RETRY_PREFIX, is_kept_by_brokers, lite_parts, popped_topic
 
 
 class Action(StrEnum):
@@ -77,6 +77,8 @@ def need_of(actions: tuple[Action, ...], resource_type: ResourceType, name: str)
         # The retry topic of a group belongs to the group: its members send messages back there.
         actions = (SUB,) if actions == (PUB,) else actions
         return Need(actions, ResourceType.GROUP, name.removeprefix(RETRY_PREFIX))
+    if resource_type is ResourceType.TOPIC and (lite := lite_parts(name)) is not None:
+        return Need(actions, resource_type, lite[0])  # a lite topic belongs to its parent
     if resource_type is ResourceType.TOPIC and is_kept_by_brokers(name):
         # Messages of all topics pass through: a right to `*` must not undo what is denied for one of them.
         is_route = PUB in actions and SUB in actions

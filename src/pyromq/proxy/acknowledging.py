@@ -110,7 +110,7 @@ class ProxyAcknowledging:
         # Clients acknowledge each message alone: it needs no task.
         text = entry.receipt_handle
         try:
-            handle = self._renewal.take_now(group, text) or decode_handle(text)
+            handle = self._renewal.take_now(group, text) or decode_handle(text, entry.lite_topic)
             if self._is_over(handle):
                 return self._ack_all(request, topic, group, call)
             asked = handle.ack(topic, group)
@@ -122,7 +122,7 @@ class ProxyAcknowledging:
         return Later(started.answered, partial(self._acked, started, asked, handle, entry, call))
 
     def _filled(self, asked: AckMessage) -> AckMessage | FilledForm[Answer]:
-        if not self._cluster.session.fills_forms:
+        if not self._cluster.session.fills_forms or asked.lite_topic is not None:
             return asked
         key = (asked.topic, asked.consumer_group, asked.target_broker_name)
         form = self._forms.get(key)
@@ -161,7 +161,7 @@ class ProxyAcknowledging:
     async def _ack(self, entry: Any, topic: str, group: str, call: Call) -> Any:
         status = OK
         try:
-            handle = await self._newest(topic, group, entry.receipt_handle, call)
+            handle = await self._newest(topic, group, entry, call)
             await self._cluster.call(handle.receipt.broker_name, handle.ack(topic, group), call)
         except PyroError as problem:
             status = status_of(problem)
@@ -172,8 +172,8 @@ class ProxyAcknowledging:
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         self._cluster.admit_consumer(topic, group, call)
         invisible_ms = check_invisible_time(milliseconds(request.invisible_duration), 0, self._settings)
-        handle = await self._newest(topic, group, request.receipt_handle, call)
-        asked = handle.change(topic, group, invisible_ms)
+        handle = await self._newest(topic, group, request, call)
+        asked = handle.change(topic, group, invisible_ms, suspends=request.suspend)
         answer = await self._cluster.call(handle.receipt.broker_name, asked, call)
         return _ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(handle.changed(answer)))
 
@@ -181,7 +181,7 @@ class ProxyAcknowledging:
         self._clients.seen(client_id_of(call))
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         self._cluster.admit_consumer(topic, group, call)
-        handle = await self._newest(topic, group, request.receipt_handle, call)
+        handle = await self._newest(topic, group, request, call)
         await self._check_place(topic, group, handle)
         await self._bury(topic, group, handle, request.message_id, call)
         return _ForwardResponse(status=OK)
@@ -199,9 +199,10 @@ class ProxyAcknowledging:
                 f"the message at log offset {handle.log_offset} is not one of the topic {topic}",
             )
 
-    async def _newest(self, topic: str, group: str, text: str, call: Call) -> Handle:
-        """The handle that the broker knows; raises Rejected if its time is over."""
-        handle = await self._renewal.take(group, text) or decode_handle(text)
+    async def _newest(self, topic: str, group: str, asked: Any, call: Call) -> Handle:
+        """The handle that the broker knows; raises Rejected if its time is over. `asked` names a handle."""
+        text = asked.receipt_handle
+        handle = await self._renewal.take(group, text) or decode_handle(text, asked.lite_topic)
         if not self._is_over(handle):
             return handle
         try:
@@ -216,7 +217,8 @@ class ProxyAcknowledging:
             ) from None
 
     def _is_over(self, handle: Handle) -> bool:
-        return handle.expires_ms <= self._clock.now_ms()
+        # A message of a lite topic is the client's until it is delivered again: its broker knows.
+        return handle.lite_topic is None and handle.expires_ms <= self._clock.now_ms()
 
     # For messages that no client shall get
 

@@ -9,6 +9,7 @@ from pyromq.protocol.names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     group_problem,
+    lite_topic_problem,
     topic_problem,
 )
 from pyromq.protocol.properties import RESERVED_NAMES
@@ -47,6 +48,12 @@ def check_group(name: str) -> str:
         raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, problem)
     if len(_GOOD_GROUPS) < _MAX_GOOD_NAMES:
         _GOOD_GROUPS.add(name)
+    return name
+
+
+def check_lite_topic(name: str, settings: ProxySettings) -> str:
+    if (problem := lite_topic_problem(name, settings.max_lite_topic_bytes)) is not None:
+        raise Rejected(Code.ILLEGAL_LITE_TOPIC, problem)
     return name
 
 

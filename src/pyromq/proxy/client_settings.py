@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pyromq.protocol.lite import DEFAULT_QUOTA, lite_group
 from pyromq.protocol.requests.groups import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
@@ -36,6 +37,9 @@ def for_consumer(sent: Any, group: SubscriptionGroupConfig, settings: ProxySetti
     answer.subscription.fifo = group.consume_message_orderly
     answer.subscription.receive_batch_size = settings.max_receive_batch
     answer.subscription.long_polling_timeout.FromMilliseconds(settings.max_polling_ms)
+    lite = lite_group(group.attributes)
+    answer.subscription.lite_subscription_quota = DEFAULT_QUOTA if lite is None else lite.quota
+    answer.subscription.max_lite_topic_size = settings.max_lite_topic_bytes
     return answer
 
 

@@ -32,6 +32,8 @@ _MIN_AGE_MS, _MAX_AGE_MS = 10_000, 10 * 365 * 86_400_000
 _LANGUAGES = {each.name: each for each in Language}
 _CLIENT_TYPES = enum_values("ClientType")
 PUSH_CONSUMER, SIMPLE_CONSUMER = _CLIENT_TYPES["PUSH_CONSUMER"], _CLIENT_TYPES["SIMPLE_CONSUMER"]
+LITE_PUSH_CONSUMER = _CLIENT_TYPES["LITE_PUSH_CONSUMER"]
+LITE_SIMPLE_CONSUMER = _CLIENT_TYPES["LITE_SIMPLE_CONSUMER"]
 
 
 def client_id_of(call: Call) -> str:
@@ -78,7 +80,12 @@ class FrontClient:
 
     @property
     def is_push_consumer(self) -> bool:
-        return bool(self.settings.client_type == PUSH_CONSUMER)
+        return self.settings.client_type in (PUSH_CONSUMER, LITE_PUSH_CONSUMER)
+
+    @property
+    def is_lite(self) -> bool:
+        """Whether it reads lite topics."""
+        return self.settings.client_type in (LITE_PUSH_CONSUMER, LITE_SIMPLE_CONSUMER)
 
     @property
     def is_fifo(self) -> bool:

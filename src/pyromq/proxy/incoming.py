@@ -68,6 +68,8 @@ def received(stored: StoredMessage, topic: str | None = None) -> Any:
     priority = properties.get(props.PRIORITY, "")
     if priority.isdecimal() and len(priority) < 10:
         system.priority = int(priority)
+    if props.LITE_TOPIC in properties:
+        system.lite_topic = properties[props.LITE_TOPIC]
     if props.POP_CK in properties:
         system.receipt_handle = properties[props.POP_CK]
     if props.DLQ_ORIGIN_TOPIC in properties:
@@ -135,6 +137,7 @@ _HIDDEN = frozenset(
         props.TRANSACTION_ID,
         props.TRANSACTION_CHECK_TIMES,
         props.CHECK_IMMUNITY_TIME_IN_SECONDS,
+        props.INNER_MULTI_DISPATCH,
     )
 )
 
@@ -146,6 +149,7 @@ _UNUSUAL = frozenset(
         props.TRACE_CONTEXT,
         props.TIMER_DELIVER_MS,
         props.PRIORITY,
+        props.LITE_TOPIC,
         props.POP_CK,
         props.DLQ_ORIGIN_TOPIC,
     )
@@ -174,4 +178,6 @@ def _type_of(properties: dict[str, str]) -> str:
         return "DELAY"
     if props.SHARDING_KEY in properties:
         return "FIFO"
-    return "PRIORITY" if props.PRIORITY in properties else "NORMAL"
+    if props.PRIORITY in properties:
+        return "PRIORITY"
+    return "LITE" if props.LITE_TOPIC in properties else "NORMAL"

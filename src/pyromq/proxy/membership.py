@@ -190,7 +190,7 @@ def _heartbeat(client: FrontClient, now_ms: int) -> SendHeartbeat:
     data = ConsumerData(
         group_name=client.group,
         consume_type=ConsumeType.CONSUME_PASSIVELY if passive else ConsumeType.CONSUME_ACTIVELY,
-        message_model=MessageModel.CLUSTERING,
+        message_model=MessageModel.LITE_SELECTIVE if client.is_lite else MessageModel.CLUSTERING,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         subscription_data_set=[
             _subscription(each, now_ms) for each in client.settings.subscription.subscriptions

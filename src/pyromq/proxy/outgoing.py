@@ -12,6 +12,7 @@ from pyromq.protocol.record import SysFlag
 from pyromq.proxy.checks import (
     check_body,
     check_key,
+    check_lite_topic,
     check_message_group,
     check_properties,
     check_tag,
@@ -21,7 +22,7 @@ from pyromq.proxy.checks import (
 from pyromq.proxy.codes import Code, Rejected
 from pyromq.proxy.messages import enum_values
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import DELAY, FIFO, NORMAL, PRIORITY, TRANSACTION
+from pyromq.proxy.topics import DELAY, FIFO, LITE, NORMAL, PRIORITY, TRANSACTION
 
 _TRANSACTION = enum_values("MessageType")["TRANSACTION"]
 _GZIP = enum_values("Encoding")["GZIP"]
@@ -33,6 +34,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     message: PreparedMessage
     message_type: str
     message_group: str
+    """All messages with the same one go to the same queue; it may also be a lite topic."""
 
 
 def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_address: str) -> Outgoing:
@@ -50,7 +52,7 @@ def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_address: st
     except LocalProtocolError as problem:
         raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, str(problem)) from None
     prepared = PreparedMessage(topic, message.body, text, system.message_id, born_ms or now_ms, sys_flag)
-    return Outgoing(prepared, _type_of(properties), system.message_group)
+    return Outgoing(prepared, _type_of(properties), system.message_group or system.lite_topic)
 
 
 def _properties(
@@ -99,6 +101,8 @@ def _properties(
         if system.priority < 0:
             raise Rejected(Code.BAD_REQUEST, f"the priority is {system.priority}, expected 0 or more")
         properties[props.PRIORITY] = str(system.priority)
+    if system.HasField("lite_topic"):
+        properties[props.LITE_TOPIC] = check_lite_topic(system.lite_topic, settings)
     if system.trace_context:
         properties[props.TRACE_CONTEXT] = system.trace_context
     properties[props.BORN_HOST] = system.born_host or peer_address.rpartition(":")[0].strip("[]")
@@ -116,4 +120,6 @@ def _type_of(properties: dict[str, str | None]) -> str:
         return DELAY
     if props.SHARDING_KEY in properties:
         return FIFO
-    return PRIORITY if props.PRIORITY in properties else NORMAL
+    if props.PRIORITY in properties:
+        return PRIORITY
+    return LITE if props.LITE_TOPIC in properties else NORMAL

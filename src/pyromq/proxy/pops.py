@@ -15,12 +15,15 @@ import msgspec
 from pyromq.clock import Clock
 from pyromq.errors import PyroError
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.lite import PopLiteMessage, PopLiteMessageAnswer
 from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
 from pyromq.proxy.clients import FrontClient
 from pyromq.proxy.membership import ProxyMembership
 
-_Waiting = asyncio.Task[PopMessageAnswer]
-GiveBack = Callable[[PopMessageAnswer, str, PopMessage], None]
+AnyPop = PopMessage | PopLiteMessage
+AnyPopAnswer = PopMessageAnswer | PopLiteMessageAnswer
+_Waiting = asyncio.Task[AnyPopAnswer]
+GiveBack = Callable[[AnyPopAnswer, str, AnyPop], None]
 """Takes an answer with messages that nobody gets, the name of the broker, and what it was asked."""
 
 
@@ -43,7 +46,7 @@ class Pops:
         """How many are abandoned."""
         return sum(map(len, self._abandoned.values()))
 
-    async def call(self, client: FrontClient, broker_name: str, pop: PopMessage) -> PopMessageAnswer | None:
+    async def call(self, client: FrontClient, broker_name: str, pop: AnyPop) -> AnyPopAnswer | None:
         """The answer of a broker; None if there is none yet when the time of the pop is over."""
         loop = asyncio.get_running_loop()
         until = loop.time() + pop.poll_time / 1000
@@ -58,12 +61,19 @@ class Pops:
             left_ms = round((until - loop.time()) * 1000)
             pop = msgspec.structs.replace(pop, poll_time=max(left_ms, 0), born_time=self._clock.now_ms())
         timeout_s = pop.poll_time / 1000 + self._timeout_s
-        waiting = asyncio.create_task(self._membership.call(client, broker_name, pop, timeout_s))
+        waiting = asyncio.create_task(self._ask(client, broker_name, pop, timeout_s))
         await self._wait(waiting, None, kind, broker_name, pop)
         return waiting.result()
 
+    async def _ask(
+        self, client: FrontClient, broker_name: str, pop: AnyPop, timeout_s: float
+    ) -> AnyPopAnswer:
+        if isinstance(pop, PopLiteMessage):
+            return await self._membership.call(client, broker_name, pop, timeout_s)
+        return await self._membership.call(client, broker_name, pop, timeout_s)
+
     async def _wait(
-        self, waiting: _Waiting, timeout_s: float | None, kind: Hashable, broker_name: str, pop: PopMessage
+        self, waiting: _Waiting, timeout_s: float | None, kind: Hashable, broker_name: str, pop: AnyPop
     ) -> None:
         try:
             await asyncio.wait([waiting], timeout=timeout_s)
@@ -90,11 +100,11 @@ class Pops:
             self._abandoned.pop(kind, None)
         return was_there
 
-    def _abandon(self, waiting: _Waiting, kind: Hashable, broker_name: str, pop: PopMessage) -> None:
+    def _abandon(self, waiting: _Waiting, kind: Hashable, broker_name: str, pop: AnyPop) -> None:
         self._abandoned.setdefault(kind, {})[waiting] = pop.attempt_id
         waiting.add_done_callback(partial(self._ended, kind=kind, broker_name=broker_name, pop=pop))
 
-    def _ended(self, waiting: _Waiting, *, kind: Hashable, broker_name: str, pop: PopMessage) -> None:
+    def _ended(self, waiting: _Waiting, *, kind: Hashable, broker_name: str, pop: AnyPop) -> None:
         if not self._forget(kind, waiting):
             return
         if waiting.cancelled() or isinstance(waiting.exception(), PyroError):
@@ -110,8 +120,11 @@ class Pops:
             await asyncio.wait(waiting)
 
 
-def _kind(broker_name: str, pop: PopMessage) -> Hashable:
-    """Pops of one kind may stand for each other, whichever client and attempt they were for."""
+def _kind(broker_name: str, pop: AnyPop) -> Hashable:
+    """Pops of one kind may stand for each other, whichever client and attempt they were for. Of lite topics
+    each client reads others."""
+    if isinstance(pop, PopLiteMessage):
+        return broker_name, pop.consumer_group, pop.topic, pop.client_id, pop.max_msg_num, pop.invisible_time
     return (
         broker_name,
         pop.consumer_group,

@@ -23,6 +23,7 @@ from pyromq.proxy.cluster import FrontAdmission, ProxyCluster
 from pyromq.proxy.context import FrontContext
 from pyromq.proxy.grpc.call import Quick
 from pyromq.proxy.grpc.server import GrpcServer
+from pyromq.proxy.lite import ProxyLiteTopics
 from pyromq.proxy.membership import ProxyMembership
 from pyromq.proxy.metering import ProxyMetering
 from pyromq.proxy.receiving import Receiving
@@ -215,6 +216,8 @@ class Proxy(Program):
         )
         transactions.ask(membership.publishers)
         renewal = self._renewal = Renewal(cluster, topics, clock, settings)
+        self._lite = lite = ProxyLiteTopics(context, membership)
+        clients.on_leave(lite.leave)
         clients.on_leave(membership.leave)
         clients.on_leave(renewal.release)
         if self._metering is not None:
@@ -235,6 +238,7 @@ class Proxy(Program):
             "AckMessage": acknowledging.ack,
             "ChangeInvisibleDuration": acknowledging.change,
             "ForwardMessageToDeadLetterQueue": acknowledging.forward_to_dead_letters,
+            "SyncLiteSubscription": lite.sync,
             "Telemetry": telemetry.stream,
             "Heartbeat": telemetry.heartbeat,
             "NotifyClientTermination": telemetry.terminate,
@@ -258,6 +262,7 @@ class Proxy(Program):
         for client in self._clients:
             self._clients.forget(client)
         await self._receiving.close()
+        await self._lite.close()
         await self._renewal.close()
         await self._membership.close()
         self._grpc = None

@@ -11,8 +11,9 @@ from pyromq.protocol.requests.inspection import (
     ConsumerRunningInfo,
     GetConsumerRunningInfo,
 )
+from pyromq.protocol.requests.lite import NotifyUnsubscribeLite
 from pyromq.protocol.requests.pushes import NotifyConsumerIdsChanged
-from pyromq.proxy.clients import FrontClient
+from pyromq.proxy.clients import Command, FrontClient
 from pyromq.proxy.codes import Code
 from pyromq.proxy.incoming import received
 from pyromq.remoting.routing import Caller, handles
@@ -32,6 +33,13 @@ class BrokerQuestions:
     @handles(NotifyConsumerIdsChanged)
     def members_changed(self, request: NotifyConsumerIdsChanged, caller: Caller) -> None:
         """Nothing to do: members of a group that pops share nothing out."""
+
+    @handles(NotifyUnsubscribeLite)
+    def lite_topic_lost(self, request: NotifyUnsubscribeLite, caller: Caller) -> None:
+        """Another client of an exclusive group reads the lite topic now."""
+        command = Command()
+        command.notify_unsubscribe_lite_command.lite_topic = request.lite_topic
+        self._client.command(command)
 
     @handles(GetConsumerRunningInfo)
     async def running_info(

@@ -6,23 +6,10 @@ java: groups are mapped by Apache's rule, so that both proxies of a mixed fleet 
 from itertools import zip_longest
 
 from pyromq.cluster.routes import Route
+from pyromq.cluster.sending.choice import jump_hash
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.proxy.codes import Code, Rejected
-
-_MULTIPLIER = 2862933555777941757
-_MASK = 2**64 - 1
-
-
-def jump_hash(key: int, buckets: int) -> int:
-    """Lamping and Veach's consistent hash: a new bucket takes over its share of keys and moves no other."""
-    state = key & _MASK
-    bucket, jump = 0, 0
-    while jump < buckets:
-        bucket = jump
-        state = (state * _MULTIPLIER + 1) & _MASK
-        jump = int((bucket + 1) / (((state >> 33) + 1) / 2**31))
-    return bucket
 
 
 class _Turns:
@@ -53,7 +40,7 @@ class QueueChoice:
         queues = route.publish_queues
         if not queues:
             raise Rejected(Code.FORBIDDEN, f"no queue of the topic {route.topic} can be written")
-        if message_group:
+        if message_group:  # or a lite topic
             return queues[jump_hash(java_string_hash(message_group), len(queues))]
         turns = self._turns.get(route.topic)
         if turns is None or turns.route is not route:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.pop_receipt import (
+    NORMAL_TOPIC,
     PopReceipt,
     decode_offsets,
     decode_order_counts,
@@ -12,8 +13,9 @@ from pyromq.protocol.pop_receipt import (
     encode_pop_receipt,
 )
 from pyromq.protocol.popped import ack_request, change_request, changed_receipt, find_request, receipt_of
-from pyromq.protocol.properties import POP_CK
+from pyromq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, LITE_TOPIC, POP_CK
 from pyromq.protocol.record import StoredMessage, decode_records
+from pyromq.protocol.requests.lite import PopLiteMessageAnswer
 from pyromq.protocol.requests.popping import (
     AckMessage,
     ChangeInvisibleTime,
@@ -30,6 +32,8 @@ _RECEIPT_WORDS = 8
 class Handle(NamedTuple):
     receipt: PopReceipt
     log_offset: int
+    lite_topic: str | None = None
+    """Clients say it beside the text of the handle."""
 
     def __str__(self) -> str:
         return f"{encode_pop_receipt(self.receipt)} {self.log_offset}"
@@ -44,10 +48,16 @@ class Handle(NamedTuple):
         return self.receipt.queue_offset
 
     def ack(self, topic: str, group: str) -> AckMessage:
-        return ack_request(self.receipt, topic, group, self.offset)
+        asked = ack_request(self.receipt, topic, group, self.offset)
+        asked.lite_topic = self.lite_topic
+        return asked
 
-    def change(self, topic: str, group: str, invisible_ms: int) -> ChangeInvisibleTime:
-        return change_request(self.receipt, topic, group, self.offset, invisible_ms)
+    def change(
+        self, topic: str, group: str, invisible_ms: int, *, suspends: bool = False
+    ) -> ChangeInvisibleTime:
+        asked = change_request(self.receipt, topic, group, self.offset, invisible_ms)
+        asked.lite_topic, asked.suspend = self.lite_topic, suspends
+        return asked
 
     def find(self, topic: str, group: str) -> FindReceipt:
         return find_request(self.receipt, topic, group, self.offset)
@@ -58,10 +68,10 @@ class Handle(NamedTuple):
 
     def changed(self, answer: ChangeInvisibleTimeAnswer) -> "Handle":
         """The handle after a change."""
-        return Handle(changed_receipt(self.receipt, self.offset, answer), self.log_offset)
+        return self._replace(receipt=changed_receipt(self.receipt, self.offset, answer))
 
 
-def decode_handle(text: str) -> Handle:
+def decode_handle(text: str, lite_topic: str = "") -> Handle:
     """Raises Rejected if the text is no handle."""
     words = text.split(" ")
     try:
@@ -69,7 +79,7 @@ def decode_handle(text: str) -> Handle:
         if receipt.queue_offset is None or len(words) < _RECEIPT_WORDS + 1:
             raise RemoteProtocolError("the handle ends too early")
         # java: handles of Apache's proxy in the broker's process may have a zero in between
-        return Handle(receipt, int(words[-1]))
+        return Handle(receipt, int(words[-1]), lite_topic or None)
     except (RemoteProtocolError, ValueError) as problem:
         raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"the receipt handle {text[:200]!r}: {problem}") from None
 
@@ -92,4 +102,29 @@ def popped(answer: PopMessageAnswer, broker_name: str) -> list[tuple[StoredMessa
             if receipt.is_ordered and count > 0:
                 stored.reconsume_times = count
         found.append((stored, Handle(receipt, stored.log_offset)))
+    return found
+
+
+def lite_popped(answer: PopLiteMessageAnswer, broker_name: str) -> list[tuple[StoredMessage, Handle]]:
+    """The same for a pop of lite topics; the messages have their offsets there."""
+    found: list[tuple[StoredMessage, Handle]] = []
+    counts = (answer.order_count_info or "").split(";")
+    for number, stored in enumerate(decode_records(answer.body)):
+        lite_topic, offset = stored.get(LITE_TOPIC), stored.get(INNER_MULTI_QUEUE_OFFSET) or ""
+        if lite_topic is None or not offset.isdecimal():
+            raise RemoteProtocolError(f"a pop of lite topics from {broker_name} has a message of none")
+        stored.queue_id, stored.queue_offset = 0, int(offset)
+        if number < len(counts) and counts[number].isdecimal():
+            stored.reconsume_times = int(counts[number])
+        receipt = PopReceipt(
+            0,
+            answer.pop_time,
+            answer.invisible_time,
+            answer.revive_qid,
+            NORMAL_TOPIC,
+            broker_name,
+            0,
+            stored.queue_offset,
+        )
+        found.append((stored, Handle(receipt, stored.log_offset, lite_topic)))
     return found

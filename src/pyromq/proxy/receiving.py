@@ -5,14 +5,25 @@ from math import inf
 from typing import Any
 
 from pyromq.errors import PyroError
-from pyromq.filtering.tags import ALL, parse_tags
+from pyromq.filtering.tags import ALL, TagFilter, parse_tags
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.lite import lite_group
 from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.lite import PopLiteMessage
 from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
 from pyromq.proxy.acknowledging import ProxyAcknowledging
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
 from pyromq.proxy.client_settings import Settings
-from pyromq.proxy.clients import PUSH_CONSUMER, SIMPLE_CONSUMER, FrontClient, client_id_of, has_lived
+from pyromq.proxy.clients import (
+    LITE_PUSH_CONSUMER,
+    LITE_SIMPLE_CONSUMER,
+    PUSH_CONSUMER,
+    SIMPLE_CONSUMER,
+    FrontClient,
+    client_id_of,
+    has_lived,
+)
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
 from pyromq.proxy.context import FrontContext
 from pyromq.proxy.grpc.call import Call
@@ -20,8 +31,8 @@ from pyromq.proxy.grpc.framing import frame_message
 from pyromq.proxy.incoming import Framed, framed, received
 from pyromq.proxy.membership import ProxyMembership
 from pyromq.proxy.messages import enum_values, message
-from pyromq.proxy.pops import Pops
-from pyromq.proxy.receipts import Handle, decode_handle, popped
+from pyromq.proxy.pops import AnyPop, AnyPopAnswer, Pops
+from pyromq.proxy.receipts import Handle, decode_handle, lite_popped, popped
 from pyromq.proxy.renewal import Renewal
 
 _Answer = message("ReceiveMessageResponse")
@@ -30,6 +41,8 @@ _TAGS_OF = "TAGS"
 _FROM_END = 1
 """A new group begins at the end of a queue, unless the broker decides otherwise."""
 _ANY_QUEUE = -1
+_MAX_LITE_BATCH = 32
+"""java: brokers refuse to pop more at once"""
 _ON_THE_WAY_MS = 100
 """An answer that leaves so long before the deadline arrives in time."""
 _VERSION = b"x-mq-client-version"
@@ -69,7 +82,7 @@ class Receiving:
                 moved = has_lived(client_id_of(call), self._clock.now_ms())
                 if problem.code is not Code.UNRECOGNIZED_CLIENT_TYPE or not moved:
                     raise
-                client = self._adopt(request, call)
+                client = self._adopt(request, call, await self._topics.group(group))
             status, found = await self._pop(request, client, topic, group, call)
         except PyroError as problem:
             status, found = status_of(problem), []
@@ -87,12 +100,15 @@ class Receiving:
         ended.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
         return ended
 
-    def _adopt(self, request: Any, call: Call) -> FrontClient:
+    def _adopt(self, request: Any, call: Call, group: SubscriptionGroupConfig) -> FrontClient:
         """A client that sent its settings to a front that is gone.
 
         Python's client opens another stream only minutes later; the request says all that is needed.
         """
-        settings = Settings(client_type=PUSH_CONSUMER if request.auto_renew else SIMPLE_CONSUMER)
+        kinds = (SIMPLE_CONSUMER, PUSH_CONSUMER)
+        if lite_group(group.attributes) is not None:
+            kinds = (LITE_SIMPLE_CONSUMER, LITE_PUSH_CONSUMER)
+        settings = Settings(client_type=kinds[request.auto_renew])
         settings.subscription.group.CopyFrom(request.group)
         entry = settings.subscription.subscriptions.add(expression=request.filter_expression)
         entry.topic.CopyFrom(request.message_queue.topic)
@@ -158,11 +174,27 @@ class Receiving:
             )
         settings = await self._topics.group(group)
         broker_name = await self._broker(topic, request.message_queue.broker.name)
+        most = min(max(request.batch_size, 1), self._settings.max_receive_batch)
+        if client.is_lite:
+            if is_sql:
+                raise Rejected(Code.ILLEGAL_FILTER_EXPRESSION, "lite topics are not filtered by SQL")
+            lite = PopLiteMessage(
+                client_id=client.client_id,
+                consumer_group=group,
+                topic=topic,
+                max_msg_num=min(most, _MAX_LITE_BATCH),
+                invisible_time=invisible_ms,
+                poll_time=poll_ms,
+                born_time=self._clock.now_ms(),
+                attempt_id=request.attempt_id or None,
+                target_broker_name=broker_name,
+            )
+            return await self._found(lite, client, broker_name, wanted, settings)
         pop = PopMessage(
             consumer_group=group,
             topic=topic,
             queue_id=_ANY_QUEUE,
-            max_msg_nums=min(max(request.batch_size, 1), self._settings.max_receive_batch),
+            max_msg_nums=most,
             invisible_time=invisible_ms,
             poll_time=poll_ms,
             born_time=self._clock.now_ms(),
@@ -173,17 +205,29 @@ class Receiving:
             attempt_id=request.attempt_id or None,
             target_broker_name=broker_name,
         )
+        return await self._found(pop, client, broker_name, wanted, settings)
+
+    async def _found(
+        self,
+        pop: AnyPop,
+        client: FrontClient,
+        broker_name: str,
+        wanted: TagFilter | None,
+        settings: SubscriptionGroupConfig,
+    ) -> tuple[Any, _Found | Framed]:
+        topic, group = pop.topic, pop.consumer_group
         answer = await self._pops.call(client, broker_name, pop)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             if answer is not None and code_of_broker(answer.code) is Code.TOO_MANY_REQUESTS:
                 code = Code.TOO_MANY_REQUESTS
                 return Status(code=code, message="too many receives of this group wait already"), []
             return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
-        plain = framed(answer, broker_name, topic, wanted, settings.retry_max_times)
-        if plain is not None:
-            return OK, plain
+        if isinstance(answer, PopMessageAnswer):
+            plain = framed(answer, broker_name, topic, wanted, settings.retry_max_times)
+            if plain is not None:
+                return OK, plain
         found: _Found = []
-        for stored, handle in popped(answer, broker_name):
+        for stored, handle in _popped(answer, broker_name):
             if wanted is not None and not wanted.matches_tag(stored.get(_TAGS_OF)):
                 # Brokers compare hashes of tags, which may be equal for different ones.
                 await self._acknowledging.drop(topic, group, handle)
@@ -195,8 +239,8 @@ class Receiving:
             return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
         return OK, found
 
-    def _give_back(self, answer: PopMessageAnswer, broker_name: str, pop: PopMessage) -> None:
-        for _, handle in popped(answer, broker_name):
+    def _give_back(self, answer: AnyPopAnswer, broker_name: str, pop: AnyPop) -> None:
+        for _, handle in _popped(answer, broker_name):
             self._renewal.give_back(pop.topic, pop.consumer_group, handle)
 
     async def _broker(self, topic: str, asked: str) -> str:
@@ -232,3 +276,9 @@ class Receiving:
 
     async def close(self) -> None:
         await self._pops.close()
+
+
+def _popped(answer: AnyPopAnswer, broker_name: str) -> _Found:
+    if isinstance(answer, PopMessageAnswer):
+        return popped(answer, broker_name)
+    return lite_popped(answer, broker_name)

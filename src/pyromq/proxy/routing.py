@@ -6,6 +6,7 @@ from typing import Any
 
 from pyromq.cluster.routes import Route
 from pyromq.protocol.body import MessageQueue
+from pyromq.protocol.lite import lite_group
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.proxy.checks import check_group, check_topic
@@ -59,7 +60,8 @@ class Routing:
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         self._cluster.admit(GetRoute(topic=topic), call)
         route = await self._cluster.route(topic)
-        is_fifo = (await self._topics.group(group)).consume_message_orderly
+        config = await self._topics.group(group)
+        is_fifo = config.consume_message_orderly and lite_group(config.attributes) is None
         endpoints = self._endpoints(request.endpoints, call)
         answer = _QueryAssignmentResponse(status=OK)
         accepted = _accepted(await self._topics.type_of(topic))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.config.inert import InertKey, inert_keys
-from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
+from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes, between
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
 from pyromq.remoting.settings import ServerSettings, addresses_in
@@ -58,6 +58,7 @@ class ProxySettings(ServerSettings):
     max_user_property_bytes: SizeBytes = setting(16384, "Maximum size of a message's properties, tag and keys together. 0 means no limit.", key="maxUserPropertySize", check=NOT_NEGATIVE)
     user_property_max_num: int = setting(128, "Maximum number of properties of a message.", check=POSITIVE)
     max_message_group_size: int = setting(64, "Size in bytes that the name of a message group must stay below.", check=POSITIVE)
+    max_lite_topic_bytes: int = setting(64, "Maximum size of the name of a lite topic, in bytes.", key="maxLiteTopicSize", check=between(1, 255))
     checks_message_types: bool = setting(True, "Refuse messages whose type differs from the type of their topic.", key="enableTopicMessageTypeCheck")
     max_delay_ms: Millis = setting(86_400_000, "Maximum time between a send and its delivery time. 0 means no limit.", key="maxDelayTimeMills", check=NOT_NEGATIVE)
     max_transaction_recovery_seconds: Seconds = setting(3600, "Maximum time that a transaction may request before its first check.", key="maxTransactionRecoverySecond", check=POSITIVE)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyromq.errors import PyroError
+from pyromq.protocol.lite import lite_group
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.proxy.checks import check_group, check_topic
 from pyromq.proxy.client_settings import for_consumer, for_producer
 from pyromq.proxy.clients import Clients, Command, FrontClient
@@ -28,7 +30,6 @@ _HeartbeatResponse = message("HeartbeatResponse")
 _NotifyClientTerminationResponse = message("NotifyClientTerminationResponse")
 _CLIENT_TYPES = enum_values("ClientType")
 _UNKNOWN_TYPE = _CLIENT_TYPES["CLIENT_TYPE_UNSPECIFIED"]
-_LITE_CONSUMERS = frozenset((_CLIENT_TYPES["LITE_PUSH_CONSUMER"], _CLIENT_TYPES["LITE_SIMPLE_CONSUMER"]))
 
 
 class Telemetry:
@@ -88,9 +89,6 @@ class Telemetry:
                 client.stream = None
 
     async def _settle(self, call: Call, sent: Any) -> FrontClient:
-        if sent.client_type in _LITE_CONSUMERS:
-            # Served as an ordinary consumer it would take messages that are not for it.
-            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, "lite topics are not supported here")
         kind = sent.WhichOneof("pub_sub")
         if kind == "publishing":
             for each in sent.publishing.topics:
@@ -100,7 +98,9 @@ class Telemetry:
             group = check_group(sent.subscription.group.name)
             for entry in sent.subscription.subscriptions:
                 check_topic(entry.topic.name)
-            answer = for_consumer(sent, await self._topics.group(group), self._settings)
+            config = await self._topics.group(group)
+            _check_kind(FrontClient(call, sent), config)
+            answer = for_consumer(sent, config, self._settings)
         else:
             raise Rejected(
                 Code.UNRECOGNIZED_CLIENT_TYPE, "the settings have neither publishing nor subscription"
@@ -129,3 +129,19 @@ class Telemetry:
     async def terminate(self, request: Any, call: Call) -> Any:
         self._clients.forget(self._clients.of(call))
         return _NotifyClientTerminationResponse(status=OK)
+
+
+def _check_kind(client: FrontClient, config: SubscriptionGroupConfig) -> None:
+    """Raises Rejected if a client of another kind would take the messages of its group."""
+    group = lite_group(config.attributes)
+    if client.is_lite != (group is not None):
+        raise Rejected(
+            Code.ILLEGAL_CONSUMER_GROUP,
+            f"the group {client.group} {'reads' if group else 'does not read'} lite topics (lite.bind.topic),"
+            f" and this client {'does' if client.is_lite else 'does not'}",
+        )
+    for topic in client.topics:
+        if group is not None and topic != group.topic:
+            raise Rejected(
+                Code.ILLEGAL_TOPIC, f"the group {client.group} is bound to {group.topic}, not to {topic}"
+            )

@@ -15,12 +15,13 @@ from pyromq.proxy.codes import Code, Rejected
 
 T = TypeVar("T")
 
-NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, MIXED, UNSPECIFIED = (
+NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE, MIXED, UNSPECIFIED = (
     "NORMAL",
     "FIFO",
     "DELAY",
     "TRANSACTION",
     "PRIORITY",
+    "LITE",
     "MIXED",
     "UNSPECIFIED",
 )

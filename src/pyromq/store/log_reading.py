@@ -28,6 +28,8 @@ class LogReading:
         """The records of the log from a record on, each with its properties; ends at damage."""
         self.bytes_at = log.view_from
         """The log from an offset on as it is, at most to the end of a file; none at its end."""
+        self.store_time = log.store_timestamp
+        """When the record at a log offset was stored; None if there is none."""
         self.load = log.load
         """Read a part of the log from the disk, in a thread: `bytes_at` of it do not wait then."""
 

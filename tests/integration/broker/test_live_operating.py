@@ -183,7 +183,7 @@ async def test_attributes_of_a_group_are_those_that_have_an_effect(bench: Bench)
         return CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP, attributes=named))
 
     await bench.client.call(change(**{"+priority_factor": "80"}))
-    for bad in ({"+colour": "red"}, {"+priority_factor": "101"}, {"+lite_bind_topic": TOPIC}):
+    for bad in ({"+colour": "red"}, {"+priority_factor": "101"}, {"+lite_sub_model": "None"}):
         refusal = await bench.client.refusal(change(**bad))
         assert refusal.code == ResponseCode.SYSTEM_ERROR
         assert next(iter(bad)).removeprefix("+").replace("_", ".") in str(refusal)

@@ -29,6 +29,7 @@ def properties(message: Message, preparer: MessagePreparer = PREPARER, **options
         (Message("t", b"x", wait_stored=False), {"WAIT": "false"}),
         (Message("t", b"x", delay_level=3), {"DELAY": "3"}),
         (Message("t", b"x", priority=0), {"_SYS_MSG_PRIORITY_": "0"}),
+        (Message("t", b"x", lite_topic="a-1"), {"__LITE_TOPIC": "a-1"}),
         (Message("t", b"x", delay_ms=0), {"TIMER_DELAY_MS": "0"}),
         (Message("t", b"x", deliver_at_ms=99), {"TIMER_DELIVER_MS": "99"}),
         (Message("t", b"x", properties={"colour": "grün", "a": "b\x01c"}), {"colour": "grün", "a": "b\x01c"}),
@@ -103,6 +104,10 @@ def test_anything_like_bytes_is_a_body(body: Any) -> None:
         (Message("t", b"x", flag="a"), "flag must be an int of 32 bits, not 'a'"),  # type: ignore[arg-type]
         (Message("t", b"x", priority=-1), "priority must be"),
         (Message("t", b"x", priority=1, delay_ms=5), "has no priority"),
+        (Message("t", b"x", lite_topic="a b"), "letters, digits"),
+        (Message("t", b"x", lite_topic=""), "letters, digits"),
+        (Message("t", b"x", lite_topic="a", delay_ms=5), "a message of a lite topic cannot"),
+        (Message("t", b"x", lite_topic="a", priority=5), "a message of a lite topic cannot"),
     ],
 )
 def test_what_breaks_a_rule_never_leaves(message: Message, problem: str) -> None:

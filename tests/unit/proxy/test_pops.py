@@ -10,7 +10,7 @@ from pyromq.clock import SystemClock
 from pyromq.errors import ConnectionLost
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
-from pyromq.proxy.pops import Pops
+from pyromq.proxy.pops import AnyPop, AnyPopAnswer, Pops
 
 
 class Brokers:
@@ -18,14 +18,14 @@ class Brokers:
 
     def __init__(self) -> None:
         self.asked: list[tuple[PopMessage, asyncio.Future[PopMessageAnswer]]] = []
-        self.given_back: list[PopMessageAnswer] = []
+        self.given_back: list[AnyPopAnswer] = []
 
     async def call(self, client: Any, broker_name: str, pop: PopMessage, timeout_s: float) -> Any:
         answer: asyncio.Future[PopMessageAnswer] = asyncio.get_running_loop().create_future()
         self.asked.append((pop, answer))
         return await answer
 
-    def give_back(self, answer: PopMessageAnswer, broker_name: str, pop: PopMessage) -> None:
+    def give_back(self, answer: AnyPopAnswer, broker_name: str, pop: AnyPop) -> None:
         self.given_back.append(answer)
 
 
@@ -55,7 +55,7 @@ async def pops(brokers: Brokers) -> AsyncIterator[Pops]:
     await waiting.close()
 
 
-async def begun(pops: Pops, asked: PopMessage) -> "asyncio.Task[PopMessageAnswer | None]":
+async def begun(pops: Pops, asked: PopMessage) -> "asyncio.Task[AnyPopAnswer | None]":
     calling = asyncio.create_task(pops.call(cast(Any, "client"), "broker-a", asked))
     await _a_few_turns()
     return calling

@@ -3,10 +3,11 @@
 import pytest
 
 from pyromq.cluster.routes import Route
+from pyromq.cluster.sending.choice import jump_hash
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.proxy.codes import Code, Rejected
-from pyromq.proxy.queue_choice import QueueChoice, jump_hash
+from pyromq.proxy.queue_choice import QueueChoice
 
 QUEUES = tuple(MessageQueue("T", "broker-a", number) for number in range(8))
 ROUTE = Route("T", QUEUES, QUEUES, {"broker-a": {0: "127.0.0.1:10911"}})

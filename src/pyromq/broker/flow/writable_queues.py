@@ -18,6 +18,7 @@ from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.lite import is_lite
 from pyromq.protocol.properties import INNER_MULTI_DISPATCH
 from pyromq.protocol.quotas import SENDING, rates
 from pyromq.protocol.record import SysFlag
@@ -53,11 +54,13 @@ class WritableQueue(msgspec.Struct, frozen=True, gc=False):
     retry_group: str | None = None
     """The consumer group whose retried messages go into this queue."""
     has_quota: bool = False
+    is_lite: bool = False
+    """Its messages may enter lite topics."""
 
     @property
     def is_plain(self) -> bool:
         """Whether the queue accepts messages with any properties and any reconsume times, and any number."""
-        return not self.needs_keys and self.retry_group is None and not self.has_quota
+        return not (self.needs_keys or self.retry_group is not None or self.has_quota or self.is_lite)
 
 
 class WritableQueues:
@@ -259,4 +262,5 @@ def _writable_queue(config: TopicConfig, queue_id: int) -> WritableQueue:
         needs_keys=config.attributes.get(_CLEANUP_POLICY) == "COMPACTION",
         retry_group=topic.removeprefix(names.RETRY_PREFIX) if names.is_retry_topic(topic) else None,
         has_quota=rates(config.attributes, SENDING) is not None,
+        is_lite=is_lite(config.attributes),
     )

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pyromq.broker.flow.durability import Durability
+from pyromq.broker.flow.lite.delivery import LiteDelivery
 from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
 from pyromq.broker.flow.popping.held_pops import HeldPops
 from pyromq.broker.flow.popping.revive_log import ReviveLog
@@ -21,8 +22,10 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import lite_queue
 from pyromq.protocol.pop_receipt import (
     NORMAL_TOPIC,
+    ORDER_REVIVE_QUEUE,
     PopReceipt,
     decode_pop_receipt,
     encode_pop_receipt,
@@ -67,8 +70,10 @@ class Acknowledging:
         changed: ChangedReceipts,
         held: Sequence[HeldPops],
         durability: Durability,
+        lite: LiteDelivery,
     ) -> None:
         self._store = store
+        self._lite = lite
         self._topics = tables.topics
         self._offsets = tables.offsets
         self._orders = tables.pop_orders
@@ -88,6 +93,10 @@ class Acknowledging:
     @handles(AckMessage, may_wait=True)
     def acknowledge(self, request: AckMessage, caller: Caller) -> "Answer | asyncio.Future[Answer]":
         topic, group, offset = request.topic, request.consumer_group, request.offset
+        if request.lite_topic:
+            queue, receipt = self._lite_queue(request)
+            self._lite.acknowledge(queue, group, offset, receipt.pop_time_ms)
+            return Answer()
         pop = self.find_pop(topic, group, request.queue_id, request.extra_info, offset)
         if pop is None:
             receipt = decode_pop_receipt(request.extra_info)
@@ -208,6 +217,8 @@ class Acknowledging:
     ) -> "ChangeInvisibleTimeAnswer | asyncio.Future[ChangeInvisibleTimeAnswer]":
         """java: the checks run in Apache's order"""
         topic, group, offset = request.topic, request.consumer_group, request.offset
+        if request.lite_topic:
+            return self._change_lite(request)
         first, end = self._check_queue(topic, request.queue_id)
         if not first <= offset < end:
             raise _no_message(topic, request.queue_id, offset, first, end)
@@ -259,6 +270,32 @@ class Acknowledging:
             pop_time=pop_ms, invisible_time=request.invisible_time, revive_qid=successor.revive_queue_id
         )
         return when_safe(self._durability, answer, begun, ended)
+
+    def _change_lite(self, request: ChangeInvisibleTime) -> ChangeInvisibleTimeAnswer:
+        """java: the time of the pop stays, so that the first receipt stays good"""
+        queue, receipt = self._lite_queue(request)
+        visible_ms = self._store.time.now_ms() + request.invisible_time
+        pop_ms, suspends = receipt.pop_time_ms, request.suspend
+        self._lite.hide(queue, request.consumer_group, request.offset, pop_ms, visible_ms, suspends=suspends)
+        return ChangeInvisibleTimeAnswer(
+            pop_time=pop_ms, invisible_time=visible_ms - pop_ms, revive_qid=receipt.revive_queue_id
+        )
+
+    def _lite_queue(self, request: AckMessage | ChangeInvisibleTime) -> tuple[str, PopReceipt]:
+        """The light queue of a message of a lite topic, and its receipt; raises Refused."""
+        self._check_queue(request.topic, 0)
+        receipt = self._receipt_of(request.extra_info)
+        if request.queue_id != 0 or not receipt.is_ordered:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {request.queue_id} and revive queue {receipt.revive_queue_id} of a message of the"
+                f" lite topic {request.lite_topic}: expected 0 and {ORDER_REVIVE_QUEUE}",
+            )
+        queue, offset = lite_queue(request.topic, request.lite_topic or ""), request.offset
+        end = self._store.queues.max_offset(queue, 0)
+        if not 0 <= offset < end:
+            raise _no_message(queue, 0, offset, self._store.queues.min_offset(queue, 0), end)
+        return queue, receipt
 
     @handles(FindReceipt)
     def find(self, request: FindReceipt, caller: Caller) -> FindReceiptAnswer:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pyromq.broker.paging import page_of
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused
-from pyromq.protocol import names, quotas
+from pyromq.protocol import lite, names, quotas
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
 from pyromq.protocol.requests.groups import (
@@ -190,8 +190,13 @@ def _check_attribute(name: str, value: str) -> None:
         if quotas.is_rate(value):
             return
         problem = f"attribute {name}={value}: expected {quotas.EXPECTED}"
+    elif name in lite.OF_GROUPS:
+        is_allowed, expected = lite.OF_GROUPS[name]
+        if is_allowed(value):
+            return
+        problem = f"attribute {name}={value}: expected {expected}"
     elif name != _PRIORITY_FACTOR:
-        known = ", ".join((_PRIORITY_FACTOR, *quotas.OF_GROUPS))
+        known = ", ".join((_PRIORITY_FACTOR, *quotas.OF_GROUPS, *lite.OF_GROUPS))
         problem = f"attribute {name!r} is unknown: expected one of {known}"
     elif re.fullmatch(r"\d{1,2}|100", value, re.ASCII) is None:
         problem = f"attribute {name}={value}: expected a whole number from 0 to 100"

@@ -32,6 +32,9 @@ from pyromq.store.results import AppendResult, AppendStatus
 
 _WAITING_TOPICS = frozenset((names.HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC))
 
+_MAX_LITE_TOPIC_BYTES = 255
+"""Fronts and clients have a smaller limit, which operators may raise."""
+
 Reply = RawAnswer | asyncio.Future[RawAnswer]
 
 
@@ -133,6 +136,8 @@ class Sending:
                 ResponseCode.MESSAGE_ILLEGAL, f"a message of the compacted topic {queue.topic} needs a key"
             )
         is_half = unusual and self._is_half(request, text)
+        if queue.is_lite and props.LITE_TOPIC in text:
+            text = _for_lite_topic(request.topic, text, is_half=is_half)
         if not request.body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
         if unusual or request.sys_flag & SysFlag.INNER_BATCH:
@@ -167,6 +172,8 @@ class Sending:
         if is_unusual(text) and is_timed(text.encode()):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a time of delivery")
         draft, entries = self._draft(request, queue, text, caller), _entries(request.body)
+        if queue.is_lite and any(get_property(each.properties, props.LITE_TOPIC) for each in entries):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "messages of lite topics cannot be in a batch")
         unique_key = get_property(text, props.UNIQ_KEY)
         first_key = _key_of(entries[0]) if entries else ""
         is_resend = self._is_resend(request, first_key)
@@ -327,6 +334,29 @@ def _places(draft: Draft) -> tuple[str, ...]:
     if draft.delay_level > 0:
         return names.SCHEDULE_TOPIC, draft.topic
     return (names.TIMER_TOPIC, draft.topic) if is_timed(draft.properties) else (draft.topic,)
+
+
+def _for_lite_topic(topic: str, text: str, *, is_half: bool) -> str:
+    """The properties of a message that enters a lite topic, if they name one."""
+    lite_topic = get_property(text, props.LITE_TOPIC)
+    if lite_topic is None:
+        return text
+    problem = names.lite_topic_problem(lite_topic, _MAX_LITE_TOPIC_BYTES)
+    if problem is None and (
+        is_half
+        or delay_level(text) > 0
+        or is_timed(text.encode())
+        or priority(text) >= 0
+        or get_property(text, props.SHARDING_KEY) is not None
+    ):
+        problem = (
+            f"a message of the lite topic {lite_topic} cannot be in a transaction or have a delay, a time of"
+            " delivery, a priority or a sharding key"
+        )
+    if problem is not None:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, problem)
+    others = without_property(text.encode(), props.INNER_MULTI_DISPATCH).decode()
+    return closed(others) + pair(props.INNER_MULTI_DISPATCH, names.lite_queue(topic, lite_topic))
 
 
 def _refuse_inner_batch(request: SendRequest, text: str) -> None:

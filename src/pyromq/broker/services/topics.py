@@ -13,6 +13,7 @@ from pyromq.errors import Refused, StoreError
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
+from pyromq.protocol.lite import is_lite
 from pyromq.protocol.names import pop_retry_topics
 from pyromq.protocol.requests.topics import (
     MAX_QUEUES_PER_TOPIC,
@@ -114,6 +115,11 @@ class Topics:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
                 "message.type=MIXED is not allowed: enableMixedMessageType is off",
+            )
+        if is_lite(attributes) and not self._topics.has_light_queues:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                "message.type=LITE needs light queues: set enableLmq and enableMultiDispatch to true",
             )
         config.attributes = attributes
         return config != existing

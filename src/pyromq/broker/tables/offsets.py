@@ -297,6 +297,11 @@ class OffsetTable:
     def remove_topic(self, topic: str) -> None:
         self._remove_all(lambda key: key[0] == topic)
 
+    def remove_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Each of a topic and a group."""
+        for pair in pairs:
+            self._remove(pair)
+
     def remove_group(self, group: str) -> None:
         self._remove_all(lambda key: key[1] == group)
 

@@ -67,7 +67,7 @@ class TopicTable(FiledTable):
         has_light_queues: bool = False,
     ) -> None:
         """`system`: topics that exist even if the file lacks them; the file's configuration wins."""
-        self._has_light_queues = has_light_queues
+        self.has_light_queues = has_light_queues
         self._file = TableFile(file, self.snapshot)
         self._clock = clock
         self._listeners: list[Callable[[list[TopicConfig]], None]] = []
@@ -104,7 +104,7 @@ class TopicTable(FiledTable):
         return _topic(topic, 1) if found is None and self.is_light(topic) else found
 
     def is_light(self, topic: str) -> bool:
-        return self._has_light_queues and topic.startswith(names.LMQ_PREFIX)
+        return self.has_light_queues and topic.startswith(names.LMQ_PREFIX)
 
     def all(self) -> dict[str, TopicConfig]:
         return self._topics

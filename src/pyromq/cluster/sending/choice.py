@@ -19,6 +19,9 @@ PAUSES_MS: Final = (0, 0, 2000, 5000, 6000, 10000, 30000)
 
 FAILURE_COUNTS_AS_MS: Final = 10000
 
+_MULTIPLIER: Final = 2862933555777941757
+_MASK: Final = 2**64 - 1
+
 
 def pause_ms(latency_ms: float) -> int:
     """How long a broker with this latency is avoided."""
@@ -77,6 +80,22 @@ def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     """The queue of a sharding key; the same as long as the number of queues is."""
     # java: the remainder has the sign of the hash, and its absolute value is taken
     return queues[abs(java_string_hash(key)) % len(queues)]
+
+
+def jump_hash(key: int, buckets: int) -> int:
+    """Lamping and Veach's consistent hash: a new bucket takes over its share of keys and moves no other."""
+    state = key & _MASK
+    bucket, jump = 0, 0
+    while jump < buckets:
+        bucket = jump
+        state = (state * _MULTIPLIER + 1) & _MASK
+        jump = int((bucket + 1) / (((state >> 33) + 1) / 2**31))
+    return bucket
+
+
+def queue_of_lite_topic(queues: Sequence[MessageQueue], lite_topic: str) -> MessageQueue:
+    """java: the queue by Apache's rule; so a lite topic is on one broker while the queues are the same"""
+    return queues[jump_hash(java_string_hash(lite_topic), len(queues))]
 
 
 class RoundRobin:

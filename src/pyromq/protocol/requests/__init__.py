@@ -7,6 +7,7 @@ from pyromq.protocol.requests import (  # noqa: F401
     groups,
     inspection,
     kv,
+    lite,
     membership,
     offsets,
     ordering,

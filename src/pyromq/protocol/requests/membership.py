@@ -18,6 +18,7 @@ class ConsumeType(StrEnum):
 class MessageModel(StrEnum):
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
+    LITE_SELECTIVE = "LITE_SELECTIVE"
 
 
 class ConsumeFromWhere(StrEnum):

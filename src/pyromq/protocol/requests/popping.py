@@ -155,6 +155,8 @@ class AckMessage(TopicRequest[Answer]):
     queue_id: Int32
     extra_info: str
     offset: Int64
+    # Of a message of a lite topic; the topic is its parent, and the queue 0.
+    lite_topic: str | None = None
 
 
 @request(
@@ -187,6 +189,9 @@ class ChangeInvisibleTime(TopicRequest[ChangeInvisibleTimeAnswer]):
     extra_info: str
     offset: Int64
     invisible_time: Int64
+    lite_topic: str | None = None
+    # Hide all that was popped of the lite topic; the attempt does not count.
+    suspend: bool = False
 
 
 class FindReceiptAnswer(Answer):

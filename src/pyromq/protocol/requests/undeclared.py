@@ -2,7 +2,7 @@
 
 _NEVER_SERVED = "reserved; no RocketMQ server has a handler for it"
 _FILTER_SERVER = "belongs to the filter servers, which RocketMQ no longer has"
-_LITE_TOPICS = "lite topics of 5.5 are not supported"
+_ACK_LITE = "no RocketMQ server has a handler for it: AckMessage acknowledges messages of lite topics, too"
 _BETWEEN_CONTROLLERS = "spoken only between Apache's controllers, over their own replicated log"
 
 UNDECLARED: dict[int, str] = {
@@ -11,5 +11,5 @@ UNDECLARED: dict[int, str] = {
     **dict.fromkeys((301, 302), _FILTER_SERVER),
     **dict.fromkeys(range(1014, 1019), _BETWEEN_CONTROLLERS),
     5001: "moves timed messages of 5.5 between its files and RocksDB; here they are always in the files",
-    **dict.fromkeys(range(200070, 200080), _LITE_TOPICS),
+    200072: _ACK_LITE,
 }

@@ -14,7 +14,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -322,6 +322,29 @@ class LightQueues:
         self._entries.close()
 
     # Asked
+
+    def names(self, prefix: str, entries: int | None = None) -> Iterator[str]:
+        """The queues whose names begin like this and that have messages, or had; with `entries` those whose
+        last entry is among so many."""
+        numbers = self._names.numbers
+        for name in list(numbers):
+            if not name.startswith(prefix) or not self._nexts[numbers[name]]:
+                continue
+            if entries is None or self._lasts[numbers[name]] <= entries:
+                yield name
+
+    def entries_before(self, time_ms: int, time_of: Callable[[int], int | None]) -> int:
+        """How many entries there are of messages stored before a time; `time_of` finds the time of a log
+        offset, or None if it has left the log."""
+        low, high = self._entries.first, self._entries.end
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = time_of(self._entries[middle].log_offset)
+            if stored_ms is None or stored_ms < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def max_offset(self, name: str) -> int:
         number = self._names.numbers.get(name)
