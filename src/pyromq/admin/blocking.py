@@ -27,5 +27,6 @@ class Admin(Blocking):
     delete_topic = awaited(facade.Admin.delete_topic)
     groups = awaited(facade.Admin.groups)
     lag = awaited(facade.Admin.lag)
+    delete_group = awaited(facade.Admin.delete_group)
     purge = awaited(facade.Admin.purge)
     reset_offsets = awaited(facade.Admin.reset_offsets)

@@ -179,6 +179,15 @@ class Admin(Opened):
             tuple(QueueLag(each.queue, each.broker_offset, each.consumer_offset) for each in found.queues),
         )
 
+    async def delete_group(self, group: str) -> None:
+        """Delete a group with its offsets, retries and dead letters. Its members should have ended: one that
+        runs on makes it again."""
+        name, known = self._wrap(group), self._known
+        masters = await known.masters()
+        await groups.delete(known, [each.address for each in masters], name, with_offsets=True)
+        for cluster in sorted({each.cluster for each in masters}):
+            await groups.delete_leftovers(known, name, cluster)
+
     async def purge(self, group: str, topic: str) -> int:
         """Let a group skip everything that waits for it in a topic; returns the number of messages.
 

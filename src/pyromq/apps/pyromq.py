@@ -8,6 +8,7 @@ COMMANDS = LazyGroup(
     {
         "acl": LazyCommand("pyromq.cli.acl", "acl", "Ask which rule of access control decides."),
         "admin": LazyCommand("pyromq.cli.mqadmin.tree", "mqadmin", "Inspect and change a running cluster."),
+        "bench": LazyCommand("pyromq.cli.bench.command", "bench", "Measure how fast a cluster is."),
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
         "config": LazyCommand("pyromq.apps.config", "config", "List every setting of a server."),
         "console": LazyCommand("pyromq.apps.console", "console", "Run the web console, or change its users."),
