@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from tests.support.apache import ApacheClient, ApacheServers, keyed_messages, wait_until
 from tests.support.apache_releases import APACHE_4
 
+from pyromq.apps.pyromq import COMMANDS
 from pyromq.cli.mqadmin.commands import ABSENT, NOUNS
 from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.protocol import json_body
@@ -237,3 +238,29 @@ def test_each_tool_sees_what_the_other_changed(tools: Tools) -> None:
 def test_a_group_is_sent_back_by_ours(tools: Tools) -> None:
     told = json.loads(tools.ours("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "--json"))
     assert [(queue["queueId"], queue["offset"]) for queue in told["queues"]] == [(0, 0), (1, 0)]
+
+
+def test_apaches_consumer_reports_its_offsets(tools: Tools) -> None:
+    rows = [
+        line.split() for line in tools.ours("getConsumerStatus", "-g", GROUP, "-t", TOPIC).splitlines()[1:]
+    ]
+    assert sum(int(offset) for _, _, _, offset in rows) == MESSAGES
+    assert [queue for _, _, queue, _ in rows] == [str(number) for number in range(QUEUES)]
+
+
+@pytest.mark.parametrize("load", ["send", "latency", "transaction", "consume", "pull"])
+def test_apaches_cluster_is_measured(tools: Tools, load: str) -> None:
+    words = ["bench", load, "-n", tools.name_server, "--yes", "--quiet"]
+    words += [
+        "--duration",
+        "0.5",
+        "--warm-up",
+        "0.5",
+        "--messages",
+        "500",
+        "--rate" if load == "latency" else "-w",
+        "50",
+    ]
+    done = CliRunner().invoke(COMMANDS, words)
+    assert done.exit_code == 0, done.output
+    assert re.search(rf"{load}: [\d,]+ messages of 1.02 kB in .* s, 0 failed\nrate ", done.stdout)
