@@ -90,3 +90,7 @@ def test_a_decision_has_a_status_with_a_date(page: Path) -> None:
     assert re.search(
         r"^\*\*Status\.\*\* (Accepted|Replaced)\b.*\d{4}-\d\d-\d\d\.$", page.read_text(), re.MULTILINE
     )
+
+
+def test_integration_tests_are_in_the_folder_of_what_they_test() -> None:
+    assert [path.name for path in (ROOT / "tests" / "integration").glob("test_*.py")] == []
