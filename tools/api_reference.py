@@ -56,6 +56,7 @@ _CLIENTS = (
     "PushConsumer",
     "PullConsumer",
     "SimpleConsumer",
+    "LiteConsumer",
     "Reader",
     "Admin",
 )

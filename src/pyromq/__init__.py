@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyromq.client.blocking_reader import Reader
     from pyromq.client.blocking_schedule import Schedule
     from pyromq.client.codecs import JSON, MSGPACK, Codec
-    from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
+    from pyromq.client.consumer.blocking import LiteConsumer, PullConsumer, PushConsumer, SimpleConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
     from pyromq.client.consumer.handling.routers import Router
     from pyromq.client.consumer.handling.typed import typed
@@ -72,6 +72,7 @@ _HOMES = {
     "GiveUp": "client.consumer.handling.outcomes",
     "GroupLag": "admin.facade",
     "Health": "client.health",
+    "LiteConsumer": "client.consumer.blocking",
     "Message": "client.values",
     "MessageQueue": "client.values",
     "NoReply": "errors",
@@ -126,6 +127,7 @@ __all__ = [
     "GiveUp",
     "GroupLag",
     "Health",
+    "LiteConsumer",
     "Message",
     "MessageQueue",
     "NoReply",

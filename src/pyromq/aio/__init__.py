@@ -6,6 +6,7 @@ from pyromq.client.codecs import JSON, MSGPACK, Codec
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.handling.routers import Router
 from pyromq.client.consumer.handling.typed import typed
+from pyromq.client.consumer.lite import LiteConsumer
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.popping import PoppedMessage
@@ -55,6 +56,7 @@ __all__ = [
     "GiveUp",
     "GroupLag",
     "Health",
+    "LiteConsumer",
     "Message",
     "MessageQueue",
     "NoReply",

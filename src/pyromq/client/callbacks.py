@@ -27,6 +27,7 @@ from pyromq.protocol.requests.inspection import (
     ConsumerRunningInfo,
     GetConsumerRunningInfo,
 )
+from pyromq.protocol.requests.lite import NotifyUnsubscribeLite
 from pyromq.protocol.requests.offsets import ResetOffsetBody, ResetOffsetBodyForC
 from pyromq.protocol.requests.pushes import (
     CheckTransactionState,
@@ -68,6 +69,13 @@ class Callbacks:
         member = self._consumers.get(request.consumer_group)
         if member is not None:
             member.members_changed()
+
+    @handles(NotifyUnsubscribeLite)
+    def lite_topic_lost(self, request: NotifyUnsubscribeLite, caller: Caller) -> None:
+        # Only members of lite groups have it.
+        lost = getattr(self._consumers.get(request.consumer_group), "lite_topic_lost", None)
+        if lost is not None:
+            lost(request.lite_topic)
 
     @handles(CheckTransactionState)
     def check_transaction(self, request: CheckTransactionState, caller: Caller) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pyromq import Message, Producer, PullConsumer
+from pyromq import Message, Producer, PullConsumer, aio
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
+from pyromq.remoting.dialer import Dialer
 from pyromq.testing import RunningCluster, cluster
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,13 +40,25 @@ PROGRAMS = [
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """The pages speak of the topic Orders, and of a group that has read from it before."""
-    with cluster(tmp_path_factory.mktemp("cluster"), recalls=True) as found:
+    """The pages speak of the topic Orders, and of a group that has read from it before; of the topic Sessions
+    with lite topics, and of its group."""
+    store = tmp_path_factory.mktemp("cluster")
+    with cluster(store, recalls=True, light_queues=True, multi_dispatch=True) as found:
         send_an_order(found)
+        asyncio.run(make_lite_group(found))
         with PullConsumer("billing", namesrv=found.namesrv, start_from="first") as consumer:
             consumer.subscribe("Orders")
             assert consumer.poll(timeout_s=TIMEOUT_S)
         yield found
+
+
+async def make_lite_group(running: RunningCluster) -> None:
+    async with aio.Producer("chat", namesrv=running.namesrv) as producer:
+        await producer.declare_topic("Sessions", message_type="LITE")
+    group = SubscriptionGroupConfig(group_name="agents", attributes={"+lite.bind.topic": "Sessions"})
+    dialer = Dialer()
+    await dialer.call(running.broker_address, CreateOrUpdateGroup(body=group), TIMEOUT_S)
+    await dialer.close()
 
 
 def send_an_order(running: RunningCluster) -> None:

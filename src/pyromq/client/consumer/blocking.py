@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Unpack, overload
 
 from pyromq.client.blocking import BlockingClient, LoopThread, awaited, on_the_loop
-from pyromq.client.consumer import pull, push, simple
+from pyromq.client.consumer import lite, pull, push, simple
 from pyromq.client.consumer.consumer import Consumer
 from pyromq.client.consumer.group.assigned_queues import RebalanceListener
 from pyromq.client.consumer.handling.handlers import HandlerFunction, MessageStream, as_decorator
@@ -283,3 +283,32 @@ class SimpleConsumer(BlockingClient):
         """
         self._thread.check()
         self._thread.call_soon(functools.partial(self._aio.ack_soon, message))
+
+
+class LiteConsumer(SimpleConsumer):
+    """`with LiteConsumer("agents", "Sessions") as consumer: consumer.subscribe_lite("s-1"); ...`.
+
+    Options are the fields of `SimpleSettings` and of `ClientSettings`.
+    """
+
+    _aio: lite.LiteConsumer
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        namesrv: str | Iterable[str] | None = None,
+        **options: Unpack[SimpleOptions],
+    ) -> None:
+        BlockingClient.__init__(self)
+        self._aio = lite.LiteConsumer(group, topic, namesrv, **options)
+
+    @property
+    def lite_topics(self) -> tuple[str, ...]:
+        """Those that it reads. Another client of an exclusive group may take one away."""
+        return self._aio.lite_topics
+
+    subscribe_lite = awaited(lite.LiteConsumer.subscribe_lite)
+    unsubscribe_lite = awaited(lite.LiteConsumer.unsubscribe_lite)
+    change_invisible_time = awaited(lite.LiteConsumer.change_invisible_time)
+    run = awaited(lite.LiteConsumer.run)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple, Unpack
+from typing import ClassVar, NamedTuple, Unpack
 
 from pyromq.chance import token
 from pyromq.client.consumer.handling.retries import HandlerRetries
@@ -57,6 +57,7 @@ class SimpleConsumer(Opened):
     """
 
     settings: SimpleSettings
+    _is_lite: ClassVar[bool] = False
 
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[SimpleOptions]
@@ -71,7 +72,7 @@ class SimpleConsumer(Opened):
         self._popping: PopReading
         self._acks: PoppedAcks
         self._closing: asyncio.Future[list[PoppedMessage]]
-        self._member: _Member
+        self._member: SimpleMember
         self._is_closed = False
         self._pops: dict[tuple[Subscription, str], _Pop] = {}
         """Pops that wait at brokers, by subscription and broker."""
@@ -107,10 +108,9 @@ class SimpleConsumer(Opened):
         session = await Session.obtain(self.client_settings, consumer_group=group)
         self._session = session
         self._closing = asyncio.get_running_loop().create_future()
-        start_from = self.settings.start_from
-        self._popping = PopReading(session, group, _TIMEOUT_S, start_from)
+        self._popping = self._new_reading(session, group)
         self._acks = PoppedAcks(self._popping, session.clock)
-        self._member = _Member(group, on_the_wire(start_from), self._subscriptions)
+        self._member = self._new_member(group)
         if self.settings.max_retries is not None:
             await declare_group(session, group, self.settings.max_retries)
         session.add_consumer(group, self._member)  # nothing waits between this and the subscriptions
@@ -118,6 +118,12 @@ class SimpleConsumer(Opened):
             self._take_up(session, topic, expression, is_awaited=True)
         await self._wait_for_starts()
         _log.debug("simple consumer started group=%s client=%s", group, session.client_id)
+
+    def _new_reading(self, session: Session, group: str) -> PopReading:
+        return PopReading(session, group, _TIMEOUT_S, self.settings.start_from)
+
+    def _new_member(self, group: str) -> "SimpleMember":
+        return SimpleMember(group, on_the_wire(self.settings.start_from), self._subscriptions)
 
     async def close(self) -> None:
         """Leave the group. Messages that were received and not acknowledged come again after their invisible
@@ -248,7 +254,7 @@ class SimpleConsumer(Opened):
             brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
             for broker in brokers:
                 if (subscription, broker) not in self._pops:
-                    attempt = token(16) if self.settings.ordered else None
+                    attempt = token(16) if self.settings.ordered or self._is_lite else None
                     pop = self._popping.pop(
                         broker, subscription, limit, invisible_s, wait_s, attempt_id=attempt
                     )
@@ -386,7 +392,7 @@ class SimpleConsumer(Opened):
         return self._session
 
 
-class _Member:
+class SimpleMember:
     """What brokers and operators are told about this consumer."""
 
     def __init__(self, group: str, begins: ConsumeFromWhere, subscriptions: dict[str, Subscription]) -> None:

@@ -20,8 +20,10 @@ from pyromq.protocol.pop_receipt import (
 from pyromq.protocol.popped import ack_request, batch_acks, change_request, changed_receipt, receipt_of
 from pyromq.protocol.record import StoredMessage, decode_records
 from pyromq.protocol.requests.popping import (
+    AckMessage,
     AckMessages,
     BatchAckMessageRequestBody,
+    ChangeInvisibleTime,
     PopMessage,
     PopMessageAnswer,
 )
@@ -120,8 +122,11 @@ class PopReading:
         return found
 
     async def acknowledge(self, message: PoppedMessage) -> None:
-        request = ack_request(message.receipt, message.queue.topic, self._group, message.queue_offset)
+        request = self._ack_request(message)
         await self._session.call(self._address(message.receipt.broker_name), request, self._timeout_s)
+
+    def _ack_request(self, message: PoppedMessage) -> AckMessage:
+        return ack_request(message.receipt, message.queue.topic, self._group, message.queue_offset)
 
     async def acknowledge_together(self, broker_name: str, messages: Iterable[PoppedMessage]) -> None:
         """Messages of one broker, in one request if the broker knows that."""
@@ -140,10 +145,16 @@ class PopReading:
 
     async def change_invisible_time(self, message: PoppedMessage, seconds: float) -> None:
         """The message has a new receipt afterwards."""
-        old, offset = message.receipt, message.queue_offset
-        request = change_request(old, message.queue.topic, self._group, offset, round(seconds * 1000))
-        answer = await self._session.call(self._address(old.broker_name), request, self._timeout_s)
-        message.receipt = changed_receipt(old, offset, answer)
+        await self._change(message, self._change_request(message, seconds))
+
+    def _change_request(self, message: PoppedMessage, seconds: float) -> ChangeInvisibleTime:
+        offset, invisible_ms = message.queue_offset, round(seconds * 1000)
+        return change_request(message.receipt, message.queue.topic, self._group, offset, invisible_ms)
+
+    async def _change(self, message: PoppedMessage, request: ChangeInvisibleTime) -> None:
+        address = self._address(message.receipt.broker_name)
+        answer = await self._session.call(address, request, self._timeout_s)
+        message.receipt = changed_receipt(message.receipt, message.queue_offset, answer)
 
     def _address(self, broker_name: str) -> str:
         address = self._session.broker_address(broker_name)
