@@ -1,5 +1,7 @@
 """The simulator itself: runs repeat, plans are data, and time is virtual."""
 
+from datetime import UTC, datetime
+
 import pytest
 from tests.simulation.loads.plain import PlainLoad
 from tests.simulation.losses import draw_losses
@@ -71,9 +73,28 @@ def test_a_run_that_asks_for_the_real_time_fails_and_says_where() -> None:
     assert all("ask_and_start" in each.text for each in outcome.violations)
 
 
+def _plain_load_asks_for_the_date() -> None:
+    start = PlainLoad.start
+
+    def ask_and_start(self: PlainLoad) -> None:
+        assert isinstance(datetime.now(tz=UTC), datetime)
+        start(self)
+
+    PlainLoad.start = ask_and_start  # type: ignore[method-assign]
+
+
+def test_a_run_that_asks_for_the_date_fails_as_well() -> None:
+    outcome = run_forked(Plan(seed=3, loads=(Load("plain", 0.2),)), _plain_load_asks_for_the_date)
+    assert [each.invariant for each in outcome.violations] == ["the real clock"]
+
+
 @pytest.mark.parametrize("load", [Load("resets", 0.3), Load("leaving", 0.3), Load("fronted", 0.3)])
 def test_operators_of_a_run_live_in_its_time(load: Load) -> None:
     assert run_forked(Plan(seed=5, loads=(load,))).violations == []
+
+
+def test_a_front_delivers_everything_although_its_consumers_are_slower_than_its_producer() -> None:
+    assert run_forked(Plan(seed=5, loads=(Load("fronted", 0.03),), calm_s=20.0)).violations == []
 
 
 def test_a_cluster_without_faults_keeps_all_its_promises() -> None:

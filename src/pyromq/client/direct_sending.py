@@ -7,7 +7,6 @@ there.
 """
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -75,6 +74,7 @@ class DirectSending:
         self._options = LinkOptions(
             timeout_ms=round(settings.connect_timeout_s * 1000),
             tls=TlsClient(settings.tls, session.clock) if settings.tls is not None else None,
+            monotonic=session.clock.monotonic,
         )
         self._idle: dict[str, list[tuple[FormLink, float]]] = {}
         # A bare lock for every send; the condition around it, which costs much more, for those who wait.
@@ -117,7 +117,7 @@ class DirectSending:
             idle = self._idle.get(address)
             if idle:
                 link, since = idle.pop()
-        if link is not None and time.monotonic() - since > _SURELY_OPEN_S and link.is_closed_by_peer():
+        if link is not None and self._clock.monotonic() - since > _SURELY_OPEN_S and link.is_closed_by_peer():
             link.close()
             link = None
         return _Begun(unique_key, now_ms, link)
@@ -131,7 +131,7 @@ class DirectSending:
             if link is None:
                 return
             if not self._is_closed:
-                self._idle.setdefault(link.address, []).append((link, time.monotonic()))
+                self._idle.setdefault(link.address, []).append((link, self._clock.monotonic()))
                 return
         link.close()
 

@@ -9,6 +9,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class LinkOptions:
     connect: Callable[[tuple[str, int], float], socket.socket] = socket.create_connection
     wait: Callable[[float], object] = threading.Event().wait
     """Passes the seconds before another attempt."""
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds for deadlines, of the clock of whoever waits."""
 
 
 class Link:

@@ -3,7 +3,6 @@
 A thread uses it alone, for one call at a time. Requests of the server are ignored.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,6 +25,7 @@ class FormLink(Link):
         self._answers = DirectAnswers()
         self._reader = FrameReader(MAX_FRAME_BYTES, self._answers)
         self._timeout_s = options.timeout_ms / 1000
+        self._monotonic = options.monotonic
         self.quick: dict[int, Any] = {}
         """What `read` of `call_frame` needs, by the numbers of the calls."""
 
@@ -73,7 +73,7 @@ class FormLink(Link):
         if timeout_s != self._timeout_s:
             self._socket.settimeout(timeout_s)
             self._timeout_s = timeout_s
-        deadline = time.monotonic() + timeout_s
+        deadline = self._monotonic() + timeout_s
         self._write(request)
         return deadline
 
@@ -99,6 +99,6 @@ class FormLink(Link):
         if found is None:
             if self._reader.damage is not None:
                 raise self._reader.damage
-            if time.monotonic() > deadline:
+            if self._monotonic() > deadline:
                 raise CallTimeout(f"{self.address}: no answer in {timeout_s:.3g} s")
         return found
