@@ -32,7 +32,8 @@ LOOK_S = 0.05
 
 class UnexplainedErrors(logging.Handler):
     """A server or a client logs an error only if something is wrong that no other broker makes up for: a disk
-    or an etcd. A failure of its own is never explained."""
+    or an etcd. A failure of its own is never explained; nor is a handler that fails: it has to say to its
+    caller what is wrong."""
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
         super().__init__(logging.ERROR)
@@ -41,11 +42,13 @@ class UnexplainedErrors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         problem = record.exc_info[1] if record.exc_info is not None else None
-        if not self._is_explained or not isinstance(problem, OSError | PyroError | None):
+        is_handler = record.name == _HANDLERS and problem is not None
+        if not self._is_explained or is_handler or not isinstance(problem, OSError | PyroError | None):
             reason = f" ({problem!r})" if problem is not None else ""
             self._recorder.violation("an unexplained error", f"{record.name}: {record.getMessage()}{reason}")
 
 
+_HANDLERS = "pyromq.remoting.answering"
 _EXPLAIN_ERRORS = frozenset({"eio", "full", "read-only", "damage", "etcd"})
 
 

@@ -161,7 +161,7 @@ class WritableQueues:
 
     async def when_written(self, topic: str, attempt: Callable[[], "T | Future[T]"]) -> T:
         """Call `attempt` again when the topic is on disk, in the order in which its messages came; raises
-        OSError if it cannot be written."""
+        Refused if it cannot be written."""
         while True:
             is_over: Future[None] = get_running_loop().create_future()
             before, self._last_waiting[topic] = self._last_waiting.get(topic), is_over

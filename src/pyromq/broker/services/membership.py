@@ -73,6 +73,7 @@ class Membership:
         self._live = live
         self._topics = tables.topics
         self._groups = tables.groups
+        self._modes = tables.request_modes
         self._consumers = tables.consumers
         self._producers = tables.producers
         self._filters = tables.filters
@@ -295,12 +296,13 @@ class Membership:
             self._notify_soon(group.name)
 
     async def run(self) -> None:
-        """Drop expired clients, and save filters, groups and topics, until cancelled."""
+        """Drop expired clients, and save filters, groups, topics and request modes, until cancelled."""
         while True:
             await asyncio.sleep(SCAN_INTERVAL_S)
             self.expire()
             self._groups.retry()
             self._topics.retry()
+            self._modes.retry()
             try:
                 self._filters.persist()
             except (StoreError, OSError) as problem:

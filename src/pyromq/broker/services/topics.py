@@ -126,6 +126,10 @@ class Topics:
 
     async def _update(self, updated: list[TopicConfig], caller: Caller) -> None:
         self._role.require_master()  # it may have been replaced while others changed topics
+        made = {each.topic_name for each in updated}
+        for topic in self._store.topics.unfinished_deletions():
+            if topic in made:  # the disk refused the end of its deletion: a start would delete it again
+                await self._finish_deletion(topic)
         if updated:
             self._topics.update(*updated)
             _log.info(
@@ -195,15 +199,25 @@ class Topics:
         try:
             queues = self._store.topics.begin_deletion(topic)
             self._forget(topic)
-            await self._topics.written()
-            await self._offsets.persist_in_thread(self._slices)
-            await asyncio.to_thread(self._store.topics.finish_deletion, topic)
-            await promise()
         except StoreError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         except OSError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {topic} cannot be deleted: {error}") from error
+        await self._finish_deletion(topic)
+        await promise()
         return queues
+
+    async def _finish_deletion(self, topic: str) -> None:
+        try:
+            await self._topics.written()
+            await self._offsets.persist_in_thread(self._slices)
+            await asyncio.to_thread(self._store.topics.finish_deletion, topic)
+        except (StoreError, OSError) as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic} cannot be deleted: {error}. Its messages are gone; try again, or the next"
+                " start deletes the rest",
+            ) from error
 
     def _forget(self, topic: str) -> None:
         """Offsets must go with the messages: a new topic of this name begins at offset 0."""

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from pyromq.errors import Refused
+from pyromq.protocol.codes import ResponseCode
 from pyromq.store.json_table import JsonTable
 
 _log = logging.getLogger(__name__)
@@ -165,8 +167,8 @@ class FiledTable:
         await self._file.saved()
 
     async def saved(self) -> None:
-        """Return when replicas that may take over have all changes up to this call, too; raises OSError, or
-        Refused if they are late."""
+        """Return when replicas that may take over have all changes up to this call, too; raises Refused if
+        the disk does not let us, or if they are late."""
         await self.promise()()
 
     def promise(self) -> Callable[[], Awaitable[None]]:
@@ -175,7 +177,14 @@ class FiledTable:
         copied = self.copied() if self.copied is not None else None
 
         async def keep() -> None:
-            await self.written()
+            try:
+                await self.written()
+            except OSError as problem:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{self._file.path.name} cannot be written: {problem}. The change counts until this"
+                    " broker stops, and it tries again until then",
+                ) from problem
             if copied is not None:
                 await copied()
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.clock import Clock
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, Refused
 from pyromq.filesystem import Files
 from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.access import AccessTable
 from pyromq.remoting.access.account_files import AccountFiles
 from pyromq.remoting.access.control import AccessControl, Strictness
@@ -185,14 +186,21 @@ class AccessRules:
 
     async def change_users(self, change: Callable[[UserRules], UserRules]) -> Answer:
         """Replace users and policies; on return the change is safe, unless the answer has a remark. `change`
-        may refuse it."""
+        may refuse it. Raises Refused if the disk does."""
         copied = self.copied() if self.copied is not None else None
         async with self._writing:
             await self._check_files()
             new = change(self.users)
             assert self._users_file is not None
-            await asyncio.to_thread(self._users_file.save, new)
-            self._stamp = await asyncio.to_thread(self._stamp_now)
+            try:
+                await asyncio.to_thread(self._users_file.save, new)
+                self._stamp = await asyncio.to_thread(self._stamp_now)
+            except OSError as problem:
+                # If the file is there all the same, the next look at it lets it take effect.
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the users cannot be written: {problem}. See whether the change counts, and try again",
+                ) from problem
             self._apply(new)
         return Answer(remark=await copied() if copied is not None else None)
 

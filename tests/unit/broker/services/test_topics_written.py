@@ -10,12 +10,15 @@ import msgspec
 import pytest
 from tests.support.broker_parts import BrokerParts, broker_parts, caller_on
 
+from pyromq.broker.services.groups import Groups
 from pyromq.broker.services.retries import Retries
 from pyromq.broker.services.sending import Sending
 from pyromq.broker.services.topics import Topics
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import Role
 from pyromq.errors import Refused
 from pyromq.protocol import names
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, DeleteGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.sending import SendMessageBack, SendMessageV2
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, DeleteTopicFromBroker, TopicConfig
 from pyromq.remoting.slices import Slices
@@ -101,12 +104,13 @@ async def test_the_first_message_of_a_topic_is_stored_when_the_topic_is_on_disk(
     assert not isinstance(sending.send_v2(send(), caller_on()), asyncio.Future), "from now on at once"
 
 
+def refuse(file: JsonTable, value: msgspec.Struct) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 async def test_no_message_is_taken_for_a_topic_that_cannot_be_written(
     parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(file: JsonTable, value: msgspec.Struct) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     sending = Sending(parts.live, parts.inbound, parts.tables, parts.clock)
     parts.tables.write_in_threads()
     with monkeypatch.context() as full:
@@ -114,7 +118,7 @@ async def test_no_message_is_taken_for_a_topic_that_cannot_be_written(
         for _ in range(2):
             answer = sending.send_v2(send(), caller_on())
             assert isinstance(answer, asyncio.Future)
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(Refused, match="No space"):
                 await answer
         assert not parts.messages(TOPIC)
     answer = sending.send_v2(send(), caller_on())
@@ -230,3 +234,46 @@ async def test_a_topic_made_during_its_deletion_waits_for_the_end_of_it(
     assert steps.index("finish thread") < len(steps) - 1 - steps[::-1].index("topics.json thread")
     assert TOPIC in parts.topics
     assert not parts.store.topics.unfinished_deletions()
+
+
+async def test_a_change_that_the_disk_refuses_is_refused_and_written_later(
+    parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices = Slices(parts.clock)
+    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, slices)
+    groups = Groups(parts.tables, lambda _: None, slices)
+    parts.tables.write_in_threads()
+    with monkeypatch.context() as full:
+        full.setattr(JsonTable, "save_from_thread", refuse)
+        with pytest.raises(Refused, match=r"topics\.json cannot be written: .*No space.*tries again"):
+            await topics.create_or_update(CREATION, caller_on())
+        creation = CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name="g"))
+        with pytest.raises(Refused, match=r"subscriptionGroup\.json cannot be written: .*No space"):
+            await groups.create_or_update(creation, caller_on())
+        with pytest.raises(Refused, match=r"subscriptionGroup\.json cannot be written: .*No space"):
+            await groups.delete(DeleteGroup(group_name="g", clean_offset=True), caller_on())
+    assert TOPIC in parts.topics
+    assert parts.groups.get("g") is None
+    parts.topics.retry()
+    parts.groups.retry()
+    await parts.topics.saved()
+    await parts.groups.saved()
+    again = Tables.open(parts.live, parts.store, parts.clock)
+    assert TOPIC in again.topics
+    assert again.groups.get("g") is None
+
+
+async def test_a_topic_stays_that_is_made_after_the_disk_refused_the_end_of_its_deletion(
+    parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    parts.topics.update(TopicConfig(topic_name=TOPIC))
+    parts.tables.write_in_threads()
+    with monkeypatch.context() as full:
+        full.setattr(JsonTable, "save_from_thread", refuse)
+        with pytest.raises(Refused, match=f"topic {TOPIC} cannot be deleted: .*No space.*the next start"):
+            await topics.delete(DeleteTopicFromBroker(topic=TOPIC), caller_on())
+    assert parts.store.topics.unfinished_deletions() == [TOPIC]
+    await topics.create_or_update(CREATION, caller_on())
+    topics.finish_deletions()  # as the next start does
+    assert TOPIC in parts.topics

@@ -15,6 +15,7 @@ from pyromq.broker.tables.filters import FilterTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import ManualClock
+from pyromq.errors import Refused
 from pyromq.protocol import json_body
 from pyromq.protocol.requests.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from pyromq.protocol.requests.inspection import ConsumeStats, ConsumeStatsList
@@ -134,10 +135,10 @@ async def test_what_threads_cannot_write_is_an_error_for_those_who_wait_and_trie
     topics.write_in_threads()
     files.failures["write"] = errno.ENOSPC
     topics.update(TopicConfig(topic_name="Orders"))
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(Refused, match="No space"):
         await topics.saved()
     assert not topics.is_written("Orders")
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(Refused, match="No space"):
         await topics.saved()
     files.failures.clear()
     await topics.saved()
@@ -170,7 +171,7 @@ async def test_after_the_end_no_thread_writes(
     getattr(topics, end)()
     names_then = topic_table(files, tmp_path).all().keys()
     topics.update(TopicConfig(topic_name="Third"))
-    with pytest.raises(OSError, match="the broker stops"):
+    with pytest.raises(Refused, match="the broker stops"):
         await topics.saved()
     assert topic_table(files, tmp_path).all().keys() == names_then
     assert ("Second" in names_then) is (end == "persist")
