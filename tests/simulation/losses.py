@@ -30,7 +30,12 @@ _LOADS: tuple[LoadKind, ...] = (
     "tables",
     "streamed",
 )
-_EXTRA: tuple[tuple[LoadKind, float], ...] = (("leaving", 0.05), ("dropped", 0.1), ("sourced", 0.1))
+_EXTRA: tuple[tuple[LoadKind, float], ...] = (
+    ("leaving", 0.05),
+    ("dropped", 0.1),
+    ("sourced", 0.1),
+    ("queried", 0.1),
+)
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _LOSSES = (40, 80)
 _SHORT_S = (0.05, 0.8)

@@ -848,6 +848,15 @@ MUTANTS = (
         {"calm_s": 10.0},
     ),
     Mutant(
+        "ends",
+        "a new master tells where its queues end before that is confirmed",
+        "pyromq.broker.flow.durability:Durability.when_readable",
+        "if self.is_readable else",
+        "if answer else",
+        _CUT_OFF,
+        changes={"loads": (Load("queried", 0.01),), **_PATIENT},
+    ),
+    Mutant(
         "again",
         "a query of Spark takes a queue that is behind for a moment for a new one",
         "pyromq.spark.progress:StreamProgress._rewound",

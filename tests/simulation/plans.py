@@ -55,6 +55,7 @@ LoadKind = Literal[
     "dropped",
     "sourced",
     "repeated",
+    "queried",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -72,6 +73,7 @@ _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("dropped", 0.1),
     ("sourced", 0.1),
     ("repeated", 0.1),
+    ("queried", 0.1),
 )
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _SAMPLED = tuple(kind for kind in ALL_LOADS if kind not in dict(_EXTRA))

@@ -38,6 +38,7 @@ from tests.simulation.loads.ordered import OrderedLoad
 from tests.simulation.loads.plain import PlainLoad
 from tests.simulation.loads.popped import PoppedLoad
 from tests.simulation.loads.pulled import PulledLoad
+from tests.simulation.loads.queried import QueriedLoad
 from tests.simulation.loads.received import ReceivedLoad
 from tests.simulation.loads.repeated import RepeatedLoad
 from tests.simulation.loads.replies import RepliesLoad
@@ -80,6 +81,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "dropped": DroppedLoad,
     "sourced": SourcedLoad,
     "repeated": RepeatedLoad,
+    "queried": QueriedLoad,
 }
 
 _native_time = twin("protocol.unique_keys")

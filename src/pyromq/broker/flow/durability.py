@@ -9,15 +9,22 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final, TypeVar
 
 from pyromq.broker.flow.message_properties import is_true
 from pyromq.clock import Clock
+from pyromq.errors import Refused
 from pyromq.protocol import properties as props
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import get_property
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
 
+T = TypeVar("T")
 Settle = Callable[[AppendStatus], None]
+
+_CONFIRMED_S: Final = 2.0
+"""So long a question waits at a new master; clients wait three seconds and more."""
 
 
 class Durability:
@@ -32,6 +39,7 @@ class Durability:
         self.is_readable = True
         """Whether everything in the queues is confirmed. Then nothing else gets there until this broker is
         made master."""
+        self._confirmed = asyncio.Event()
         self._is_flush_due = False
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[], None]] = []
@@ -69,6 +77,7 @@ class Durability:
         """
         if offset is not None and offset >= self._store.queues.dispatched_offset:
             self.is_readable = True
+            self._confirmed.set()
         self._replicated.move(offset, is_reachable)
         self.is_immediate = not self._is_sync_flush and offset is None
         self._tell()
@@ -79,6 +88,24 @@ class Durability:
         until all of it is confirmed."""
         self._replicated.shows_given_up = False
         self.is_readable = not self._store.queues.dispatched_offset
+        self._confirmed.clear()
+
+    def when_readable(self, answer: Callable[[], T]) -> "T | asyncio.Future[T]":
+        """What `answer` returns, called when everything in the queues is confirmed. The future raises Refused
+        if that takes long."""
+        return answer() if self.is_readable else self._loop.create_task(self._answer_when_readable(answer))
+
+    async def _answer_when_readable(self, answer: Callable[[], T]) -> T:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONFIRMED_S):
+                while not self.is_readable:
+                    await self._confirmed.wait()
+        if not self.is_readable:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "the brokers in sync have not confirmed all messages of this broker yet: try again",
+            )
+        return answer()
 
     def give_up(self) -> None:
         """This broker is not the master any more: nobody knows whether what senders wait for stays in the

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -57,6 +57,8 @@ _FIRST_RESETTABLE_VERSION = 28  # java: V3_0_7_SNAPSHOT; older clients support n
 _MAX_INT64 = 2**63 - 1
 _PAIRS_AT_ONCE = 64
 
+EndAnswer: TypeAlias = "OffsetAnswer | asyncio.Future[OffsetAnswer]"
+
 
 class Offsets:
     def __init__(
@@ -67,10 +69,13 @@ class Offsets:
         *,
         slices: Slices,
         on_reset: Callable[[str], None],
+        when_readable: Callable[[Callable[[], OffsetAnswer]], EndAnswer] = lambda answer: answer(),
     ) -> None:
-        """`on_reset` is called with the topic of a reset, so that held pulls are answered."""
+        """`on_reset` is called with the topic of a reset, so that held pulls are answered. `when_readable`:
+        see `Durability`."""
         self._live = live
         self._store = store
+        self._when_readable = when_readable
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
@@ -204,21 +209,27 @@ class Offsets:
 
     # Begin and end of queues
 
-    @handles(GetMaxOffset)
-    def max_offset(self, request: GetMaxOffset, caller: Caller) -> OffsetAnswer:
-        return OffsetAnswer(offset=self._store.queues.max_offset(request.topic, request.queue_id))
+    # Who begins at an end that is not confirmed would skip messages, if the next master has another one.
+
+    @handles(GetMaxOffset, may_wait=True)
+    def max_offset(self, request: GetMaxOffset, caller: Caller) -> EndAnswer:
+        return self._when_readable(
+            lambda: OffsetAnswer(offset=self._store.queues.max_offset(request.topic, request.queue_id))
+        )
 
     @handles(GetMinOffset)
     def min_offset(self, request: GetMinOffset, caller: Caller) -> OffsetAnswer:
         return OffsetAnswer(offset=self._store.queues.min_offset(request.topic, request.queue_id))
 
-    @handles(SearchOffset)
-    def search(self, request: SearchOffset, caller: Caller) -> OffsetAnswer:
+    @handles(SearchOffset, may_wait=True)
+    def search(self, request: SearchOffset, caller: Caller) -> EndAnswer:
         is_upper = (request.boundary_type or "").upper() == Boundary.UPPER.value
         boundary = Boundary.UPPER if is_upper else Boundary.LOWER
-        return OffsetAnswer(
-            offset=self._store.queues.offset_by_time(
-                request.topic, request.queue_id, request.timestamp, boundary
+        return self._when_readable(
+            lambda: OffsetAnswer(
+                offset=self._store.queues.offset_by_time(
+                    request.topic, request.queue_id, request.timestamp, boundary
+                )
             )
         )
 

@@ -1,5 +1,9 @@
-"""Look-up of single messages by key, unique key or log offset."""
+"""Look-up of single messages by key, unique key or log offset: of those that consumers can read."""
 
+from asyncio import Future
+from functools import partial
+
+from pyromq.broker.flow.durability import Durability
 from pyromq.errors import Refused, StoreError
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
@@ -11,11 +15,17 @@ from pyromq.store.message_store import MessageStore
 
 
 class Queries:
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, durability: Durability) -> None:
         self._store = store
+        self._durability = durability
 
-    @handles(QueryMessage)
-    def query(self, request: QueryMessage, caller: Caller) -> QueryMessageAnswer:
+    @handles(QueryMessage, may_wait=True)
+    def query(
+        self, request: QueryMessage, caller: Caller
+    ) -> "QueryMessageAnswer | Future[QueryMessageAnswer]":
+        return self._durability.when_readable(partial(self._query, request))
+
+    def _query(self, request: QueryMessage) -> QueryMessageAnswer:
         # java: a look-up by unique key ignores the requested number
         limit = self._store.settings.max_unique_key_messages if request.is_unique_key else request.max_num
         try:
@@ -36,9 +46,14 @@ class Queries:
             body=b"".join(records),
         )
 
-    @handles(ViewMessage)
-    def view(self, request: ViewMessage, caller: Caller) -> BodyAnswer[bytes]:
-        record = self._store.log.record_at(request.offset)
+    @handles(ViewMessage, may_wait=True)
+    def view(self, request: ViewMessage, caller: Caller) -> "BodyAnswer[bytes] | Future[BodyAnswer[bytes]]":
+        return self._durability.when_readable(partial(self._view, request, caller))
+
+    def _view(self, request: ViewMessage, caller: Caller) -> BodyAnswer[bytes]:
+        record = None
+        if request.offset < self._durability.readable_offset:
+            record = self._store.log.record_at(request.offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {request.offset}")
         if caller.authority is not None:

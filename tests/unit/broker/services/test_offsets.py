@@ -40,6 +40,7 @@ from pyromq.protocol.requests.offsets import (
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
+    OffsetAnswer,
     QueryConsumerOffset,
     QueryCorrectionOffsets,
     ResetOffset,
@@ -205,14 +206,15 @@ class TestQueues:
     def test_ends_and_times(self, world: World) -> None:
         first_ms = world.fill(0, 5)
         store = world.offsets
-        assert store.max_offset(GetMaxOffset(topic="T", queue_id=0), caller_on()).offset == 5
+        assert store.max_offset(GetMaxOffset(topic="T", queue_id=0), caller_on()) == OffsetAnswer(offset=5)
         assert store.min_offset(GetMinOffset(topic="T", queue_id=0), caller_on()).offset == 0
         earliest = GetEarliestStoreTime(topic="T", queue_id=0)
         assert store.earliest_time(earliest, caller_on()).timestamp == first_ms
 
     def test_a_queue_nobody_wrote_to_is_empty(self, world: World) -> None:
         store = world.offsets
-        assert store.max_offset(GetMaxOffset(topic="Nothing", queue_id=7), caller_on()).offset == 0
+        end = store.max_offset(GetMaxOffset(topic="Nothing", queue_id=7), caller_on())
+        assert end == OffsetAnswer(offset=0)
         assert store.min_offset(GetMinOffset(topic="T", queue_id=-1), caller_on()).offset == 0
         earliest = GetEarliestStoreTime(topic="Nothing", queue_id=0)
         assert store.earliest_time(earliest, caller_on()).timestamp == -1
@@ -229,7 +231,7 @@ class TestQueues:
         world.parts.clock.advance(1)
         world.fill(0, 1)
         request = SearchOffset(topic="T", queue_id=0, timestamp=at_ms, boundary_type=boundary)
-        assert world.offsets.search(request, caller_on()).offset == offset
+        assert world.offsets.search(request, caller_on()) == OffsetAnswer(offset=offset)
 
 
 class TestManyAtOnce:
