@@ -1,11 +1,14 @@
-"""`pyromq pipeline changes`: Debezium's change events into a table."""
+"""`pyromq pipeline changes`: Debezium's change events into a table, or into one for each topic."""
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyromq.apps.pipelines.job import (
     EVERY,
+    PATTERN,
     RESTART,
     SETTINGS,
     TOPIC,
@@ -18,13 +21,24 @@ from pyromq.apps.pipelines.job import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pyromq.spark.pipelines.changes import TableSettings
     from pyromq.spark.pipelines.tallies import Show
+
+_OF_TOPIC = re.compile(r"([%|a-zA-Z0-9_-]+)=(.+)", re.DOTALL)
+"""A value for the table of one topic."""
 
 
 @click.command(context_settings=SETTINGS)
 @click.argument("place", metavar="DIR")
 @job_options
 @TOPIC
+@PATTERN
+@click.option(
+    "--table-per-topic",
+    is_flag=True,
+    help="Keep one table for each topic, in a directory of DIR with its name."
+    " Options with a COLUMN or DDL then also accept TOPIC=COLUMN, for one table.",
+)
 @click.option("--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
 @EVERY
 @RESTART
@@ -43,7 +57,18 @@ if TYPE_CHECKING:
     help="A column that identifies a row; repeatable. Default: the columns in the keys of the messages.",
 )
 @click.option(
-    "--schema", metavar="DDL", help="The columns, for events without schemas: 'id bigint, note string'."
+    "--schema",
+    "schemas",
+    multiple=True,
+    metavar="DDL",
+    help="The columns, for events without schemas: 'id bigint, note string'. Once for a table.",
+)
+@click.option(
+    "--partition-by",
+    "partitions",
+    multiple=True,
+    metavar="COLUMN",
+    help="A column by which a new table is partitioned; repeatable.",
 )
 @click.option(
     "--merge-topics",
@@ -78,12 +103,15 @@ def changes(
     place: str,
     job: PipelineJob,
     topics: tuple[str, ...],
+    pattern: str | None,
+    table_per_topic: bool,
     follow: bool,
     every: str,
     restart: bool,
     form: str | None,
     keys: tuple[str, ...],
-    schema: str | None,
+    schemas: tuple[str, ...],
+    partitions: tuple[str, ...],
     merge_topics: bool,
     placeholder: str | None,
     on_error: str,
@@ -94,21 +122,45 @@ def changes(
 
     Each event is applied exactly once, also after a crash: DIR holds the checkpoint as well.
     """
-    options = topics_options(topics, None) | job.options
-    more: dict[str, Any] = {"schema": schema, "merge_topics": merge_topics}
+    options = topics_options(topics, pattern) | job.options
+    given = {"keys": keys, "schema": schemas, "texts": texts, "partition_by": partitions}
+    common, by_topic = _settings(given, per_topic=table_per_topic)
+    more: dict[str, Any] = {"merge_topics": merge_topics}
     if placeholder is not None:
         more["placeholder"] = placeholder
+
+    def tables() -> "dict[str, TableSettings] | None":
+        from pyromq.spark.pipelines.changes import TableSettings
+
+        found = {topic: TableSettings(**common | own) for topic, own in by_topic.items()}
+        return found if table_per_topic else None
 
     def check() -> object:
         from pyromq.spark.pipelines.changes import checked
 
-        return checked(options, **more)
+        return checked(options, schema=common.get("schema"), tables=tables(), **more)
 
     def work(spark: "SparkSession", show: "Show") -> None:
         from pyromq.spark.pipelines.changes import apply_changes
 
-        start = trigger(follow, every)
-        read = more | {"flattened": flattened, "texts": texts, "on_error": on_error}
-        apply_changes(spark, options, place, form=form, keys=keys, trigger=start, show=show, **read)
+        read = more | common | {"flattened": flattened, "on_error": on_error, "tables": tables()}
+        apply_changes(spark, options, place, form=form, trigger=trigger(follow, every), show=show, **read)
 
     job.run("changes", place, work, check=check, restart=restart)
+
+
+def _settings(
+    given: Mapping[str, Sequence[str]], *, per_topic: bool
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What is set for all tables, and for those of single topics."""
+    common: dict[str, Any] = {}
+    by_topic: dict[str, dict[str, Any]] = {}
+    for name, texts in given.items():
+        for text in texts:
+            found = _OF_TOPIC.fullmatch(text) if per_topic else None
+            own = common if found is None else by_topic.setdefault(found[1], {})
+            value = text if found is None else found[2]
+            if name == "schema" and name in own:
+                raise click.UsageError(f"--schema {value}: expected one for each table")
+            own[name] = value if name == "schema" else (*own.get(name, ()), value)
+    return common, by_topic

@@ -7,7 +7,9 @@ sink send them.
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +29,9 @@ from pyromq.spark.pipelines import lake as lakes
 from pyromq.spark.pipelines.grown_schema import grown, plain
 from pyromq.spark.pipelines.kept_values import KEPT, PLACE, UNAVAILABLE, Placeholder, with_kept_values
 from pyromq.spark.pipelines.lake_files import DELETED
+from pyromq.spark.pipelines.tables_by_topic import TablesByTopic
 from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
+from pyromq.spark.queues import Queue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +47,20 @@ _logger = logging.getLogger(__name__)
 _PLACE = "topic string, brokerName string, queueId int, offset bigint, timestamp timestamp"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """What is known of a table before its events are read."""
+
+    keys: Sequence[str] = ()
+    """The columns that identify a row; without them, those that the keys of the messages name."""
+    schema: str | None = None
+    """DDL of the columns, for events without schemas."""
+    texts: Sequence[str] = ()
+    """Columns that are kept as text."""
+    partition_by: Sequence[str] = ()
+    """Columns by which a new table is partitioned."""
+
+
 def apply_changes(
     spark: "SparkSession",
     options: Mapping[str, str],
@@ -51,6 +69,8 @@ def apply_changes(
     form: str | None = None,
     keys: Sequence[str] = (),
     schema: str | None = None,
+    partition_by: Sequence[str] = (),
+    tables: Mapping[str, TableSettings] | None = None,
     merge_topics: bool = False,
     placeholder: str = UNAVAILABLE,
     flattened: bool = False,
@@ -63,37 +83,57 @@ def apply_changes(
 
     `form` is delta or iceberg; without it, the format that the table has, or delta. `keys` are the columns
     that identify a row; without them, those that the keys of the messages name. `schema` is DDL of the
-    columns, for events without schemas. Without `merge_topics` there is one topic: rows of different tables
-    may have the same keys. A value that is `placeholder` is left out by the event, and stays as it was.
-    `flattened`: bodies are rows, as ExtractNewRecordState leaves them. The columns of `texts` are kept as
-    text: numbers with more than 38 digits, times without an end or after the year 9999.
+    columns, for events without schemas. A new table is partitioned by the columns of `partition_by`.
+    With `tables` there is a table for each topic, in a directory of `place`. A topic that is not in it has
+    the settings of the other arguments. Without it there is one topic, or several with `merge_topics`: rows
+    of different tables may have the same keys. A value that is `placeholder` is left out by the event, and
+    stays as it was. `flattened`: bodies are rows, as ExtractNewRecordState leaves them. The columns of
+    `texts` are kept as text: numbers with more than 38 digits, times without an end or after the year 9999.
     `on_error`, one of `ON_ERROR`, is for messages that are no events. Dead letters are Parquet files in
     `_dead_letters` of the table, with the reason and the place of each.
     """
-    given, parsed, declared = checked(
-        options, schema=schema, merge_topics=merge_topics, placeholder=placeholder
+    if on_error not in ON_ERROR:
+        raise ConfigError("on_error", on_error, f"one of {', '.join(ON_ERROR)}")
+    given, parsed = checked(
+        options, schema=schema, merge_topics=merge_topics, placeholder=placeholder, tables=tables
     )
     journal = f"{place.rstrip('/')}/_changes"
-    form = lakes.checked_form(spark, place, form, journal)
-    if form == lakes.PLAIN:
-        form = lakes.DELTA
+    common = TableSettings(keys=keys, schema=schema, texts=texts, partition_by=partition_by)
+    events = _Events(placeholder=placeholder, flattened=flattened, on_error=on_error)
+    apply: Callable[[DataFrame, int], None]
+    if tables is None:
+        form = lakes.checked_form(spark, place, form, journal)
+        chosen = events.of(common, is_ordered=len(_queues(parsed)) == 1)
+        form = lakes.DELTA if form == lakes.PLAIN else form
+        apply = partial(_apply_batch, place=place, form=form, expected=chosen)
+    else:
+        ordered: dict[str, bool] = {}
+
+        def apply_topic(frame: "DataFrame", batch: int, topic: str, place: str, form: str) -> None:
+            if topic not in ordered:
+                ordered[topic] = [queue.topic for queue in _queues(parsed)].count(topic) == 1
+            chosen = events.of(tables.get(topic, common), is_ordered=ordered[topic])
+            _apply_batch(frame, batch, place=place, form=form, expected=chosen)
+
+        by_topic = TablesByTopic(place, journal, form, apply_topic)
+        by_topic.check(sorted({queue.topic for queue in _queues(parsed)}))
+        apply = by_topic.apply_batch
     stream = (
         spark.readStream.format("rocketmq")
         .options(**given)
         .schema(f"key string, value binary, {_PLACE}")
         .load()
     )
-    cluster = SparkCluster(parsed.access)
-    try:
-        is_ordered = len(cluster.queues(parsed.selection)) == 1
-    finally:
-        cluster.close()
-    if on_error not in ON_ERROR:
-        raise ConfigError("on_error", on_error, f"one of {', '.join(ON_ERROR)}")
-    events = _Events(tuple(keys), declared, placeholder, is_ordered, flattened, tuple(texts), on_error)
-    apply = partial(_apply_batch, place=place, form=form, expected=events)
     writer = stream.writeStream.foreachBatch(apply).option("checkpointLocation", journal)
     return watch("changes", writer.trigger(**(trigger or {"availableNow": True})).start(), show)
+
+
+def _queues(options: ReadOptions) -> list[Queue]:
+    cluster = SparkCluster(options.access)
+    try:
+        return cluster.queues(options.selection)
+    finally:
+        cluster.close()
 
 
 def checked(
@@ -102,17 +142,27 @@ def checked(
     schema: str | None = None,
     merge_topics: bool = False,
     placeholder: str = UNAVAILABLE,
-) -> tuple[dict[str, str], ReadOptions, StructType | None]:
-    """The options with their defaults, as text and parsed, and the declared columns; needs no Spark."""
+    tables: Mapping[str, TableSettings] | None = None,
+) -> tuple[dict[str, str], ReadOptions]:
+    """The options with their defaults, as text and parsed; needs no Spark."""
     Placeholder(placeholder)
+    for ddl in (schema, *(each.schema for each in (tables or {}).values())):
+        if ddl is not None:
+            _columns(ddl)
     given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(CHANGES_PER_BATCH)} | dict(options)
     parsed = read_options(given, streaming=True)
     selection = parsed.selection
     topics = selection.topics or {queue.topic for queue in selection.queues or ()}
-    if len(topics) != 1 and not merge_topics:
-        named = selection.pattern or ", ".join(sorted(topics))
-        raise ConfigError("topic", named, "one topic; `merge_topics` if all have rows of the same table")
-    return given, parsed, None if schema is None else _columns(schema)
+    named = selection.pattern or ", ".join(sorted(topics))
+    if tables is None and len(topics) != 1 and not merge_topics:
+        expected = "one topic, or `tables` for one table each; `merge_topics` if all have rows of one table"
+        raise ConfigError("topic", named, expected)
+    if tables is not None and merge_topics:
+        raise ConfigError("merge_topics", "true", "either `merge_topics` or `tables`, not both")
+    for topic in tables or ():
+        if topic not in topics and not re.fullmatch(selection.pattern or "", topic):
+            raise ConfigError("tables", topic, f"topics that are read: {named}")
+    return given, parsed
 
 
 def _columns(ddl: str) -> StructType:
@@ -127,14 +177,24 @@ def _columns(ddl: str) -> StructType:
 class _Events(NamedTuple):
     """What is known of events before they are read."""
 
-    keys: tuple[str, ...]
-    declared: StructType | None
     placeholder: str
-    is_ordered: bool
+    flattened: bool
+    on_error: str
+    keys: tuple[str, ...] = ()
+    declared: StructType | None = None
+    is_ordered: bool = False
     """Whether all of them are in one queue."""
-    flattened: bool = False
     texts: tuple[str, ...] = ()
-    on_error: str = STOP
+    partition_by: tuple[str, ...] = ()
+
+    def of(self, table: TableSettings, *, is_ordered: bool) -> "_Events":
+        return self._replace(
+            keys=tuple(table.keys),
+            declared=None if table.schema is None else _columns(table.schema),
+            is_ordered=is_ordered,
+            texts=tuple(table.texts),
+            partition_by=tuple(table.partition_by),
+        )
 
     def ways(self) -> dict[str, Any]:
         """How `change_events` reads them."""
@@ -227,7 +287,7 @@ def _apply_last(
     else:
         rows = rows.drop_columns([KEPT, PLACE])
     if rows.num_rows or is_cleared:
-        table.apply(rows, keys, batch, cleared=is_cleared)
+        table.apply(rows, keys, batch, cleared=is_cleared, partition_by=expected.partition_by)
 
 
 def behind_truncates(events: "DataFrame", *, is_ordered: bool) -> tuple["DataFrame", bool]:

@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from pyromq.errors import ConfigError
 from pyromq.spark.object_stores import delta_options
 from pyromq.spark.pipelines.grown_schema import grown, grows_in_map, plain
-from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, distinctive
+from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, check_partitions, distinctive
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -107,7 +107,15 @@ class DeltaLake:
             )
 
     @_panics_are_errors()
-    def apply(self, changes: pa.Table, keys: "Sequence[str]", batch: int, *, cleared: bool) -> None:
+    def apply(
+        self,
+        changes: pa.Table,
+        keys: "Sequence[str]",
+        batch: int,
+        *,
+        cleared: bool,
+        partition_by: "Sequence[str]" = (),
+    ) -> None:
         """Put rows in the place of those with the same keys, or take these away; once for each batch.
 
         A table that is made here keeps its changes (`delta.enableChangeDataFeed`).
@@ -115,11 +123,14 @@ class DeltaLake:
         for name in changes.column_names:
             if "`" in name:  # delta-rs does not escape it when it merges
                 raise ConfigError("column", name, "a name without ` in a Delta table; Iceberg takes any")
+        there = None if self._table is None else self._table.metadata().partition_columns
+        check_partitions(partition_by, changes.drop_columns([DELETED]).column_names, there)
         if self._table is None:
             rows = Schema.from_arrow(changes.drop_columns([DELETED]).schema)
             self._table = DeltaTable.create(
                 self._uri,
                 rows,
+                partition_by=list(partition_by),
                 configuration={"delta.enableChangeDataFeed": "true"},
                 storage_options=self._options,
             )

@@ -21,7 +21,14 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.directory_catalog import DirectoryCatalog
 from pyromq.spark.pipelines.grown_schema import grown
-from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, distinctive, write_files
+from pyromq.spark.pipelines.lake_files import (
+    DELETED,
+    DataFile,
+    absolute,
+    check_partitions,
+    distinctive,
+    write_files,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -64,12 +71,25 @@ class IcebergLake:
             transaction.add_files([self._path(file) for file in files], check_duplicate_files=False)
             transaction.set_properties({LAST_BATCH: str(batch)})
 
-    def apply(self, changes: "pa.Table", keys: "Sequence[str]", batch: int, *, cleared: bool) -> None:
+    def apply(
+        self,
+        changes: "pa.Table",
+        keys: "Sequence[str]",
+        batch: int,
+        *,
+        cleared: bool,
+        partition_by: "Sequence[str]" = (),
+    ) -> None:
         """Put rows in the place of those with the same keys, or take these away; once for each batch."""
         rows = changes.filter(pc.invert(changes[DELETED])).drop_columns([DELETED])
+        check_partitions(partition_by, rows.column_names, self._partitions())
         if self._table is None:
             fields = assign_fresh_schema_ids(DirectoryCatalog._convert_schema_if_needed(rows.schema))
-            self._table = self._catalog.make_table(fields, PartitionSpec())
+            by = [
+                PartitionField(fields.find_field(name).field_id, 1000 + place, IdentityTransform(), name)
+                for place, name in enumerate(partition_by)
+            ]
+            self._table = self._catalog.make_table(fields, PartitionSpec(*by))
         near: BooleanExpression = AlwaysTrue()
         if not cleared:
             near = _near(changes, keys)
@@ -108,7 +128,7 @@ class IcebergLake:
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]:
         """Make few large files of many small ones; how many were replaced by how many."""
         table = self._known()
-        if not table.spec().fields:
+        if self._partitions() != ["topic", "timestamp"]:
             raise ConfigError("lake", self._location, "a lake that `pyromq pipeline archive` has written to")
         small: dict[str, list[IcebergFile]] = {}
         for task in table.scan().plan_files():
@@ -134,6 +154,13 @@ class IcebergLake:
         by_topic = PartitionField(fields.find_field("topic").field_id, 1000, IdentityTransform(), "topic")
         by_day = PartitionField(fields.find_field("timestamp").field_id, 1001, DayTransform(), "stored_day")
         return self._catalog.make_table(fields, PartitionSpec(by_topic, by_day))
+
+    def _partitions(self) -> list[str] | None:
+        """The columns by which it is partitioned; None if it is not there."""
+        if self._table is None:
+            return None
+        schema = self._table.schema()
+        return [schema.find_column_name(field.source_id) or "" for field in self._table.spec().fields]
 
     def _path(self, file: DataFile) -> str:
         return f"{self._location}/{file.path}"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem
 
+from pyromq.errors import ConfigError
 from pyromq.spark.object_stores import arrow_files, checked
 
 if TYPE_CHECKING:
@@ -74,6 +75,18 @@ def absolute(lake: str) -> str:
 def distinctive(rows: pa.Table, keys: "Sequence[str]") -> str:
     """The key that tells most rows apart."""
     return max(keys, key=lambda key: len(rows[key].unique()))
+
+
+def check_partitions(
+    wanted: "Sequence[str]", columns: "Sequence[str]", there: "Sequence[str] | None"
+) -> None:
+    """`there`: the columns by which the table is partitioned, if there is one."""
+    for name in wanted:
+        if name not in columns:
+            raise ConfigError("partition_by", name, f"one of the columns {', '.join(columns)}")
+    if wanted and there is not None and list(wanted) != list(there):
+        by = f"by {', '.join(there)}" if there else "not at all"
+        raise ConfigError("partition_by", ", ".join(wanted), f"the table as it is, which is partitioned {by}")
 
 
 def _data_file(system: FileSystem, path: str, size: int, name: str) -> DataFile:
