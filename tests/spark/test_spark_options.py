@@ -82,6 +82,8 @@ READ: list[tuple[bool, dict[str, str], str, Any]] = [
     (False, {"includeHeaders": "false"}, "with_properties", False),
     (False, {"valueFormat": "string"}, "value_format", "string"),
     (False, {"valueFormat": "json", "valueSchema": "id bigint"}, "value_schema", "id bigint"),
+    (True, {"valueFormat": "json", "valueSchema": "infer", "schemaLocation": "d"}, "schema_location", "d"),
+    (False, {"nullability": "strict"}, "nullability", "strict"),
     (False, {"valueMode": "failfast", "valueFormat": "string"}, "value_mode", "failfast"),
     (False, {"timeZone": "Europe/Berlin", "valueFormat": "json"}, "time_zone", "Europe/Berlin"),
     (False, AVRO | {"valueSubject": "orders"}, "value_subject", "orders"),
@@ -222,6 +224,9 @@ def test_every_known_option_is_tested_here() -> None:
 
 
 WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
+    (True, {"valueFormat": "json", "valueSchema": "infer"}, "schemaLocation with it"),
+    (False, {"valueFormat": "json", "schemaLocation": "d"}, "valueSchema=infer with it"),
+    (False, {"nullability": "some"}, "strict"),
     (False, {"subscrib": "x"}, "subscribe"),
     (False, {"kafka.bootstrap.servers": "x"}, "namesrv"),
     (False, {"groupIdPrefix": "x", "consumerGroup": "y"}, "consumerGroup or groupIdPrefix"),

@@ -42,6 +42,9 @@ STREAMS, BATCH_READS = "streams", "batch reads"
 
 P = TypeVar("P", bound=Options)
 
+INFER: Final = "infer"
+"""The `valueSchema` that is found in a sample."""
+
 LOG_SCHEMA: Final = (
     "time timestamp, level string, logger string, message string, service string, host string,"
     " process bigint, thread string, file string, line int, function string, exception string, stack string,"
@@ -158,13 +161,15 @@ class ReadOptions(_EitherWay):
     group_id_prefix: Group | None = setting(None, "Read each query as a new group with this prefix. Brokers remember every group they have seen.")
     commit_offsets: bool = setting(False, "Copy the progress of the query to `consumerGroup`, so that tools show its lag. No consumer may share the group.", only=STREAMS)
     value_format: Literal["binary", "string", "json", "avro", "protobuf", "log"] = setting("binary", "Type of the column `value`. `log` is JSON with the fields of `pyromq.logging.TopicHandler`. `json` is parsed exactly as `from_json` does. Fields that do not fit and empty bodies become null. A body that is not a document becomes a row of nulls.")
-    value_schema: str | None = setting(None, "Schema of bodies. With `valueFormat=json`, DDL such as `id bigint, at timestamp`; with `valueFormat=avro`, an Avro schema; with `valueFormat=protobuf`, the text of a .proto file.")
+    value_schema: str | None = setting(None, "Schema of bodies. With `valueFormat=json`, DDL such as `id bigint, at timestamp`, or `infer`, which finds it in the newest 1,000 messages. With `valueFormat=avro`, an Avro schema; with `valueFormat=protobuf`, the text of a .proto file.")
+    schema_location: str | None = setting(None, "Directory that keeps the schema that `valueSchema=infer` found, so that a query has the same columns when it starts again. Streams need it. To infer again, delete the file.")
     value_message: str | None = setting(None, "Message type of the bodies, with `valueFormat=protobuf`, with or without the package. By default the first type of the schema is used, and bodies of other types fill the fields with the same names.")
     time_zone: TimeZone | None = setting(None, "Time zone of JSON times without a zone. Default: the zone of the session.")
     schema_registry: str | None = setting(None, "URL of a schema registry with Confluent's API, such as Apicurio or Karapace. Bodies then begin with a zero byte and the id of their schema. Needs `valueFormat=avro` or `valueFormat=protobuf`.")
     schema_registry_auth: str | None = setting(None, "`USER:PASSWORD` for the schema registry.", secret=True)
     value_subject: str | None = setting(None, "Subject whose latest schema is the type of `value`, if `valueSchema` is not set. Default: the name of the topic with `-value`.")
     value_mode: Literal["permissive", "failfast"] = setting("permissive", "Handling of values that cannot be parsed: they become null, or with `failfast` they fail the query.")
+    nullability: Literal["loose", "strict"] = setting("loose", "With `strict` the columns that every message has are NOT NULL: all but `key` and `tags`, and `value` in another format than `binary`. Spark then reads rows faster. It refuses an `INSERT INTO` a view or table that leaves such columns out.")
     pull_messages: Count = setting(4096, "Number of messages to request at once. Brokers return at most `maxTransferCountOnMessageInMemory` (32; `pyromq standalone`: 8192) and `maxTransferBytesOnMessageInMemory` (256 KiB; 4 MiB). Raise both for Spark.", check=POSITIVE)
     pulls_in_flight: Count = setting(8, "Number of pulls that a task has in flight.", check=POSITIVE)
 
@@ -190,6 +195,13 @@ class ReadOptions(_EitherWay):
             raise ConfigError("minPartitions", low, f"no more than maxPartitions={high}")
         if self.value_schema is not None and self.value_format in ("binary", "string", "log"):
             expected = "valueFormat=json, valueFormat=avro or valueFormat=protobuf with it"
+            raise ConfigError("valueSchema", self.value_schema, expected)
+        is_inferred = self.value_format == "json" and self.value_schema == INFER
+        if self.schema_location is not None and not is_inferred:
+            expected = "valueFormat=json and valueSchema=infer with it"
+            raise ConfigError("schemaLocation", self.schema_location, expected)
+        if is_inferred and self.streaming and self.schema_location is None:
+            expected = "schemaLocation with it: a stream that starts again needs the same columns"
             raise ConfigError("valueSchema", self.value_schema, expected)
         if self.value_message is not None and self.value_format != "protobuf":
             raise ConfigError("valueMessage", self.value_message, "valueFormat=protobuf with it")

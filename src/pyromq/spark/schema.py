@@ -7,7 +7,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.avro import avro_to_ddl
 from pyromq.spark.ddl import parse_type
-from pyromq.spark.options import ReadOptions
+from pyromq.spark.options import INFER, ReadOptions
 from pyromq.spark.protobuf_schema import protobuf_to_ddl
 from pyromq.spark.registry import Texts, registry
 
@@ -41,6 +41,9 @@ FURTHER_COLUMNS: Final = {
 }
 """Columns that `.schema(...)` can ask for as well."""
 
+_NEVER_NULL: Final = frozenset(DEFAULT_COLUMNS) - {"key", "tags", "value"}
+"""Columns that every message has. Its value is there as well, but does not always fit another type."""
+
 _SCHEMAS: Final = {
     "json": 'DDL like "id bigint, amount double"',
     "avro": "an Avro schema",
@@ -66,7 +69,12 @@ def value_type(options: ReadOptions) -> str:
         raise ConfigError("valueFormat", options.value_format, f"the option valueSchema with it, {what}")
     if options.value_format != "json":
         return _ddl(options, options.value_schema)
-    ddl = f"struct<{options.value_schema}>"
+    fields = options.value_schema
+    if fields == INFER:
+        from pyromq.spark.sampled_schema import sampled_schema  # looking for sources stays quick without it
+
+        fields = sampled_schema(options)
+    ddl = f"struct<{fields}>"
     try:
         parse_type(ddl)
     except ValueError as problem:
@@ -89,12 +97,27 @@ def _subject(options: ReadOptions) -> str:
     return f"{topics[0]}-value"
 
 
-def default_ddl(options: ReadOptions) -> str:
+def default_columns(options: ReadOptions) -> dict[str, str]:
+    """The types of the columns that are read unless `.schema(...)` chooses others."""
     columns = dict(DEFAULT_COLUMNS)
     columns["value"] = value_type(options)
     if not options.with_properties:
         del columns["properties"]
-    return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+    return columns
+
+
+def default_ddl(options: ReadOptions) -> str:
+    columns = default_columns(options)
+    return ", ".join(
+        f"{name} {type_}{'' if may_be_null(name, options) else ' NOT NULL'}"
+        for name, type_ in columns.items()
+    )
+
+
+def may_be_null(name: str, options: ReadOptions) -> bool:
+    """Whether Spark is told that a column may be null."""
+    is_there = name in _NEVER_NULL or (name == "value" and options.value_format == "binary")
+    return options.nullability == "loose" or not is_there
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructField, StructType
 from pyromq.errors import ConfigError
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import ReadOptions, check_tellable
-from pyromq.spark.schema import DEFAULT_COLUMNS, value_type
+from pyromq.spark.schema import default_columns, may_be_null
 
 REMEMBERED = "rocketmq"
 """The metadata of a column that holds the options."""
@@ -42,16 +42,15 @@ def own_options(options: Mapping[str, str]) -> dict[str, str]:
 def table_schema(options: Mapping[str, str], parsed: ReadOptions) -> StructType:
     """The columns of a table, which remember its options; secrets among them are refused."""
     check_tellable(options)
-    columns = DEFAULT_COLUMNS | {"value": value_type(parsed)}
     return StructType(
         [
             StructField(
                 name,
                 parse_type(type_),
+                nullable=may_be_null(name, parsed),
                 metadata={REMEMBERED: dict(options), _AS_READ: type_} if name == "value" else None,
             )
-            for name, type_ in columns.items()
-            if name != "properties" or parsed.with_properties
+            for name, type_ in default_columns(parsed).items()
         ]
     )
 

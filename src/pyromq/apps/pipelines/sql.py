@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyromq.apps.pipelines.job import EVERY, SETTINGS, PipelineJob, assignments, job_options, trigger
+from pyromq.apps.pipelines.job import (
+    EVERY,
+    SETTINGS,
+    PipelineJob,
+    assignments,
+    job_options,
+    topics_options,
+    trigger,
+)
 
 if TYPE_CHECKING:
     from pyromq.spark.pipelines.sql import Sink
@@ -17,6 +25,12 @@ if TYPE_CHECKING:
 )
 @job_options
 @click.option("-e", "--execute", metavar="SQL", help="The SQL statements, instead of FILE.")
+@click.option(
+    "--topics",
+    "pattern",
+    metavar="REGEX",
+    help="Make each topic whose name matches a stream of that name, with the columns that its messages have.",
+)
 @click.option(
     "--sink",
     default="console",
@@ -43,6 +57,7 @@ def sql(
     script: Path | None,
     job: PipelineJob,
     execute: str | None,
+    pattern: str | None,
     sink: str,
     pairs_of_sink: tuple[str, ...],
     checkpoint: str | None,
@@ -72,7 +87,7 @@ def sql(
             run_sql(
                 spark,
                 text,
-                job.options,
+                job.options | topics_options((), pattern),
                 sink=chosen,
                 checkpoint=checkpoint,
                 trigger=trigger(follow, every),

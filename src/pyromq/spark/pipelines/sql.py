@@ -15,6 +15,7 @@ from pyromq.spark.options import for_readers, for_writers, write_options
 from pyromq.spark.pipelines.sql_script import Insert, PlainStatement, Select, Statement, View, parse
 from pyromq.spark.pipelines.tables import show_frame
 from pyromq.spark.pipelines.tallies import OUT, Show, Tally, unseen, watch_all
+from pyromq.spark.topic_views import register_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 ROCKETMQ = "rocketmq"
 CONSOLE = "console"
 
+_PATTERN = "subscribepattern"
 _OWN_OPTIONS = ("outputmode", "partitionby")
 
 
@@ -62,10 +64,17 @@ def run_sql(
 ) -> dict[str, Tally]:
     """Run a script to its end.
 
-    `options` of the connector hold for all topics in it, `sink` is where queries without INSERT go.
+    `options` of the connector hold for all topics in it, `sink` is where queries without INSERT go. With the
+    option `subscribePattern`, each topic that matches is a stream of its own name; the checkpoint keeps its
+    schema.
     """
     # A session of its own: the views of a script are private.
-    plans = planned(spark.newSession(), script, options, sink or Sink(CONSOLE))
+    session = spark.newSession()
+    given = {name: value for name, value in options.items() if name.lower() != _PATTERN}
+    if (pattern := next((options[name] for name in options if name.lower() == _PATTERN), None)) is not None:
+        schemas = None if checkpoint is None else f"{checkpoint.rstrip('/')}/_schemas"
+        register_topics(session, for_readers(given), pattern, streaming=True, schemas=schemas)
+    plans = planned(session, script, given, sink or Sink(CONSOLE))
     with _checkpoints(checkpoint, plans) as directory:
         queries: dict[str, StreamingQuery] = {}
         try:
