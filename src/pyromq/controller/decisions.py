@@ -119,6 +119,13 @@ def _register(
         )
         return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     before = known.replicas[broker_id]
+    is_another = before.address != address and (
+        not request.incarnation or before.incarnation != request.incarnation
+    )
+    if before.incarnation and is_another and broker_id in situation.heard.alive:
+        # Of two brokers with one id, both would take themselves for the master.
+        remark = f"broker {broker_id} of group {known.name} is alive at {before.address}, not at {address}"
+        return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     here = replace(before, address=address, is_learner=bool(request.learner))
     if known.is_without_data and (epoch or before.brought_epoch is not None):
         here = replace(here, brought_epoch=max(epoch, before.brought_epoch or 0))

@@ -26,6 +26,7 @@ from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
 from pyromq.controller.controller import Controller
+from pyromq.controller.file_store import FileStore
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.remoting.addresses import format_address
 
@@ -211,3 +212,40 @@ async def test_a_whole_cluster_is_restored_from_the_copy_of_a_replica(tmp_path: 
             await caught_up(each, only)
             assert log_of(each.store) == log_of(only.store)
             assert bodies(each) == list(range(310))
+
+
+async def test_a_new_broker_that_was_first_is_removed_and_the_others_come_back_with_everything(
+    tmp_path: Path,
+) -> None:
+    async with controlled_group(tmp_path) as group:
+        for name in "abc":
+            await group.start(name, **QUICK)
+        master = await group.settled(3)
+        await send(master, range(20))
+        for each in group.brokers:
+            await caught_up(each, master)
+        await group.stop_all()
+        store = group.controller._store
+        assert isinstance(store, FileStore)
+        store._stored.clear()
+        new = await group.start("new", **QUICK)
+        await until(lambda: new.role.now.is_master)
+        first = await group.start("a", **QUICK)
+        session = first.replication.session
+        assert session is not None
+        # Both have the id 1.
+        await until(lambda: "is alive at" in session.problem)
+        assert not first.role.now.is_master
+        await group.stop(first)
+        await group.stop(new)
+        leader = format_address(*group.controller.address)
+        async with Cluster(group.names) as cluster:
+            await controllers.clean_metadata(
+                cluster, [leader], "broker-a", cluster_name=CLUSTER, also_living=True
+            )
+        for name in "abc":
+            await group.start(name, **QUICK)
+        found = await group.settled(3)
+        for each in group.brokers:
+            await caught_up(each, found)
+            assert bodies(each) == list(range(20))

@@ -535,3 +535,15 @@ def test_a_log_from_before_the_controller_begins_the_first_epoch() -> None:
 def test_a_broker_without_a_log_leads_no_group_to_which_others_bring_theirs() -> None:
     group = changed(decide(returned((1, 5)), apply_id(2), alive(1, 2)))
     undecided(group, elect(2), "no broker has offered its log", alive(1, 2))
+
+
+def test_of_two_brokers_with_one_id_the_one_that_is_alive_keeps_it() -> None:
+    group = changed(decide(GROUP, register(2, incarnation="first"), alive(1)))
+    other = register(2, "h:9", incarnation="other")
+    refused = decide(group, other, alive(1, 2))
+    assert refused.group is group
+    assert refused.answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+    assert refused.answer.remark == "broker 2 of group g is alive at h:2, not at h:9"
+    # A restart at the same address, and one at another address once the controller has noticed its end.
+    assert changed(decide(group, register(2, incarnation="again"), alive(1, 2))) is not group
+    assert changed(decide(group, other, alive(1))).replicas[2].address == "h:9"
