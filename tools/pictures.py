@@ -32,6 +32,10 @@ SHOTS = (
     ("console-pipelines", "pipelines", "light", "en", WIDE),
     ("console-brokers", "brokers", "light", "en", WIDE),
     ("console-brokers-narrow", "brokers", "light", "en", NARROW),
+    ("console-overview-narrow", "", "light", "en", NARROW),
+    ("console-topics-narrow", "topics", "light", "en", NARROW),
+    ("console-messages-narrow", f"topics/{ORDERS}/messages", "light", "en", NARROW),
+    ("console-group-narrow", f"groups/{GROUP}", "light", "en", NARROW),
     ("console-groups-zh", "groups", "dark", "zh", NARROW),
 )
 """The name of a picture, the page below its cluster, colours, language and size."""
