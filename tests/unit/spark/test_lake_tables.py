@@ -108,6 +108,41 @@ def test_a_schema_grows_on_every_level_and_contradictions_are_named() -> None:
         grown(old, ddl("b: struct<c: array<struct<d: string>>>"))
 
 
+KEYS = {
+    "text": pa.array(["a", "6f1c3a52-0000-4000-8000-000000000001", "long" * 500]),
+    "bytes": pa.array([b"a", b"bc", b"\xff\x00"]),
+    "number": pa.array([1, 2, 3], pa.int64()),
+    "text or null": pa.array(["a", None, "c"]),
+    "number or null": pa.array([1, None, 3], pa.int64()),
+    "time": pa.array([DAY, DAY.replace(hour=13), DAY.replace(day=2)], pa.timestamp("us", "UTC")),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("kind", KEYS)
+def test_rows_are_found_and_replaced_by_keys_of_every_kind(
+    table: Callable[[str], LakeTable], kind: str, tmp_path: Path
+) -> None:
+    rows = pa.table({"id": KEYS[kind], "note": ["x", "y", "z"], DELETED: [False] * 3})
+    for batch in range(2):
+        table(str(tmp_path)).apply(rows, ["id"], batch, cleared=False)
+    for place in range(3):
+        changed = rows.slice(place, 1)
+        found = table(str(tmp_path)).stored(changed, ["id"], {"note"}).to_pylist()
+        assert {"id": changed["id"][0].as_py(), "note": changed["note"][0].as_py()} in found
+    assert table(str(tmp_path)).stored(rows, ["id"], {"note"}).num_rows == 3
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_is_not_partitioned_by_what_is_no_name_of_a_directory(
+    table: Callable[[str], LakeTable], tmp_path: Path
+) -> None:
+    rows = pa.table({"id": KEYS["bytes"], "tags": [["a"], [], None], DELETED: [False] * 3})
+    for name, problem in {"id": "it has binary", "tags": "it has list", "other": "columns id, tags"}.items():
+        with pytest.raises(ConfigError, match=problem):
+            table(str(tmp_path)).apply(rows, ["id"], 0, cleared=False, partition_by=[name])
+
+
 def test_a_panic_of_delta_is_an_exception(tmp_path: Path) -> None:
     deleted = pa.array([False])
     twice = pa.table([pa.array([1]), deleted, deleted], ["id", DELETED, DELETED])

@@ -124,7 +124,7 @@ class DeltaLake:
             if "`" in name:  # delta-rs does not escape it when it merges
                 raise ConfigError("column", name, "a name without ` in a Delta table; Iceberg takes any")
         there = None if self._table is None else self._table.metadata().partition_columns
-        check_partitions(partition_by, changes.drop_columns([DELETED]).column_names, there)
+        check_partitions(partition_by, changes.schema, there)
         if self._table is None:
             rows = Schema.from_arrow(changes.drop_columns([DELETED]).schema)
             self._table = DeltaTable.create(
@@ -156,11 +156,19 @@ class DeltaLake:
         """Keys and some columns of the rows with the keys of the changes, and perhaps of others."""
         rows = self._known().to_pyarrow_dataset()
         by = distinctive(changes, keys)
-        # What files say of their least and greatest values leaves out null and NaN.
-        near = pc.field(by).isin(changes[by].unique()) if _is_plain(changes[by]) else None
+        values = changes[by].unique()
+        # What files say of their least and greatest values leaves out null and NaN, and Arrow cannot compare
+        # texts and bytes with it.
+        is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+        near = pc.field(by).isin(values) if _is_plain(changes[by]) and not is_text else None
         wanted = pa.schema([field for field in changes.schema if field.name in {*keys, *columns}])
         known = [field for field in wanted if field.name in rows.schema.names]
-        return rows.to_table([field.name for field in known], filter=near).cast(pa.schema(known))
+        found = rows.to_batches([field.name for field in known], filter=near)
+        if is_text:
+            found = (batch.filter(pc.is_in(batch[by], value_set=values)) for batch in found)
+        return pa.Table.from_batches(
+            found, rows.scanner([field.name for field in known]).projected_schema
+        ).cast(pa.schema(known))
 
     def _widen(self, rows: pa.Schema) -> None:
         """Enter the fields that structures of the table get, in a commit of their own; and wider types.

@@ -82,7 +82,7 @@ class IcebergLake:
     ) -> None:
         """Put rows in the place of those with the same keys, or take these away; once for each batch."""
         rows = changes.filter(pc.invert(changes[DELETED])).drop_columns([DELETED])
-        check_partitions(partition_by, rows.column_names, self._partitions())
+        check_partitions(partition_by, rows.schema, self._partitions())
         if self._table is None:
             fields = assign_fresh_schema_ids(DirectoryCatalog._convert_schema_if_needed(rows.schema))
             by = [

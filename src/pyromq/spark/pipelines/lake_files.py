@@ -77,13 +77,16 @@ def distinctive(rows: pa.Table, keys: "Sequence[str]") -> str:
     return max(keys, key=lambda key: len(rows[key].unique()))
 
 
-def check_partitions(
-    wanted: "Sequence[str]", columns: "Sequence[str]", there: "Sequence[str] | None"
-) -> None:
+def check_partitions(wanted: "Sequence[str]", columns: pa.Schema, there: "Sequence[str] | None") -> None:
     """`there`: the columns by which the table is partitioned, if there is one."""
+    names = [name for name in columns.names if name != DELETED]
     for name in wanted:
-        if name not in columns:
-            raise ConfigError("partition_by", name, f"one of the columns {', '.join(columns)}")
+        if name not in names:
+            raise ConfigError("partition_by", name, f"one of the columns {', '.join(names)}")
+        type_ = columns.field(name).type
+        # Bytes in a path would not be found again.
+        if pa.types.is_nested(type_) or pa.types.is_binary(type_):
+            raise ConfigError("partition_by", name, f"a column of texts, numbers or times; it has {type_}")
     if wanted and there is not None and list(wanted) != list(there):
         by = f"by {', '.join(there)}" if there else "not at all"
         raise ConfigError("partition_by", ", ".join(wanted), f"the table as it is, which is partitioned {by}")
