@@ -527,8 +527,8 @@ def test_every_command_is_tried_here_or_with_clients_or_controllers() -> None:
     }
     with_files = {"exportConfigs", "exportMetadata", "exportMetrics", "updateTopicList", "updateSubGroupList"}
     with_files |= {"sparkCheckpoint"}
-    with_controllers = NOUNS["controllers"][1].keys() | NOUNS["access"][1].keys()
-    tried = {words[0] for words, *_ in [*READS, *WRITES]} | with_clients | with_files | with_controllers
+    elsewhere = {name for noun in ("access", "controllers", "lite") for name in NOUNS[noun][1]}
+    tried = {words[0] for words, *_ in [*READS, *WRITES]} | with_clients | with_files | elsewhere
     assert tried == {name for _, commands in NOUNS.values() for name in commands}
 
 

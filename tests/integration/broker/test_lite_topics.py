@@ -564,6 +564,18 @@ async def test_the_lite_topics_of_a_deleted_topic_go_with_it(user: LiteUser) -> 
     assert _bodies(await user.pop()) == [b"2"]
 
 
+async def test_a_lite_topic_that_was_deleted_begins_anew(user: LiteUser) -> None:
+    for body in (b"1", b"2"):
+        await user.put("a", body)
+    await user.sync(ADD, "a")
+    _, second = await user.pop()
+    await user.ack(second)
+    await user.call(DeleteTopicFromBroker(topic=lite_queue(PARENT, "a")))
+    for body in (b"3", b"4"):
+        await user.put("a", body)
+    assert _bodies(await user.pop()) == [b"3", b"4"]
+
+
 async def test_operators_see_lite_topics_subscriptions_and_lags(user: LiteUser, other: LiteUser) -> None:
     for name, count in (("a", 1), ("b", 3), ("c", 2)):
         for _ in range(count):

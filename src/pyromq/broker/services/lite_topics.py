@@ -287,10 +287,12 @@ class LiteTopics:
         self._offsets.remove_pairs((queue, group) for group in groups)
 
     def topic_deleted(self, topic: str) -> None:
-        """Its lite topics go with it. Raises OSError."""
-        light = self._store.light
+        """Its lite topics go with it; or it was the light queue of one. Raises OSError."""
+        light, parts = self._store.light, lite_parts(topic)
         if light is None:
             return
+        if parts is not None:
+            self._delivery.forget(topic, self._groups_of(parts[0]))
         for queue in light.names(lite_queue(topic, "")):
             self._remove(light, queue)
         for client in self._subscriptions:

@@ -24,6 +24,19 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "allocateMQ": "Show how queues would be allocated to members.",
         },
     ),
+    "lite": (
+        "Lite topics",
+        {
+            "getBrokerLiteInfo": "Show how many lite topics and subscriptions brokers have.",
+            "getParentTopicInfo": "Show how many lite topics a topic has, and which groups read them.",
+            "getLiteTopicInfo": "Show the offsets of a lite topic, and who reads it.",
+            "getLiteClientInfo": "Show how many lite topics a client reads.",
+            "getLiteGroupInfo": "Show how far a group is behind in lite topics.",
+            "triggerLiteDispatch": "Let brokers look through the lite topics of a group for messages.",
+            "listLiteTopics": "List the lite topics of a topic.",
+            "deleteLiteTopic": "Delete a lite topic.",
+        },
+    ),
     "progress": (
         "Progress",
         {

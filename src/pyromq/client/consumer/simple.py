@@ -150,7 +150,7 @@ class SimpleConsumer(Opened):
 
     @property
     def client_id(self) -> str:
-        return self._running().client_id
+        return self._joined().client_id  # on any thread
 
     # Subscribing
 
@@ -386,9 +386,13 @@ class SimpleConsumer(Opened):
         await self._popping.change_invisible_time(message, seconds)
 
     def _running(self) -> Session:
+        session = self._joined()
+        session.check_loop()
+        return session
+
+    def _joined(self) -> Session:
         if self._session is None:
             raise StateError("the consumer is not running: start it, or use it in a `with` block")
-        self._session.check_loop()
         return self._session
 
 

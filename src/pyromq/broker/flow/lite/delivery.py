@@ -162,6 +162,8 @@ class LiteDelivery:
             self.reset(queue, group, reset)
         end = self._store.queues.max_offset(queue, 0)
         begin = self._place(queue, group, end) if end else 0
+        if offsets.query(group, queue, 0) > end:
+            self.batches.forget(key)
         if begin >= end or not self.batches.is_free(key, pop.time_ms, pop.attempt_id):
             return False  # it is announced when it has messages, and when it is free
         limit = pop.limit - len(pop.views)
