@@ -19,7 +19,7 @@ FLOORS = [
     {"proxy", "tasks"},
     {"admin", "cloudevents", "django", "logging", "otel", "standalone"},
     {"aio"},
-    {"celery", "cli", "console", "dramatiq", "spark", "taskiq", "testing"},
+    {"celery", "cli", "console", "dramatiq", "faststream", "spark", "taskiq", "testing"},
     {"mcp"},
     {"apps"},
 ]

@@ -50,10 +50,10 @@ class HeldMessages:
         if held := self.take(key):
             held.consumer.ack_soon(held.message)
 
-    def show(self, key: int) -> None:
+    def show(self, key: int, after_s: float = _SOON_S) -> None:
         """Give it back: it comes again, to any worker."""
         if held := self.take(key):
-            self.start(show(*held))
+            self.start(show(*held, after_s))
 
     def reject(self, key: int, reason: str) -> None:
         """Make it a dead letter."""
@@ -84,9 +84,9 @@ class HeldMessages:
                 await consumer.renew(messages, invisible_s=self._invisible_s)
 
 
-async def show(consumer: SimpleConsumer, message: PoppedMessage) -> None:
+async def show(consumer: SimpleConsumer, message: PoppedMessage, after_s: float = _SOON_S) -> None:
     try:
-        await consumer.change_invisible_time(message, _SOON_S)
+        await consumer.change_invisible_time(message, after_s)
     except PyroError as problem:
         _log.info("task is visible later id=%s: %s", message.message_id, problem)
 

@@ -9,7 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from pyromq.client.consumer.reading.offsets import StartFrom
 from pyromq.client.consumer.reading.popping import PoppedMessage
+from pyromq.client.consumer.reading.subscriptions import Expression
 from pyromq.client.consumer.settings import MAX_POPPED_AT_ONCE
 from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.errors import ConfigError, PyroError
@@ -36,6 +38,17 @@ class TakenTask(NamedTuple):
         return id(self.message)
 
 
+class TaskReading(NamedTuple):
+    """What a group reads; `group`: None has the name of the topic."""
+
+    group: str | None = None
+    expression: Expression = "*"
+    start_from: StartFrom = "first"
+
+
+TASKS = TaskReading()
+
+
 class Intake:
     """`limit`: how many messages it has, those that are worked on included, unless not `counts_running`.
 
@@ -51,6 +64,7 @@ class Intake:
         counts_running: bool = True,
         is_wanted: IsWanted | None = None,
         own: Sequence[str] = (),
+        reading: TaskReading = TASKS,
     ) -> None:
         if limit < 1:
             raise ConfigError("prefetch", limit, "at least 1")
@@ -60,6 +74,7 @@ class Intake:
         self._counts_running = counts_running
         self._is_wanted = is_wanted
         self._own = own
+        self._reading = reading
         self._held = HeldMessages(link.options.invisible_s)
         self._ready: asyncio.Queue[TakenTask | None] = asyncio.Queue()
         self._early: dict[int, asyncio.TimerHandle] = {}
@@ -74,6 +89,15 @@ class Intake:
     def __len__(self) -> int:
         """What it holds: waiting or worked on."""
         return len(self._held)
+
+    @property
+    def is_started(self) -> bool:
+        return bool(self._tasks)
+
+    async def join(self) -> None:
+        """Have the groups begin, before anything is taken."""
+        for queue in self._queues:
+            await self._consumer(queue)
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._pop(queue), name=f"take {queue}") for queue in self._queues]
@@ -102,6 +126,11 @@ class Intake:
     def reject(self, taken: TakenTask, reason: str) -> None:
         """Make it a dead letter of the queue's group."""
         self._held.reject(taken.key, reason)
+        self._has_room.set()
+
+    def retry(self, taken: TakenTask, after_s: float) -> None:
+        """It comes again after a while, to any worker."""
+        self._held.show(taken.key, after_s)
         self._has_room.set()
 
     def give_back(self, taken: TakenTask) -> None:
@@ -154,13 +183,13 @@ class Intake:
         if queue not in self._consumers:
             topic, options = await self._link.declare(queue), self._link.options
             consumer = SimpleConsumer(
-                topic,
-                start_from="first",
+                self._reading.group or topic,
+                start_from=self._reading.start_from,
                 max_retries=options.max_retries,
                 invisible_s=options.invisible_s,
                 **self._link.client,
             )
-            consumer.subscribe(topic)
+            consumer.subscribe(topic, self._reading.expression)
             try:
                 await consumer.start()
             except BaseException:
