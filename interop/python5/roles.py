@@ -16,6 +16,7 @@ from rocketmq import (
     ConsumeResult,
     Credentials,
     FilterExpression,
+    LitePushConsumer,
     Message,
     MessageListener,
     Producer,
@@ -78,6 +79,8 @@ def produce(configuration: ClientConfiguration, topic: str, kind: str, count: st
             if kind == "recall":
                 producer.recall_message(topic, receipt.recall_handle)
                 say("recalled")
+        elif kind == "lite":
+            receipt = producer.send(message(topic, body, lite_topic=f"{number % 2}"))
         elif kind == "steady":
             receipt = until_stored(producer, message(topic, body))
         else:
@@ -138,12 +141,21 @@ def push(
     consumer.shutdown()
 
 
+def lite(configuration: ClientConfiguration, topic: str, group: str, lite_topic: str) -> None:
+    consumer = LitePushConsumer(configuration, group, topic, Listener("fail once"))
+    consumer.startup()
+    consumer.subscribe_lite(lite_topic)
+    say("ready")
+    sys.stdin.readline()
+    consumer.shutdown()
+
+
 if __name__ == "__main__":
     endpoints, role, *arguments = sys.argv[1:]
     keys = Credentials(os.environ.get("PEER_ACCESS_KEY", ""), os.environ.get("PEER_SECRET_KEY", ""))
     chosen = ClientConfiguration(endpoints, keys)
     try:
-        {"produce": produce, "simple": simple, "push": push}[role](chosen, *arguments)
+        {"produce": produce, "simple": simple, "push": push, "lite": lite}[role](chosen, *arguments)
     except Exception as problem:
         say("failed", error=repr(problem))
         os._exit(1)  # its threads go on trying

@@ -20,6 +20,8 @@ def running() -> Iterator[SharedFront]:
         transaction_check_interval_ms=500,
         transaction_op_interval_ms=100,
         recalls=True,
+        light_queues=True,
+        multi_dispatch=True,
     ) as started:
         yield started
 
@@ -199,3 +201,26 @@ def test_nothing_is_lost_when_a_server_restarts_under_load(
         producer.wait("ready")
         wanted = {f"steady-{number}" for number in range(count)}
         consumer.wait_for(lambda found: wanted <= {each["body"] for each in found("received")})
+
+
+def test_a_lite_push_consumer_gets_what_it_subscribes_to(running: SharedFront) -> None:
+    """5.1.2 of Python's client subscribes to each character of a name, so this one has only one."""
+    try:
+        program_of("python5")
+    except PeerUnavailable as reason:
+        pytest.skip(str(reason))
+    topic, group = _topic(running, "Lite-python5", "LITE"), "Lite-python5"
+    asyncio.run(running.create_group(group, attributes={"+lite.bind.topic": topic}))
+    with (
+        OfficialClient("python5", running.target, "lite", topic, group, "1") as consumer,
+        OfficialClient("python5", running.target, "produce", topic, "lite", "4") as producer,
+    ):
+        producer.wait("ready")
+        found = consumer.wait("received", 4)
+        # Each fails once: it comes again, and then it is done.
+        assert sorted((each["body"], each["attempt"]) for each in found) == [
+            ("lite-1", 1),
+            ("lite-1", 2),
+            ("lite-3", 1),
+            ("lite-3", 2),
+        ]
