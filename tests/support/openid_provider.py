@@ -122,6 +122,10 @@ class OpenIdProvider:
         self._server = make_server("127.0.0.1", 0, app, threaded=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
+    def allow(self, redirect_uri: str) -> None:
+        """Where the client may be led back to."""
+        self._client = _Client(redirect_uri)
+
     def new_key(self) -> None:
         self.keys = KeySet([RSAKey.generate_key(2048, auto_kid=True)])
 
