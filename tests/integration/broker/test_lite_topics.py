@@ -533,7 +533,7 @@ async def test_messages_that_nobody_holds_are_not_acknowledged(user: LiteUser) -
 
 
 async def test_a_lite_topic_without_messages_for_long_expires(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"min_lite_ttl_ms": 1, "lite_ttl_check_ms": 1, "lite_subscription_check_ms": 1}
+    settings: dict[str, Any] = {"min_lite_ttl_ms": 1, "lite_ttl_check_ms": 50}
     async with (
         running_broker(tmp_path, store=ON, **settings) as broker,
         LiteUser(broker.address) as user,
@@ -608,7 +608,7 @@ async def test_operators_see_lite_topics_subscriptions_and_lags(user: LiteUser, 
 
 
 async def test_a_silent_client_is_forgotten(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"lite_subscription_timeout_ms": 1, "lite_subscription_check_ms": 1}
+    settings: dict[str, Any] = {"lite_subscription_timeout_ms": 1, "lite_subscription_check_ms": 50}
     async with (
         running_broker(tmp_path, store=ON, **settings) as broker,
         LiteUser(broker.address) as user,

@@ -50,7 +50,6 @@ _log = logging.getLogger(__name__)
 _MAX_LITE_TOPIC_BYTES = 255
 _MAX_LISTED = 10_000
 _MINUTE_MS = 60_000
-_STEP_S = 1.0
 
 
 class LiteTopics:
@@ -227,9 +226,13 @@ class LiteTopics:
 
     async def run(self) -> None:
         """Forget silent clients, and remove expired lite topics."""
+        if self._store.light is None:
+            return
         next_clients = next_expired = 0.0
         while True:
-            await asyncio.sleep(_STEP_S)
+            settings = self._live.now
+            pause_ms = min(settings.lite_subscription_check_ms, settings.lite_ttl_check_ms)
+            await asyncio.sleep(pause_ms / 1000)
             now, settings = self._clock.monotonic(), self._live.now
             if now >= next_clients:
                 next_clients = now + settings.lite_subscription_check_ms / 1000
