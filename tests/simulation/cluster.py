@@ -43,6 +43,7 @@ NAME_SERVER_PORT, CONTROLLER_PORT, BROKER_PORT, HA_PORT, FRONT_PORT = 9876, 9878
 _CONTROLLERS = (("controller", "10.0.0.2"), ("controller2", "10.0.0.3"))
 _GROUP_KEY = f"{ControllerSettings().etcd_prefix}groups/{BROKER_NAME}"
 OPERATOR = ("operator", "secret")
+_LIGHT: dict[str, Any] = {"light_queues": True, "multi_dispatch": True}
 _SIGNED = (CreateUser, UpdateUser, DeleteUser)
 _USERS: dict[str, Any] = {
     "authentication": True,
@@ -308,6 +309,7 @@ class SimulatedCluster:
             "disk_warning_percent": 100,
             # Otherwise a full disk deletes old messages to make room, as documented.
             "clean_forcibly": False,
+            **(_LIGHT if any(load.kind == "light" for load in self.plan.loads) else {}),
             **self.plan.store_settings,
         }
         return Broker(

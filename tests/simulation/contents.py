@@ -57,7 +57,9 @@ class Contents:
         for topic, messages in self._by_topic.items():
             for message in messages:
                 is_pending = message.log_offset >= self.store.queues.dispatched_offset
-                if is_pending or message.sys_flag & SysFlag.TRANSACTION_MASK in _NOT_VISIBLE:
+                queue = self.store.queues.find(topic, message.queue_id)
+                is_gone = queue is not None and message.log_offset < queue.floor
+                if is_pending or is_gone or message.sys_flag & SysFlag.TRANSACTION_MASK in _NOT_VISIBLE:
                     continue
                 found = self.store.queues.log_offset(topic, message.queue_id, message.queue_offset)
                 if found != message.log_offset:

@@ -35,6 +35,8 @@ _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("dropped", 0.1),
     ("sourced", 0.1),
     ("queried", 0.1),
+    ("light", 0.1),
+    ("purged", 0.1),
 )
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _LOSSES = (40, 80)

@@ -857,6 +857,16 @@ MUTANTS = (
         changes={"loads": (Load("queried", 0.01),), **_PATIENT},
     ),
     Mutant(
+        "purge",
+        "a purge is answered before the replicas have it",
+        "pyromq.broker.services.topics:Topics.purge",
+        "await promise()",
+        "pass",
+        _CUT_OFF,
+        ("purged",),
+        {"calm_s": 10.0},
+    ),
+    Mutant(
         "again",
         "a query of Spark takes a queue that is behind for a moment for a new one",
         "pyromq.spark.progress:StreamProgress._rewound",

@@ -56,6 +56,8 @@ LoadKind = Literal[
     "sourced",
     "repeated",
     "queried",
+    "light",
+    "purged",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -74,6 +76,8 @@ _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("sourced", 0.1),
     ("repeated", 0.1),
     ("queried", 0.1),
+    ("light", 0.1),
+    ("purged", 0.1),
 )
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _SAMPLED = tuple(kind for kind in ALL_LOADS if kind not in dict(_EXTRA))

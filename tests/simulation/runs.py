@@ -31,6 +31,7 @@ from tests.simulation.loads.failing import FailingLoad
 from tests.simulation.loads.fronted import FrontedLoad
 from tests.simulation.loads.held import DelayedLoad, TimedLoad
 from tests.simulation.loads.leaving import LeavingLoad
+from tests.simulation.loads.light import LightLoad
 from tests.simulation.loads.lingering import LingeringLoad
 from tests.simulation.loads.load import SEND_TIMEOUT_S, RunningLoad
 from tests.simulation.loads.locked import LockedLoad
@@ -38,6 +39,7 @@ from tests.simulation.loads.ordered import OrderedLoad
 from tests.simulation.loads.plain import PlainLoad
 from tests.simulation.loads.popped import PoppedLoad
 from tests.simulation.loads.pulled import PulledLoad
+from tests.simulation.loads.purged import PurgedLoad
 from tests.simulation.loads.queried import QueriedLoad
 from tests.simulation.loads.received import ReceivedLoad
 from tests.simulation.loads.repeated import RepeatedLoad
@@ -82,6 +84,8 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "sourced": SourcedLoad,
     "repeated": RepeatedLoad,
     "queried": QueriedLoad,
+    "light": LightLoad,
+    "purged": PurgedLoad,
 }
 
 _native_time = twin("protocol.unique_keys")

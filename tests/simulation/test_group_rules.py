@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.simulation.group_rules import GroupRules
+from tests.simulation.plans import Plan
 from tests.simulation.recording import Recorder
 
 from pyromq.broker.broker import Broker
@@ -13,7 +14,7 @@ from pyromq.broker.tables.role import Role, RoleTable
 
 def test_what_a_master_confirms_counts_before_its_start_has_ended() -> None:
     server = SimpleNamespace(program=None, latest=None)
-    rules = GroupRules(cast(Any, SimpleNamespace(brokers=[server])), Recorder(lambda: 0.0))
+    rules = GroupRules(cast(Any, SimpleNamespace(brokers=[server], plan=Plan(seed=1))), Recorder(lambda: 0.0))
     assert rules.reached == 0
     broker, side = Broker.__new__(Broker), InSyncMaster.__new__(InSyncMaster)
     broker._parts = None
