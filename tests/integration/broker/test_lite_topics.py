@@ -342,6 +342,13 @@ async def test_quotas_count_all_that_a_client_and_a_broker_have(tmp_path: Path) 
         await other.sync(ALL, "a", "b")
         with pytest.raises(Refused, match="maxLiteSubscriptionCount"):
             await other.sync(ADD, "c")
+        for number in range(3):
+            other.client_id = f"more-{number}"
+            assert await other.pop() == []  # who only asks is not kept
+            await other.sync(ALL)
+        other.client_id = "one-too-many"
+        with pytest.raises(Refused, match="5 clients read lite topics already"):
+            await other.sync(ALL)
 
 
 async def test_members_of_a_shared_group_share_a_lite_topic(user: LiteUser, other: LiteUser) -> None:
@@ -394,6 +401,18 @@ async def test_a_group_may_read_all_lite_topics(user: LiteUser, other: LiteUser)
     assert _bodies(await waiting) == [b"new"]
     await user.ack(*taken, group="all")
     assert await user.pop(group="all") == []
+
+
+async def test_a_pop_that_waits_before_its_client_reads_everything_is_answered(user: LiteUser) -> None:
+    await _group(user, "all", **{"sub.wildcard": "true"})
+    await user.put("a", b"1")
+    waiting = asyncio.create_task(user.pop(group="all", wait_s=50))
+    await user.put("b", b"2")
+    await user.sync(ALL, group="all")
+    assert sorted(_bodies(await waiting)) == [b"1", b"2"]
+    waiting = asyncio.create_task(user.pop(group="all", wait_s=50))
+    await user.put("c", b"3")
+    assert _bodies(await waiting) == [b"3"]
 
 
 @pytest.mark.parametrize(

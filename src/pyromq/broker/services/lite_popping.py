@@ -88,12 +88,12 @@ class LitePopping:
         if not self._groups.may_read(name, topic):
             raise Refused(ResponseCode.NO_PERMISSION, f"the group {name} is not allowed to read {topic}")
         subscriptions, client_id = self._delivery.subscriptions, request.client_id
-        client = subscriptions.get(name, client_id)
-        is_new = client is None
+        known = subscriptions.get(name, client_id)
+        if known is None:
+            # It reads nothing yet: it is kept when it subscribes.
+            return LiteClient(client_id, name, topic, caller.channel, client_id)
         client = subscriptions.join(name, client_id, topic, caller.channel, reads_all=lite.is_wildcard)
         client.seen_ms = elapsed_ms(self._clock)
-        if is_new and lite.is_wildcard and not client.ready:
-            self._delivery.look_through_all(client)
         return client
 
     def _pop_some(

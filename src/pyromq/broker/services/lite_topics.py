@@ -101,6 +101,12 @@ class LiteTopics:
                 f"the group {name} reads all lite topics of {topic}: its clients cannot subscribe to some",
             )
         is_new = client is None
+        if is_new and len(self._subscriptions) >= (most := self._live.now.max_lite_subscriptions):
+            raise Refused(
+                ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
+                f"{most} clients read lite topics already: the broker allows no more"
+                " (maxLiteSubscriptionCount)",
+            )
         client = self._subscriptions.join(
             name, change.client_id, topic, caller.channel, reads_all=group.is_wildcard
         )
@@ -108,6 +114,7 @@ class LiteTopics:
         if group.is_wildcard:
             if is_new:
                 self._delivery.look_through_all(client)
+                self._delivery.release(client)
         elif action is LiteSubscriptionAction.PARTIAL_REMOVE:
             for queue in queues:
                 if self._subscriptions.unsubscribe(client, queue) and group.resets_when_unsubscribed:

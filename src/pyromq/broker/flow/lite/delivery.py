@@ -115,6 +115,10 @@ class LiteDelivery:
         if light is not None:
             self._slices.run(self.look_through(client, light.names(lite_queue(client.topic, ""))))
 
+    def release(self, client: LiteClient) -> None:
+        """Answer its pops: they waited before it subscribed, and in another line."""
+        self._held.release_member(client.channel, client.group)
+
     def lag(self, group: str, queue: str) -> int:
         """How many messages of a light queue the group has ahead of it."""
         end = self._store.queues.max_offset(queue, 0)
