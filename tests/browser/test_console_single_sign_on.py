@@ -15,6 +15,7 @@ def test_a_browser_is_logged_in_when_it_comes_back_from_the_provider(
     tmp_path: Path, open_page: Callable[..., Any]
 ) -> None:
     with openid_provider("") as provider:
+        provider.asks_first = True
         provider.user = {"sub": "1", "preferred_username": "ada", "groups": ["staff"]}
         settings: dict[str, Any] = {
             "oidc_issuer": provider.url,
@@ -30,6 +31,7 @@ def test_a_browser_is_logged_in_when_it_comes_back_from_the_provider(
             page.set_default_timeout(60_000)
             page.goto(f"{at}/me")
             page.get_by_role("link", name="single sign-on").click()
+            page.get_by_role("link", name="I agree").click()
             page.wait_for_url(f"{at}/me")
             page.locator("main", has_text="ada").wait_for()
             page.goto(f"{at}/c/default/topics")

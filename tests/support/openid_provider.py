@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 from unittest.mock import patch
 
@@ -78,6 +79,8 @@ class OpenIdProvider:
         self.user: Mapping[str, Any] | None = {}
         self.claims: dict[str, Any] = {}
         self.in_userinfo: dict[str, Any] = {}
+        self.asks_first = False
+        """Whether it shows a page before it leads back, as real ones do."""
         self.new_key()
         self._client = _Client(redirect_uri)
         self._codes: dict[str, _Code] = {}
@@ -100,11 +103,17 @@ class OpenIdProvider:
 
         @app.get("/authorize")
         def authorize() -> Any:
+            if self.asks_first and "agreed" not in request.args:
+                return f'<a href="{escape(request.full_path)}&amp;agreed=1">I agree</a>'
             try:
                 grant = server.get_consent_grant(end_user=self.user)
             except OAuth2Error as problem:
                 return Response(str(problem), 400)
             return server.create_authorization_response(grant_user=self.user, grant=grant)
+
+        @app.get("/favicon.ico")
+        def picture() -> Any:
+            return Response(status=204)
 
         @app.post("/token")
         def token() -> Any:
