@@ -169,7 +169,7 @@ class ReadOptions(_EitherWay):
     schema_registry_auth: str | None = setting(None, "`USER:PASSWORD` for the schema registry.", secret=True)
     value_subject: str | None = setting(None, "Subject whose latest schema is the type of `value`, if `valueSchema` is not set. Default: the name of the topic with `-value`.")
     value_mode: Literal["permissive", "failfast"] = setting("permissive", "Handling of values that cannot be parsed: they become null, or with `failfast` they fail the query.")
-    nullability: Literal["loose", "strict"] = setting("loose", "With `strict` the columns that every message has are NOT NULL: all but `key` and `tags`, and `value` in another format than `binary`. Spark then reads rows faster. It refuses an `INSERT INTO` a view or table that leaves such columns out.")
+    nullability: Literal["loose", "strict"] = setting("loose", "With `strict` the columns that every message has are NOT NULL: all but `key` and `tags`, and `value` in another format than `binary`. Spark then refuses an `INSERT INTO` a view or table that leaves such columns out.")
     pull_messages: Count = setting(4096, "Number of messages to request at once. Brokers return at most `maxTransferCountOnMessageInMemory` (32; `pyromq standalone`: 8192) and `maxTransferBytesOnMessageInMemory` (256 KiB; 4 MiB). Raise both for Spark.", check=POSITIVE)
     pulls_in_flight: Count = setting(8, "Number of pulls that a task has in flight.", check=POSITIVE)
 
