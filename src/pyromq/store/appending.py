@@ -14,10 +14,11 @@ from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
 from pyromq.protocol.record import pack_record_into
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.faults import Fault, StoreFaults
+from pyromq.store.light.light_queues import OFFSETS_MARK
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.log_time import LogTime
 from pyromq.store.queues.all_queues import Queues
-from pyromq.store.refusals import illegal, refuse_batch, refuse_queue, too_large
+from pyromq.store.refusals import illegal, refuse_batch, refuse_places, refuse_queue, too_large
 from pyromq.store.results import AppendResult, AppendStatus
 from pyromq.store.settings import StoreSettings
 
@@ -61,6 +62,7 @@ class LogAppending:
         self.apply_settings(settings)
 
     def apply_settings(self, settings: StoreSettings) -> None:
+        self._has_light_queues = settings.has_light_queues
         self._max_message_bytes = settings.max_message_bytes
         if self._appender is not None:
             self._appender.max_message_bytes = settings.max_message_bytes
@@ -175,6 +177,7 @@ class LogAppending:
             self._unavailable()
             or refuse_queue(topic, queue_id)
             or refuse_batch(entries, sys_flag, self._max_message_bytes)
+            or (refuse_places(entries) if self._has_light_queues else None)
         )
         if refusal is not None:
             return self._count(refusal)
@@ -246,7 +249,8 @@ class LogAppending:
         Raises RemoteProtocolError if `batch` is not a batch, or one of too many messages; then nothing has
         been written.
         """
-        if self._appender is not None:
+        # A batch that brings places in light queues along is refused below.
+        if self._appender is not None and not (self._has_light_queues and OFFSETS_MARK in batch):
             arguments = (
                 topic,
                 queue_id,

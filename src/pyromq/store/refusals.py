@@ -5,7 +5,7 @@ from typing import Final
 
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.names import RETRY_PREFIX
-from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
+from pyromq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, PROPERTIES_LIMIT_BYTES, get_property
 from pyromq.store.filenames import can_be_directory
 from pyromq.store.results import AppendResult, AppendStatus
 
@@ -50,6 +50,14 @@ def refuse_batch(entries: Sequence[BatchEntry], sys_flag: int, max_bytes: int) -
     total = sum(len(entry.body) + len(entry.properties) for entry in entries)
     if total > max_bytes:
         return illegal(f"the batch has {total} bytes; the maximum is {max_bytes}")
+    return None
+
+
+def refuse_places(entries: Sequence[BatchEntry]) -> AppendResult | None:
+    """Messages of a batch enter no light queues. One that names its place there would move others."""
+    for entry in entries:
+        if get_property(entry.properties, INNER_MULTI_QUEUE_OFFSET) is not None:
+            return illegal(f"a message of a batch cannot have the property {INNER_MULTI_QUEUE_OFFSET}")
     return None
 
 

@@ -6,15 +6,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.broker_cluster import GROUP, SUBSCRIPTION, SUSPEND, BrokerClient, running_broker
+from tests.support.broker_cluster import (
+    GROUP,
+    SUBSCRIPTION,
+    SUSPEND,
+    BrokerClient,
+    message,
+    running_broker,
+)
 
 from pyromq.broker.broker import Broker
 from pyromq.clock import SystemClock
 from pyromq.errors import Refused
+from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.names import retry_topic
-from pyromq.protocol.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, UNIQ_KEY
+from pyromq.protocol.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    UNIQ_KEY,
+    encode_properties,
+)
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
     GetMinOffset,
@@ -24,7 +37,7 @@ from pyromq.protocol.requests.offsets import (
 )
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 
-LIGHT, OTHER = "%LMQ%one", "%LMQ%$parent$two"
+LIGHT, OTHER = "%LMQ%one", "%LMQ%two"
 ON = {"light_queues": True, "multi_dispatch": True}
 
 
@@ -83,6 +96,29 @@ async def test_offsets_that_a_client_brings_along_do_not_count(client: BrokerCli
     for number in range(2):
         await client.send(b"%d" % number, properties=_named(LIGHT, **{INNER_MULTI_QUEUE_OFFSET: "7"}))
     assert await _bodies(client, LIGHT) == [b"0", b"1"]
+
+
+async def test_a_batch_cannot_bring_its_place_in_a_light_queue_along(client: BrokerClient) -> None:
+    for number in range(2):
+        await client.send(b"%d" % number, properties=_named(LIGHT))
+    forged = encode_properties({INNER_MULTI_DISPATCH: LIGHT, INNER_MULTI_QUEUE_OFFSET: "0"}).encode()
+    batch = encode_batch([BatchEntry(b"plain"), BatchEntry(b"forged", forged)])
+    with pytest.raises(
+        Refused, match="a message of a batch cannot have the property INNER_MULTI_QUEUE_OFFSET"
+    ):
+        await client.call(message(batch, batch=True))
+    told = encode_batch([BatchEntry(b"INNER_MULTI_QUEUE_OFFSET\x010")])  # as a body it is nothing special
+    assert (await client.call(message(told, batch=True))).queue_offset == 2
+    await client.send(b"2", properties=_named(LIGHT))
+    assert await _bodies(client, LIGHT) == [b"0", b"1", b"2"]
+
+
+async def test_a_message_cannot_enter_a_lite_topic_of_another_topic(client: BrokerClient) -> None:
+    for more in ({}, {"DELAY": "1"}):
+        with pytest.raises(Refused, match=r"%LMQ%\$Other\$x is a lite topic of Other: messages of") as caught:
+            await client.send(b"0", properties=_named(LIGHT, "%LMQ%$Other$x", **more))
+        assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
+    assert await _bodies(client, LIGHT) == []
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,10 @@ class Appending:
         draft.properties, draft.light_queues = light.numbered(draft.properties, names), names
         return None
 
+    @property
+    def has_light_queues(self) -> bool:
+        return self._light is not None
+
     def append_again(
         self, record: memoryview, topic: str, queue_id: int, more_properties: bytes
     ) -> AppendResult | None:

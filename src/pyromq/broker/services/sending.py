@@ -28,6 +28,7 @@ from pyromq.protocol.properties import get_property, without_property
 from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, StoredMessage, SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.remoting.routing import Caller, handles
+from pyromq.store.light.light_queues import enters_light_queues, light_names
 from pyromq.store.results import AppendResult, AppendStatus
 
 _WAITING_TOPICS = frozenset((names.HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC))
@@ -138,6 +139,8 @@ class Sending:
         is_half = unusual and self._is_half(request, text)
         if queue.is_lite and props.LITE_TOPIC in text:
             text = _for_lite_topic(request.topic, text, is_half=is_half)
+        elif self._appending.has_light_queues and props.INNER_MULTI_DISPATCH in text:
+            _check_light_queues(request.topic, text)
         if not request.body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
         if unusual or request.sys_flag & SysFlag.INNER_BATCH:
@@ -357,6 +360,23 @@ def _for_lite_topic(topic: str, text: str, *, is_half: bool) -> str:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, problem)
     others = without_property(text.encode(), props.INNER_MULTI_DISPATCH).decode()
     return closed(others) + pair(props.INNER_MULTI_DISPATCH, names.lite_queue(topic, lite_topic))
+
+
+def _check_light_queues(topic: str, text: str) -> None:
+    """A lite topic takes messages of its own topic alone: the right to send to that one is what counts."""
+    if get_property(text, props.INNER_MULTI_DISPATCH) is None or not enters_light_queues(topic):
+        return
+    try:
+        named = light_names(text.encode())
+    except ValueError as problem:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(problem)) from None
+    for name in named:
+        lite = names.lite_parts(name)
+        if lite is not None and lite[0] != topic:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"{name} is a lite topic of {lite[0]}: messages of {topic} cannot enter it",
+            )
 
 
 def _refuse_inner_batch(request: SendRequest, text: str) -> None:

@@ -34,7 +34,7 @@ from pyromq.store.light.names import LightNames
 
 MARK: Final = f"{props.INNER_MULTI_DISPATCH}\x01".encode()
 """Properties without it name no light queue."""
-_OFFSETS: Final = f"{props.INNER_MULTI_QUEUE_OFFSET}\x01".encode()
+OFFSETS_MARK: Final = f"{props.INNER_MULTI_QUEUE_OFFSET}\x01".encode()
 _ELSEWHERE: Final = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX, "RMQ_SYS_", SCHEDULE_TOPIC)
 _ENDS_HEAD: Final = struct.Struct(">8sqqI")
 _MAGIC: Final = b"PYROLMQ1"
@@ -132,7 +132,7 @@ class LightQueues:
         properties = props.without_property(properties, props.INNER_MULTI_QUEUE_OFFSET)
         if not properties.endswith(b"\x02"):
             properties += b"\x02"
-        return properties + _OFFSETS + text + b"\x02"
+        return properties + OFFSETS_MARK + text + b"\x02"
 
     def appended(self, names: list[str]) -> None:
         """A message that was numbered is in the log."""
