@@ -15,7 +15,7 @@ help: ## list the targets
 
 setup: $(VENV)/.installed ## build .venv from nothing with venv and pip
 
-NATIVE := native/setup.py $(wildcard native/src/pyromq_native/*.p* native/src/pyromq_native/*/*.p*)
+NATIVE := native/setup.py $(foreach kind,py pyx pxd,$(wildcard native/src/pyromq_native/*.$(kind) native/src/pyromq_native/*/*.$(kind)))
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # PyroMQ with Spark, which is all that the demo needs. The compiled core is built while the packages are installed.
