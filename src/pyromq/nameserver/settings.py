@@ -77,9 +77,12 @@ class NameServerSettings(ServerSettings):
     @property
     def metric_exporters(self) -> frozenset[MetricsExporter]:
         named = super().metric_exporters
-        if "PROM" in named and self.metrics_port is None:
+        if self.metrics_port is not None:
+            return named | {"PROM"}
+        # A controller in this process reads the same key, and has a port of its own.
+        if "PROM" in named and not self.enable_controller_in_namesrv:
             raise ConfigError("metricsPort", "", "a port, because metricsExporterType names PROM")
-        return named if self.metrics_port is None else named | {"PROM"}
+        return named - {"PROM"}
 
     @property
     def cluster_test_name_servers(self) -> tuple[str, ...]:
