@@ -14,6 +14,7 @@ from tests.support.chance import examples
 from pyromq import Message, Producer, SimpleConsumer
 from pyromq.admin.blocking import Admin
 from pyromq.apps.pyromq import COMMANDS
+from pyromq.cli.bench import loads
 from pyromq.cli.bench.latencies import Latencies
 from pyromq.cli.bench.loads import LOADS, READS
 from pyromq.testing import RunningCluster, cluster
@@ -134,6 +135,23 @@ def test_a_run_with_failures_ends_with_status_1(tmp_path: Path) -> None:
         done = bench(strict, "send", *SHORT)
     assert done.exit_code == 1
     assert "messages failed; the first:" in done.stderr
+
+
+def test_messages_that_cannot_be_sent_for_reading_end_the_run_with_one_line(tmp_path: Path) -> None:
+    with cluster(tmp_path, max_message_bytes=50) as strict:
+        done = bench(strict, "pull", *SHORT)
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_rate_that_the_cluster_cannot_follow_is_said(
+    running: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loads, "_MOST_WAITING", 1)
+    done = bench(running, "send", *SHORT, "--rate", "100000")
+    assert done.exit_code == 1
+    assert "1 messages wait for their answers: the rate is too high" in done.stderr
 
 
 @settings(max_examples=examples(200))

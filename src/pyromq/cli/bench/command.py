@@ -218,6 +218,8 @@ class BenchRun:
             await admin.create_topic(topic, queues=self.queues, message_type=kind)
             try:
                 await LOADS[self.load](self.cluster, self.plan, self.result)
+            except ExceptionGroup as several:
+                raise several.exceptions[0] from None  # one line says why
             finally:
                 if self.load in CONSUMERS:
                     await admin.delete_group(self.plan.group)

@@ -11,6 +11,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from pyromq import aio
 from pyromq.cli.bench.latencies import Latencies
@@ -57,6 +58,8 @@ class LoadResult:
     began: float = 0.0
     ended: float = 0.0
     is_measuring: bool = False
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+    """Everything is read."""
 
     @property
     def seconds(self) -> float:
@@ -243,78 +246,54 @@ async def latency(cluster: ClusterOptions, plan: LoadPlan, result: LoadResult) -
         await _drive([sender(each) for each in producers], plan, result, counts_answers=False)
         while under_way > 0:
             changed.clear()
-            async with _patience("a message that was sent"):
-                await changed.wait()
+            try:
+                async with asyncio.timeout(_READ_PATIENCE_S):
+                    await changed.wait()
+            except TimeoutError:
+                _give_up(f"{under_way:,} messages that were sent did not arrive")
         result.stop()
 
 
 async def consume(cluster: ClusterOptions, plan: LoadPlan, result: LoadResult) -> None:
     """Push consumers, with an empty handler."""
-    enough = asyncio.Event()
 
     async def take(message: ReceivedMessage) -> None:
-        _took(result, [message], plan, enough)
+        _took(result, [message], plan)
 
-    async with AsyncExitStack() as stack:
-        await _fill(cluster, plan)
-        for number in range(plan.connections):
-            consumer = aio.PushConsumer(
-                plan.group,
-                cluster.namesrv,
-                start_from="first",
-                **_options(cluster, number),
-            )
-            consumer.subscribe(plan.topic, "*", take)
-            await stack.enter_async_context(consumer)
-        async with _patience("the last message"):
-            await enough.wait()
+    async def keep_consuming(options: ClientOptions) -> None:
+        consumer = aio.PushConsumer(plan.group, cluster.namesrv, start_from="first", **options)
+        consumer.subscribe(plan.topic, "*", take)
+        async with consumer:
+            await result.enough.wait()
+
+    await _read(keep_consuming, cluster, plan, result)
 
 
 async def pull(cluster: ClusterOptions, plan: LoadPlan, result: LoadResult) -> None:
     """Pull consumers that poll as fast as they can."""
-    enough = asyncio.Event()
-    await _fill(cluster, plan)
 
-    async def keep_polling(number: int) -> None:
-        consumer = aio.PullConsumer(
-            plan.group,
-            cluster.namesrv,
-            start_from="first",
-            **_options(cluster, number),
-        )
-        async with consumer:
+    async def keep_polling(options: ClientOptions) -> None:
+        async with aio.PullConsumer(plan.group, cluster.namesrv, start_from="first", **options) as consumer:
             consumer.subscribe(plan.topic)
-            while not enough.is_set():
-                _took(result, await consumer.poll(timeout_s=1), plan, enough)
+            while not result.enough.is_set():
+                _took(result, await consumer.poll(timeout_s=1), plan)
 
-    async with _patience("the last message"), asyncio.TaskGroup() as tasks:
-        for number in range(plan.connections):
-            tasks.create_task(keep_polling(number))
+    await _read(keep_polling, cluster, plan, result)
 
 
 async def pop(cluster: ClusterOptions, plan: LoadPlan, result: LoadResult) -> None:
     """Simple consumers that receive and acknowledge."""
-    enough = asyncio.Event()
-    await _fill(cluster, plan)
 
-    async def keep_receiving(number: int) -> None:
-        consumer = aio.SimpleConsumer(
-            plan.group,
-            cluster.namesrv,
-            start_from="first",
-            **_options(cluster, number),
-        )
-        async with consumer:
+    async def keep_receiving(options: ClientOptions) -> None:
+        async with aio.SimpleConsumer(plan.group, cluster.namesrv, start_from="first", **options) as consumer:
             consumer.subscribe(plan.topic)
-            while not enough.is_set():
+            while not result.enough.is_set():
                 messages = await consumer.receive(32, wait_s=1)
                 if messages:
                     await consumer.ack_many(messages)
-                _took(result, messages, plan, enough)
+                _took(result, messages, plan)
 
-    async with _patience("the last message"), asyncio.TaskGroup() as tasks:
-        for number in range(plan.connections):
-            tasks.create_task(keep_receiving(number))
+    await _read(keep_receiving, cluster, plan, result)
 
 
 LOADS: dict[str, Load] = {
@@ -332,17 +311,40 @@ CONSUMERS = {*READS, "latency"}
 # ------------------------------------------------------------------------------------------- reading
 
 
-def _took(
-    result: LoadResult, messages: Sequence[ReceivedMessage], plan: LoadPlan, enough: asyncio.Event
+async def _read(
+    reader: Callable[[ClientOptions], Coroutine[None, None, None]],
+    cluster: ClusterOptions,
+    plan: LoadPlan,
+    result: LoadResult,
 ) -> None:
+    """Fill the topic, then read it with as many readers as there are connections."""
+    await _fill(cluster, plan)
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(plan.connections):
+            tasks.create_task(reader(_options(cluster, number)))
+        while not result.enough.is_set():
+            before = result.messages
+            try:
+                async with asyncio.timeout(_READ_PATIENCE_S):
+                    await result.enough.wait()
+            except TimeoutError:
+                if result.messages == before:
+                    _give_up(f"{before:,} of {plan.messages:,} messages arrived, and no other")
+
+
+def _took(result: LoadResult, messages: Sequence[ReceivedMessage], plan: LoadPlan) -> None:
     """The time runs from the first message: joining a group is not part of it."""
     if messages and not result.began:
         result.start()
     for message in messages:
         result.done(len(message.body))
-    if result.messages >= plan.messages and not enough.is_set():
+    if result.messages >= plan.messages and not result.enough.is_set():
         result.stop()
-        enough.set()
+        result.enough.set()
+
+
+def _give_up(what: str) -> NoReturn:
+    raise StateError(f"{what} within {_READ_PATIENCE_S:.0f} s")
 
 
 async def _fill(cluster: ClusterOptions, plan: LoadPlan) -> None:
@@ -358,12 +360,3 @@ async def _fill(cluster: ClusterOptions, plan: LoadPlan) -> None:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_FILL_IN_FLIGHT):
                 tasks.create_task(keep_sending())
-
-
-@asynccontextmanager
-async def _patience(missing: str) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(_READ_PATIENCE_S):
-            yield
-    except TimeoutError:
-        raise StateError(f"{missing} did not arrive within {_READ_PATIENCE_S:.0f} s") from None
