@@ -265,7 +265,7 @@ def measure(servers: Sequence[Running], cells: Sequence[Cell], plan: Plan, resul
                     results.add(cell.name, server.name, sample(server, cell, plan.cpu_s, plan.warm_up))
         for server in servers:
             cached_mb = server.file_pages_mb()
-            results.note("under load: memory of its own, MB", server.name, server.rss_mb() - cached_mb)
+            results.note("under load: private memory, MB", server.name, server.rss_mb() - cached_mb)
             results.note(f"under load: {CACHED}, MB", server.name, cached_mb)
 
 
@@ -490,7 +490,7 @@ def report(
         f"{plan.rounds} interleaved rounds. A measured load ends when the broker has used {plan.cpu_s} s of "
         f"CPU, or after {LONGEST * plan.cpu_s} s; {plan.warm_up} s of the same load go before it. Python "
         f"{sys.version.split()[0]}; {os.cpu_count()} cores shared by the generator and one broker at a time, "
-        "loopback. × is ours ÷ Apache's, the median of the rounds, with the lowest and highest.",
+        "loopback. The ratio × is ours ÷ Apache's, the median of the rounds, with the lowest and highest.",
         f"Apache's brokers: {' '.join(APACHE_JVM)}, full JIT, {plan.compiling_s} s of CPU with each kind of "
         "load before the first figure. All brokers: "
         + ", ".join(f"{key}={value}" for key, value in SETTINGS.items())

@@ -26,8 +26,8 @@ from benchmarks.turns import ratios
 SHARES: Final = {"namesrv": 0.2, "broker": 0.8}
 """The parts, and how they divide the time."""
 TITLES: Final = {
-    "namesrv": "The NameServer beside Apache's",
-    "broker": "The broker beside Apache's",
+    "namesrv": "The NameServer compared with Apache's",
+    "broker": "The broker compared with Apache's",
 }
 OWN: Final = "pyromq"
 MARK: Final = "<!-- From here on: `python -m benchmarks.compare_with_apache` -->\n"
@@ -137,7 +137,7 @@ def write_pictures(part: str, document: Mapping[str, Any], out: Path) -> None:
         else:
             rows = name_server_rows(document, other)
             memory = memory_note(document["results"][OWN], document["results"][other])
-        title = f"{TITLES[part].partition(' beside')[0]}: PyroMQ ÷ {other}"
+        title = f"{TITLES[part].partition(' compared')[0]}: PyroMQ ÷ {other}"
         (out / _picture_name(part, other)).write_text(picture(title, PANELS[part], rows, [memory]), "utf-8")
 
 

@@ -354,10 +354,8 @@ def in_browser(plan: Plan, url: str, host: str, port: int) -> dict[str, dict[str
         found["the topics"] = first_pages(f"{url}c/default/topics", plan.loads)
         with viewers(replace(plan, seconds=600.0), host, port):
             time.sleep(plan.between_s)  # until all of them are there
-            found[f"a line of text, beside {plan.viewers} viewers"] = first_pages(bare, plan.loads)
-            found[f"the overview, beside {plan.viewers} viewers"] = first_pages(
-                f"{url}c/default/", plan.loads
-            )
+            found[f"a line of text, with {plan.viewers} viewers"] = first_pages(bare, plan.loads)
+            found[f"the overview, with {plan.viewers} viewers"] = first_pages(f"{url}c/default/", plan.loads)
     return found
 
 

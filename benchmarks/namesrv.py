@@ -254,7 +254,7 @@ def kill_latency(server: Running, plan: Plan, result: Result) -> None:
         process.wait()
         watching.close()
     asking.close()
-    for name, times in (("watcher told", told), ("route gone", gone)):
+    for name, times in (("watcher notified", told), ("route gone", gone)):
         if times:
             times.sort()
             result.note(f"killed broker, {name}: p50 ms", times[len(times) // 2] * 1000)
@@ -390,7 +390,7 @@ def main() -> None:
     print(
         f"{plan.rounds} interleaved rounds. A measured load ends when the name server has used "
         f"{plan.cpu_s} s of CPU, or after {LONGEST * plan.cpu_s} s; {plan.warm_up} s of the same load go "
-        f"before it. ÷ is ours ÷ Apache's, the median of the rounds, with the lowest and highest. "
+        f"before it. The ratio ÷ is ours ÷ Apache's, the median of the rounds, with the lowest and highest. "
         f"Apache's name servers: {' '.join(APACHE_JVM)}, full JIT, one load before the first figure.\n"
     )
     print(

@@ -462,7 +462,7 @@ def _roll(site: Site) -> str:
 
 def _one_topic(site: Site) -> str:
     _create_topic(site, f"One{time.monotonic_ns()}", 4)
-    return f"beside {site.sizes.tables:,} others"
+    return f"with {site.sizes.tables:,} others"
 
 
 def _one_group(site: Site) -> str:

@@ -76,7 +76,7 @@ def _undeclared() -> list[str]:
 
 
 def _name(declaration: Declaration) -> str:
-    return f"{declaration.code} {declaration.name}{'*' if declaration.extension else ''}"
+    return f"`{declaration.code} {declaration.name}{'*' if declaration.extension else ''}`"
 
 
 def main() -> None:
