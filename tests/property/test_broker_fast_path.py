@@ -211,6 +211,33 @@ def test_what_is_plain_takes_the_fast_path(form: int, flush: Flush, request_: Re
     assert len(short.frames) == 6
 
 
+quotas = st.fixed_dictionaries(
+    {},
+    optional={
+        "quota.send.messages": st.sampled_from(["1", "2", "4"]),
+        "quota.send.bytes": st.sampled_from(["10", "300", "1000"]),
+    },
+)
+
+
+@settings(max_examples=examples(60))
+@given(streams, quotas, st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]))
+def test_both_paths_charge_sends_with_a_quota_alike(
+    stream: list[tuple[Request[Any], int, bool]], limits: dict[str, str], flush: Flush
+) -> None:
+    compare(as_bytes(stream), [], flush, quotas=limits)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_sends_with_a_quota_take_the_fast_path_until_they_are_refused(flush: Flush) -> None:
+    encoded = as_bytes([(plain_send(), HeaderForm.JSON, False)] * 9)
+    short = compare(encoded, [len(encoded) // 9], flush, quotas={"quota.send.messages": "3"})
+    # The first opens the way; three are within a second's worth, four are late, and two are refused.
+    assert short.taken == 6
+    codes = [frame.code for frame in FrameReader().feed(short.answers)]
+    assert sorted(codes) == [0] * 7 + [ResponseCode.SYSTEM_BUSY] * 2
+
+
 halves = st.builds(
     lambda fields: plain_send(**fields),
     st.fixed_dictionaries(

@@ -3,12 +3,13 @@
 import asyncio
 import random
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
+from msgspec.structs import replace
 from tests.support.fake_transport import FakeTransport
 from tests.support.scratch import IN_MEMORY
 
@@ -174,7 +175,7 @@ class LiveBroker:
         return frames, position
 
     def tables(self) -> tuple[Any, ...]:
-        tables = self.parts.tables
+        tables, quotas = self.parts.tables, self.parts._quotas
         counts, halves = tables.transaction_counts, self.parts._transactions.halves
         return (
             tables.offsets.wrapper().offset_table,
@@ -187,6 +188,8 @@ class LiveBroker:
                 for place, each in tables.statistics.puts()
                 if each.calls
             },
+            quotas.delayed,
+            quotas.refused,
         )
 
     def log(self) -> bytes:
@@ -231,7 +234,9 @@ class Talk:
 
 
 @asynccontextmanager
-async def live_broker(flush: Flush = "ASYNC_FLUSH", rules: Rules | None = None) -> AsyncIterator[LiveBroker]:
+async def live_broker(
+    flush: Flush = "ASYNC_FLUSH", rules: Rules | None = None, quotas: Mapping[str, str] | None = None
+) -> AsyncIterator[LiveBroker]:
     # Unique keys that the broker makes, and queues it chooses, are the same each time.
     random.seed(1)
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
@@ -265,6 +270,9 @@ async def live_broker(flush: Flush = "ASYNC_FLUSH", rules: Rules | None = None) 
         live = LiveBroker(broker, Path(directory))
         topics = live.parts.tables.topics
         topics.create_if_absent("Orders", 4)
+        if quotas is not None:
+            topics.update(replace(topics.all()["Orders"], attributes=quotas))
+            live.parts._quotas.call_later = lambda _, call: asyncio.get_running_loop().call_soon(call)
         topics.create_if_absent("Full", 2)
         await topics.saved()  # the first message of a topic waits until the topic is on disk
         fill(live.parts.store)
@@ -281,11 +289,12 @@ async def outcome(
     also: Callable[[Any], Awaitable[int]] | None = None,
     rules: Rules | None = None,
     reset_groups: Sequence[str] = (),
+    quotas: Mapping[str, str] | None = None,
 ) -> Outcome:
     """What a fresh broker makes of a stream, and of another that `then` makes of its answers; and what `also`
     makes of its fast path afterwards. With `rules` there is access control. Queue 0 of the topic that is
-    pulled is reset to its start for `reset_groups`."""
-    async with live_broker(flush, rules) as live:
+    pulled is reset to its start for `reset_groups`. The topic of sends has `quotas`; delays end at once."""
+    async with live_broker(flush, rules, quotas) as live:
         for each in reset_groups:
             live.parts.tables.offsets.assign_reset(each, "Full", 0, 0)
         talk = live.connect(path)
@@ -316,12 +325,13 @@ def compare(
     flush: Flush,
     then: Callable[[bytes], bytes] | None = None,
     rules: Rules | None = None,
+    quotas: Mapping[str, str] | None = None,
 ) -> Outcome:
     """What both paths make of a stream, which must be the same."""
 
     async def both() -> Outcome:
-        general = await outcome(data, cuts, "general", flush, then, rules=rules)
-        short = await outcome(data, cuts, "fast", flush, then, rules=rules)
+        general = await outcome(data, cuts, "general", flush, then, rules=rules, quotas=quotas)
+        short = await outcome(data, cuts, "fast", flush, then, rules=rules, quotas=quotas)
         assert short.frames == general.frames
         assert short.log == general.log
         assert short.tables == general.tables

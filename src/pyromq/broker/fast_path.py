@@ -13,6 +13,7 @@ from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.open_transactions import OpenTransactions
+from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.send_answers import SEND_CODES
 from pyromq.broker.services.acknowledging import AckedPop, Acknowledging
@@ -71,16 +72,17 @@ def fast_path(
             GatheredAcks(acknowledging),
             max_frame_bytes=limits.max_frame_bytes,
             high_water_bytes=limits.write_high_water_bytes,
-            answer_when_safe=SafeAnswers(inbound.appending),
+            answer_when_safe=SafeAnswers(inbound.appending, inbound.quotas),
         ),
     )
 
 
 class SafeAnswers:
-    """Sends the answers to sends once their messages are safe, or after the time-out."""
+    """Sends the answers to sends once their messages are safe, or after the time-out; with a quota, later."""
 
-    def __init__(self, appending: Appending) -> None:
+    def __init__(self, appending: Appending, quotas: Quotas) -> None:
         self._appending = appending
+        self.quotas = quotas
 
     def __call__(self, connection: Connection, answers: bytes, last: AppendResult) -> None:
         """`answers` say SUCCESS; the messages before `last` are safe when `last` is."""
@@ -92,6 +94,34 @@ class SafeAnswers:
             connection.settle(answers if is_safe else recoded(answers, SEND_CODES[status]), size_bytes)
 
         self._appending.durability.when_safe(last, settle)
+
+    def later(
+        self, connection: Connection, answers: bytes, last: AppendResult | None, delay_s: float
+    ) -> None:
+        """The same after a delay at least. Without `last` the messages are safe."""
+        size_bytes = len(answers)
+        connection.defer(size_bytes)
+        found: AppendStatus | None = None if last is not None else AppendStatus.PUT_OK
+        is_due = False
+
+        def go_on() -> None:
+            if is_due and found is not None:
+                is_safe = found is AppendStatus.PUT_OK
+                connection.settle(answers if is_safe else recoded(answers, SEND_CODES[found]), size_bytes)
+
+        def due() -> None:
+            nonlocal is_due
+            is_due = True
+            go_on()
+
+        def settle(status: AppendStatus) -> None:
+            nonlocal found
+            found = status
+            go_on()
+
+        self.quotas.call_later(delay_s, due)
+        if last is not None:
+            self._appending.durability.when_safe(last, settle)
 
 
 class GatheredAcks:

@@ -10,13 +10,15 @@ from tests.support.broker_cluster import (
     GROUP,
     SUBSCRIPTION,
     SUSPEND,
+    TOPIC,
     BrokerClient,
     message,
     running_broker,
+    topic_creation,
 )
 
 from pyromq.broker.broker import Broker
-from pyromq.clock import SystemClock
+from pyromq.clock import ManualClock, SystemClock
 from pyromq.errors import Refused
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.codes import ResponseCode
@@ -35,7 +37,7 @@ from pyromq.protocol.requests.offsets import (
     SearchOffset,
     UpdateConsumerOffset,
 )
-from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker, PurgeQueue
 
 LIGHT, OTHER = "%LMQ%one", "%LMQ%two"
 ON = {"light_queues": True, "multi_dispatch": True}
@@ -181,6 +183,28 @@ async def test_light_queues_and_offsets_survive_a_restart(tmp_path: Path) -> Non
                 consumer_group=GROUP, topic=LIGHT, queue_id=0, commit_offset=number + 1
             )
             await client.call(commit)
+
+
+async def test_a_light_queue_keeps_what_its_topic_has_let_go(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock=clock, store=ON) as broker, _client(broker) as client:
+        wanted = topic_creation()
+        wanted.attributes = "+message.ttl=60"
+        await client.call(wanted)
+        await client.send(b"old", properties=_named(LIGHT))
+        clock.advance(61)
+        await client.send(b"new", properties=_named(LIGHT))
+        assert (await client.pull(0)).answer.next_begin_offset == 1
+        assert (await client.pull(1)).bodies == [b"new"]
+        assert await _bodies(client, LIGHT) == [b"old", b"new"]
+        await client.call(PurgeQueue(topic=TOPIC, queue_id=0))
+        assert (await client.pull(0)).answer.next_begin_offset == 2
+        assert await _bodies(client, LIGHT) == [b"old", b"new"]
+        await client.send(b"next", properties=_named(LIGHT))
+        assert await _bodies(client, LIGHT) == [b"old", b"new", b"next"]
+    async with running_broker(tmp_path, clock=clock, store=ON) as broker, _client(broker) as client:
+        assert (await client.pull(0)).answer.next_begin_offset == 2
+        assert await _bodies(client, LIGHT) == [b"old", b"new", b"next"]
 
 
 async def test_more_light_queues_than_the_quota_are_refused(tmp_path: Path) -> None:

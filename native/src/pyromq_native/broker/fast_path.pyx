@@ -97,6 +97,7 @@ cdef class FastPath:
             statistics,
             transactions,
             touched,
+            answer_when_safe.quotas,
         )
         self._ends = FastEnds(store, store_host, transactions, self._queues, touched)
         self._pulls = None
@@ -222,6 +223,7 @@ cdef class FastPath:
             if check is not None:
                 check.save()
             self._touched.settle()
+            sends.settle()
             self.pulls_taken = pulls
             self.ends_taken = ends
             self.acks_taken = acks
@@ -233,6 +235,9 @@ cdef class FastPath:
                     self._answer_when_safe(connection, take_bytes(sends.answers), sends.last_append())
                 else:
                     connection.put(take_bytes(sends.answers))
+            if sends.late_answers.size:
+                last = sends.last_append() if sends.waits else None
+                self._answer_when_safe.later(connection, take_bytes(sends.late_answers), last, sends.delay_s)
         return frames, position
 
 

@@ -12,6 +12,24 @@ from pyromq_native.protocol.requests cimport Send, Traits
 from pyromq_native.broker.send_answers cimport SendAnswers
 
 
+
+cdef class Account:
+    """What a topic with a quota may send, and has sent in this read; see `pyromq.broker.flow.quotas`."""
+
+    cdef object _quotas, _topic
+    cdef double _rates[2]
+    cdef double _levels[2]
+    cdef double _max_delay_s
+    cdef long _messages
+    cdef int64_t _size_bytes
+    cdef long _delayed[2]
+
+    cdef bint admits(self, topic) except -1
+    cdef double charge(self, long messages, int64_t size_bytes) noexcept
+    cdef int settle(self) except -1
+    cdef double _debt_s(self, int which) noexcept
+
+
 cdef class FastSends:
     cdef object _store, _appending, _send_throttle, _broker_properties, _born_hosts, _statistics, _transactions
     cdef object _half_topic, _timer_topic, _put_ok, _known_suffix
@@ -26,9 +44,12 @@ cdef class FastSends:
     cdef int64_t _last_offset, _last_size
     cdef Growing _scratch, _place
     cdef bint waits
-    cdef Growing answers
+    cdef Growing answers, late_answers
+    cdef double delay_s
+    cdef Account _account
 
     cdef object last_append(self)
+    cdef int settle(self) except -1
     cdef void begin(self, bint waits) noexcept
     cdef bint take(
         self, Header *header, Send *send, const uint8_t *body, Py_ssize_t body_bytes, connection

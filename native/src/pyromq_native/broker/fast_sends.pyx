@@ -36,6 +36,49 @@ cdef inline void put_name(Growing out, const char *name) noexcept:
     put_byte(out, AFTER_NAME)
 
 
+cdef class Account:
+    def __init__(self, quotas):
+        self._quotas = quotas
+        self._topic = None
+
+    cdef bint admits(self, topic) except -1:
+        """Whether a send is not refused. The time stands still during a read."""
+        if topic is not self._topic:
+            self.settle()
+            rates, levels, self._max_delay_s = self._quotas.account_of(topic)
+            self._rates[0], self._rates[1] = rates
+            self._levels[0], self._levels[1] = levels
+            self._topic = topic
+        return max(self._debt_s(0), self._debt_s(1)) <= self._max_delay_s
+
+    cdef double charge(self, long messages, int64_t size_bytes) noexcept:
+        """How much later the send is answered."""
+        cdef double debt_s, other_s
+        self._messages += messages
+        self._size_bytes += size_bytes
+        self._levels[0] -= messages
+        self._levels[1] -= size_bytes
+        debt_s, other_s = self._debt_s(0), self._debt_s(1)
+        if debt_s <= 0 and other_s <= 0:
+            return 0
+        self._delayed[other_s > debt_s] += 1
+        return min(max(debt_s, other_s), self._max_delay_s)
+
+    cdef int settle(self) except -1:
+        if self._topic is not None:
+            topic, self._topic = self._topic, None
+            if self._messages:
+                self._quotas.charge(
+                    topic, self._messages, self._size_bytes, (self._delayed[0], self._delayed[1])
+                )
+            self._messages = self._size_bytes = 0
+            self._delayed[0] = self._delayed[1] = 0
+        return 0
+
+    cdef double _debt_s(self, int which) noexcept:
+        return -self._levels[which] / self._rates[which] if self._rates[which] else 0
+
+
 cdef class FastSends:
     """Sends, appended to the log."""
 
@@ -52,6 +95,7 @@ cdef class FastSends:
         statistics,
         transactions,
         Touched touched,
+        quotas,
     ):
         self._store = store
         self._appender = store.appender
@@ -65,6 +109,7 @@ cdef class FastSends:
         self._statistics = statistics
         self._transactions = transactions
         self._touched = touched
+        self._account = Account(quotas)
         self._send_answers = SendAnswers(store_host)
         self._put_ok = AppendStatus.PUT_OK
         self._half_topic = names.HALF_TOPIC
@@ -73,6 +118,7 @@ cdef class FastSends:
         self._scratch = Growing()
         self._place = Growing()
         self.answers = Growing()
+        self.late_answers = Growing()
         writable_queues.on_change(self._forget)
 
     def _forget(self):
@@ -81,9 +127,14 @@ cdef class FastSends:
     cdef object last_append(self):
         return AppendResult(self._put_ok, self._last_offset, self._last_size)
 
+    cdef int settle(self) except -1:
+        """A read is over."""
+        return self._account.settle()
+
     cdef void begin(self, bint waits) noexcept:
         """A read begins; `waits`: answers are sent when their messages are safe."""
-        self.answers.size = 0
+        self.answers.size = self.late_answers.size = 0
+        self.delay_s = 0
         self.waits = waits
         self._born_host = None
 
@@ -99,6 +150,8 @@ cdef class FastSends:
         cdef Appended appended
         cdef tuple offsets = ()
         cdef Counted counted
+        cdef Growing answers = self.answers
+        cdef double delay_s
         if send.properties.has_escapes:
             scratch.size = 0
             reserve(scratch, text_bytes)
@@ -122,6 +175,8 @@ cdef class FastSends:
             return False
         if not send.is_batch and (not traits.unique_key.length or text[text_bytes - 1] != 2):
             return False
+        if queue.has_quota and not self._account.admits(queue.topic):
+            return False
         if self._born_host is None and not self._is_admitted(connection):
             return False
         counted = queue
@@ -139,9 +194,14 @@ cdef class FastSends:
         self._last_offset = appended.log_offset
         self._last_size = appended.size_bytes
         self._touched.count(counted, len(offsets) or 1, appended.size_bytes)
+        if queue.has_quota:
+            delay_s = self._account.charge(len(offsets) or 1, body_bytes)
+            if delay_s > 0:
+                self.delay_s = max(delay_s, self.delay_s)
+                answers = self.late_answers
         if not header.flag:
             self._send_answers.put_sent(
-                self.answers,
+                answers,
                 header,
                 queue.number,
                 appended.log_offset,

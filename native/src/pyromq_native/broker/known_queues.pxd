@@ -11,6 +11,7 @@ cdef class WritableQueue(Counted):
     cdef object queue_id
     cdef int32_t number
     cdef int32_t sys_flag
+    cdef bint has_quota
 
 
 cdef class KnownQueues:

@@ -59,13 +59,14 @@ cdef class KnownQueues:
         cdef WritableQueue queue
         cdef list known
         writable = self._writable_queues.find(name.decode(), queue_id)
-        if writable is None or not writable.is_plain:
+        if writable is None or not (writable.is_plain or writable.has_only_quota):
             return None
         queue = WritableQueue.__new__(WritableQueue)
         queue.topic = writable.topic
         queue.queue_id = writable.queue_id
         queue.number = writable.queue_id
         queue.sys_flag = writable.sys_flag
+        queue.has_quota = writable.has_quota
         queue.series = self._statistics.puts_of(writable.topic, writable.queue_id)
         if 0 <= queue.number < MAX_KNOWN_QUEUES:
             known = self._queues.get(name)

@@ -1,8 +1,8 @@
 """Quotas: how much a topic, a group and a user may send to this broker and read from it in a second.
 
 Who sends more gets its answers later, and who reads more waits for its messages, up to `quotaMaxDelayMillis`.
-Who goes on is refused with SYSTEM_BUSY, and that answer is as late. What has a quota takes the general path;
-the compiled paths never see it.
+Who goes on is refused with SYSTEM_BUSY, and that answer is as late. The compiled path charges sends to
+a topic that has a quota; users and readers that have one take the general path.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Quotas:
         self._groups = tables.groups
         self._of_user = of_user
         self._monotonic = clock.monotonic
-        self._call_later = call_later if call_later is not None else _call_later
+        self.call_later = call_later if call_later is not None else _call_later
         self._kept: dict[_Key, Limit] = {}
         self.delayed: Counter[tuple[str, ...]] = Counter()
         """Requests that waited, by whose quota, its owner and its name."""
@@ -132,6 +132,23 @@ class Quotas:
             return reply
         self._note(self.delayed, limits)
         return self._later(delay_s, lambda: reply)
+
+    def account_of(self, topic: str) -> tuple[list[int], list[float], float]:
+        """Rates and levels of a topic, of messages and of bytes, and the longest delay; the compiled path
+        counts on by itself until a read is over. A rate of 0 is no limit."""
+        buckets = [bucket for limit in self.of_sends(topic, "") for bucket in limit.buckets] or [None, None]
+        now_s = self._monotonic()
+        rates = [0 if bucket is None else bucket.rate for bucket in buckets]
+        levels = [0.0 if bucket is None else bucket.level(now_s) for bucket in buckets]
+        return rates, levels, self._max_delay_s
+
+    def charge(self, topic: str, messages: int, size_bytes: int, delayed: tuple[int, int]) -> None:
+        """What the compiled path has stored in a read, and by quota how many sends it answers later."""
+        for limit in self.of_sends(topic, ""):
+            limit.take(messages, size_bytes, self._monotonic())
+            for quota, count in zip(limit.quotas, delayed, strict=True):
+                if count:
+                    self.delayed[limit.whose, limit.name, quota] += count
 
     def read(
         self,
@@ -240,7 +257,7 @@ class Quotas:
             else:
                 answered.set_result(reply)
 
-        self._call_later(delay_s, go_on)
+        self.call_later(delay_s, go_on)
         return answered
 
 

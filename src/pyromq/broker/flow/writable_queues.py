@@ -60,7 +60,16 @@ class WritableQueue(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_plain(self) -> bool:
         """Whether the queue accepts messages with any properties and any reconsume times, and any number."""
-        return not (self.needs_keys or self.retry_group is not None or self.has_quota or self.is_lite)
+        return not self.has_quota and self._is_common
+
+    @property
+    def has_only_quota(self) -> bool:
+        """Whether the queue accepts the same messages, but not any number."""
+        return self.has_quota and self._is_common
+
+    @property
+    def _is_common(self) -> bool:
+        return not (self.needs_keys or self.retry_group is not None or self.is_lite)
 
 
 class WritableQueues:

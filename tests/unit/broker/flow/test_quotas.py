@@ -1,4 +1,4 @@
-"""Quotas delay first and refuse later; the compiled path never sees what has one."""
+"""Quotas delay first and refuse later."""
 
 import asyncio
 from collections.abc import Iterator
@@ -125,17 +125,19 @@ async def test_a_quota_that_is_changed_or_ended_counts_from_now(parts: BrokerPar
     parts.pass_time(1)
 
 
-async def test_only_a_queue_without_a_quota_is_for_the_compiled_path(parts: BrokerParts) -> None:
+async def test_the_compiled_path_knows_which_queues_have_a_quota(parts: BrokerParts) -> None:
     limited(parts, quota_send_messages="0", quota_read_messages="5")
     at_once(send(parts))
     queue = parts.inbound.writable_queues.find(TOPIC, 0)
     assert queue is not None
     assert queue.is_plain
+    assert not queue.has_only_quota
     limited(parts, quota_send_messages="5")
     at_once(send(parts))
     queue = parts.inbound.writable_queues.find(TOPIC, 0)
     assert queue is not None
     assert not queue.is_plain
+    assert queue.has_only_quota
 
 
 # Reading
