@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.support.celery_worker import TIMEOUT_S, Workers
 
-from pyromq.testing import RunningCluster
+from pyromq.testing import RunningCluster, cluster
 
 celery = pytest.importorskip("celery")
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore")]
@@ -163,6 +163,22 @@ def test_a_revoked_task_does_not_run(new: New) -> None:
     running.revoke(terminate=True, signal="SIGKILL")
     assert workers.tasks.note.delay(str(workers.notes), "next").get(timeout=TIMEOUT_S) == "next"
     assert workers.noted() == ["begun running", "next"]
+
+
+def test_a_task_for_later_that_no_worker_saw_revoked_is_taken_back(tmp_path: Path) -> None:
+    with cluster(tmp_path / "cluster", recalls=True) as running:
+        url = f"rocketmq://{running.namesrv}/tests"
+        workers = Workers(tmp_path, url, url, recall=True)
+        later = workers.tasks.note.apply_async((str(workers.notes), "later"), countdown=20)
+        later.revoke()
+        workers.start()
+        try:
+            with pytest.raises(celery.exceptions.TaskRevokedError):
+                later.get(timeout=TIMEOUT_S)
+            assert workers.tasks.note.delay(str(workers.notes), "next").get(timeout=TIMEOUT_S) == "next"
+            assert workers.noted() == ["next"]
+        finally:
+            workers.stop_all()
 
 
 def test_a_monitor_sees_what_happens_to_a_task(new: New) -> None:

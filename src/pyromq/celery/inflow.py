@@ -17,6 +17,7 @@ from pyromq.celery.envelope import Times, packed, unpacked
 from pyromq.celery.names import group_of, topic_of
 from pyromq.celery.options import ClusterTarget
 from pyromq.celery.traits import QueueTraits
+from pyromq.celery.waiting import WaitingTasks
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.simple import SimpleConsumer
@@ -31,6 +32,7 @@ _log = logging.getLogger(__name__)
 _MAX_POPPED = 32
 _WAIT_S = 15.0
 _AFTER_FAILURE_S = 1.0
+_MAX_KEPT = 10_000
 _EARLY_MS = 1000
 """A task that comes this much before its time is left to the worker, which waits."""
 
@@ -56,14 +58,23 @@ class Feed:
         self.is_active = True
         self.tasks: list[asyncio.Task[None]] = []
         self.wake = asyncio.Event()
+        self.kept: deque[Arrival] | None = None
+        """Of a private queue that was declared again, and is not consumed yet."""
 
     def __repr__(self) -> str:
         return f"<Feed {self.queue} {'active' if self.is_active else 'cancelled'}>"
 
 
 class Inflow:
-    def __init__(self, target: ClusterTarget, thread: LoopThread, notify: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        target: ClusterTarget,
+        thread: LoopThread,
+        notify: Callable[[], None],
+        waiting: WaitingTasks | None = None,
+    ) -> None:
         self._target = target
+        self._waiting = waiting
         self._thread = thread
         self._notify = notify
         self._feeds: dict[tuple[int, str], Feed] = {}
@@ -209,7 +220,7 @@ class Inflow:
         feed = self._feeds.get((id(channel), queue))
         if feed is None:
             return
-        feed.is_active = False
+        feed.is_active, feed.kept = False, None
         for arrival in [each for each in self.arrived if each.feed is feed]:
             try:
                 self.arrived.remove(arrival)
@@ -227,9 +238,22 @@ class Inflow:
         if feed is None:
             feed = self._feeds[key] = Feed(channel, queue, QueueTraits(), no_ack=True)
         feed.is_active = True
+        if feed.kept:
+            self.arrived.extend(feed.kept)
+            self._notify()
+        feed.kept = None
         for exchange, reader in readers.take(self._target, queue).items():
             self._readers.append((queue, exchange, reader))
             feed.tasks.append(asyncio.create_task(self._read(feed, exchange, reader, is_wanted)))
+
+    def keep(self, queue: str) -> None:
+        """A private queue that is no longer consumed was declared again; from any thread."""
+        self._thread.call_soon(lambda: self._keep(queue))
+
+    def _keep(self, queue: str) -> None:
+        for feed in self._feeds.values():
+            if feed.queue == queue and not feed.is_active and feed.kept is None:
+                feed.kept = deque(maxlen=_MAX_KEPT)
 
     async def _read(
         self,
@@ -251,8 +275,9 @@ class Inflow:
         is_wanted: Callable[[str, dict[str, Any]], bool],
     ) -> None:
         raw, _ = unpacked(message)
-        if feed.is_active and is_wanted(exchange, raw):
-            self.arrived.append(Arrival(feed, raw["properties"]["delivery_tag"], raw))
+        to = self.arrived if feed.is_active else feed.kept
+        if to is not None and is_wanted(exchange, raw):
+            to.append(Arrival(feed, raw["properties"]["delivery_tag"], raw))
 
     # Settling
 
@@ -299,12 +324,17 @@ class Inflow:
     ) -> None:
         """Send a copy first: if that fails, the message itself comes again."""
         if self._producer is None:
-            self._producer = Producer("CELERY-PRODUCERS", **self._target.client_options)
+            size = self._target.options.max_message_bytes
+            self._producer = Producer(
+                "CELERY-PRODUCERS", **self._target.client_options, max_message_bytes=size
+            )
             await self._producer.start()
         raw, _ = unpacked(message)
         copy = packed(topic_of(queue), raw, times).replace(tags=message.tags)
         try:
-            await self._producer.send(copy.replace(priority=message.priority))
+            sent = await self._producer.send(copy.replace(priority=message.priority))
+            if self._waiting is not None and sent.recall_handle is not None:
+                await self._waiting.note(queue, copy, sent.recall_handle)
         except PyroError as problem:
             _log.warning("task not sent again, it comes again id=%s: %s", message.message_id, problem)
         else:

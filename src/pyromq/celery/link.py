@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pyromq.celery import readers
@@ -17,7 +18,9 @@ from pyromq.celery.inflow import Arrival, Inflow
 from pyromq.celery.names import exchange_topic_of, group_of, topic_of
 from pyromq.celery.options import ClusterTarget
 from pyromq.celery.traits import QueueTraits
-from pyromq.client.blocking import LoopThread, Producer
+from pyromq.celery.waiting import WaitingTasks, revoked_ids
+from pyromq.client.blocking import LoopThread, Producer, TransactionProducer
+from pyromq.client.values import Message, SendResult
 from pyromq.errors import BadMessage, ConnectFailed, PyroError, Refused
 
 _HEALTH_TIMEOUT_S = 5.0
@@ -25,6 +28,8 @@ _CLOSE_TIMEOUT_S = 10.0
 _GET_WAIT_S = 0.1
 _GET_AFTER_REQUEUE_S = 1.0
 _LOOK_S = 1.0
+_CONTROL = ".pidbox"
+"""How the exchanges of Celery's remote control end."""
 
 
 class BrokerLink:
@@ -43,7 +48,9 @@ class BrokerLink:
         if not health.is_ok:
             self.producer.close()
             raise ConnectFailed("; ".join(health.problems))
-        self.inflow = Inflow(target, self._thread, self._notify)
+        self._waiting = WaitingTasks(target) if target.options.recall else None
+        self._transactions: TransactionProducer | None = None
+        self.inflow = Inflow(target, self._thread, self._notify, self._waiting)
 
     @property
     def is_alive(self) -> bool:
@@ -54,26 +61,63 @@ class BrokerLink:
     def put(self, queue: str, raw: dict[str, Any], traits: QueueTraits) -> None:
         topic = topic_of(queue)
         self.declare(topic, traits)
-        times = self._times(raw, traits)
+        goes_with_commit = self.target.options.transactional and self._is_in_transaction(raw)
+        times = self._times(raw, traits, is_half=goes_with_commit)
         message = packed(topic, raw, times)
         if traits.max_priority and times.due_ms is None:
             wanted = raw["properties"].get("priority")
             message = message.replace(priority=max(0, min(int(wanted or 0), traits.max_priority)))
         key = raw["headers"].get("order_key") if traits.is_ordered else None
-        self._send(message, None if key is None else str(key))
+        if goes_with_commit:
+            self._send_on_commit(message, key)
+            return
+        sent = self._send(message, None if key is None else str(key))
+        if self._waiting is not None and sent.recall_handle is not None:
+            self._thread.run(self._waiting.note, queue, message, sent.recall_handle)
 
     def post(self, exchange: str, routing_key: str, raw: dict[str, Any], tag: str | None) -> None:
         """For private queues: whoever follows the exchange reads it."""
         topic = exchange_topic_of(exchange)
         self.declare(topic, QueueTraits(), queues=1)
         self._send(packed(topic, raw, Times(), tag or ""))
+        if self._waiting is not None and exchange.endswith(_CONTROL) and (ids := revoked_ids(raw["body"])):
+            self._thread.run(self._waiting.recall, ids)
 
-    def _send(self, message: Any, sharding_key: str | None = None) -> None:
+    def _is_in_transaction(self, raw: dict[str, Any]) -> bool:
+        """Whether a transaction of Django runs in this thread. A retry does not go with it: it ends it."""
+        # Imported late: only applications with Django need it.
+        from celery import current_task
+        from django.db import transaction
+
+        if not transaction.get_connection(self.target.options.database).in_atomic_block:
+            return False
+        return not current_task or current_task.request.id != raw["headers"].get("id")
+
+    def _send_on_commit(self, message: Message, key: object) -> None:
+        # Imported late: only applications with Django need it.
+        from pyromq.django.outbox import outbox_check, send_on_commit
+
+        database = self.target.options.database
+        if key is not None:
+            raise BadMessage(
+                "a task with an order_key cannot go with a transaction: send it after the commit"
+            )
+        if self._transactions is None:
+            self._transactions = TransactionProducer(
+                "CELERY-TRANSACTIONS",
+                check=partial(outbox_check, using=database),
+                **self.target.client_options,
+                max_message_bytes=self.target.options.max_message_bytes,
+            )
+            self._transactions.start()
+        # A half message has no time: the worker that gets it sends it again for its time.
+        send_on_commit(self._transactions, message.replace(deliver_at_ms=None), using=database)
+
+    def _send(self, message: Message, sharding_key: str | None = None) -> SendResult:
         try:
             if sharding_key is None:
-                self.producer.send(message)
-            else:
-                self.producer.send(message, sharding_key=sharding_key)
+                return self.producer.send(message)
+            return self.producer.send(message, sharding_key=sharding_key)
         except BadMessage as problem:
             limit = self.target.options.max_message_bytes
             if len(message.body) > limit:
@@ -83,7 +127,7 @@ class BrokerLink:
                 ) from problem
             raise
 
-    def _times(self, raw: dict[str, Any], traits: QueueTraits) -> Times:
+    def _times(self, raw: dict[str, Any], traits: QueueTraits, *, is_half: bool = False) -> Times:
         now_ms = round(time.time() * 1000)
         ttl = raw["properties"].get("expiration")
         lives_ms = [int(each) for each in (ttl, traits.ttl_ms) if each is not None]
@@ -92,7 +136,8 @@ class BrokerLink:
         eta_ms = eta_of(raw) if options.native_delay and not traits.is_ordered else None
         if eta_ms is None or eta_ms <= now_ms:
             return Times(None, None, expires_ms)
-        return Times(min(eta_ms, now_ms + round(options.max_delay_s * 1000)), eta_ms, expires_ms)
+        due_ms = now_ms if is_half else min(eta_ms, now_ms + round(options.max_delay_s * 1000))
+        return Times(due_ms, eta_ms, expires_ms)
 
     def declare(self, topic: str, traits: QueueTraits, queues: int | None = None) -> None:
         """Once in a process; a broker that forbids it may have the topic all the same."""
@@ -120,6 +165,7 @@ class BrokerLink:
     def bind(self, queue: str, exchange: str, tag: str) -> None:
         """Fix where a private queue begins to read an exchange: now, or earlier if it is bound already."""
         if readers.is_known(self.target, queue, exchange):
+            self.inflow.keep(queue)
             return
         self.declare(exchange_topic_of(exchange), QueueTraits(), queues=1)
         self._thread.run(readers.prepare, self.target, queue, exchange, tag)
@@ -189,8 +235,12 @@ class BrokerLink:
             with suppress(TimeoutError):  # then the messages come again by themselves
                 async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                     await self.inflow.close()
+                    if self._waiting is not None:
+                        await self._waiting.close()
 
         self._thread.run(close)
+        if self._transactions is not None:
+            self._transactions.close()
         self.producer.close()
 
 

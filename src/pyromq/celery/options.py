@@ -26,6 +26,12 @@ class TransportOptions(TaskOptions, frozen=True, kw_only=True):
     """Put in front of every topic and group, so that projects can share a cluster."""
     native_delay: bool = True
     """Tasks with an ETA wait at the broker, not in a worker."""
+    recall: bool = False
+    """`revoke` takes a task back that waits at the broker. Each of them costs one more message."""
+    transactional: bool = False
+    """A task that is sent in a transaction of Django runs if, and only if, that commits."""
+    database: str = "default"
+    """Django's alias of the database whose transactions count."""
 
 
 class ClusterTarget(msgspec.Struct, frozen=True):

@@ -5,9 +5,10 @@ A record is there as long as the broker keeps messages. Forgetting one is a mess
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 from pyromq.client.producer import Producer
+from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.reader import Reader
 from pyromq.client.values import Message, ReceivedMessage
 from pyromq.errors import Refused
@@ -18,10 +19,12 @@ FORGOTTEN = "FORGOTTEN"
 class KeyedTopic:
     """`client`: what clients are given, name servers included. Used on one event loop."""
 
-    def __init__(self, topic: str, client: Mapping[str, Any], *, queues: int = 8) -> None:
+    def __init__(
+        self, topic: str, client: Mapping[str, Any], *, queues: int = 8, **producer: Unpack[ProducerOptions]
+    ) -> None:
         self.topic = topic
         self._queues = queues
-        self.producer = Producer(f"{topic}-PRODUCERS", **client)
+        self.producer = Producer(f"{topic}-PRODUCERS", **client, **producer)
         self._reader = Reader(topic, **client)
 
     def __repr__(self) -> str:
@@ -37,8 +40,10 @@ class KeyedTopic:
         await self._reader.close()
         await self.producer.close()
 
-    async def put(self, key: str, body: bytes, tag: str | None = None) -> None:
-        message = Message(self.topic, body, tags=tag, keys=key)
+    async def put(
+        self, key: str, body: bytes, tag: str | None = None, properties: Mapping[str, str] | None = None
+    ) -> None:
+        message = Message(self.topic, body, tags=tag, keys=key, properties=properties or {})
         await self.producer.send(message, sharding_key=key)
 
     async def forget(self, key: str) -> None:

@@ -3,8 +3,10 @@
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +14,7 @@ import pytest
 
 from pyromq import Admin
 from pyromq.errors import TransportError
-from pyromq.testing import RunningCluster
+from pyromq.testing import RunningCluster, cluster
 
 kombu = pytest.importorskip("kombu")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -190,6 +192,29 @@ def test_a_reply_reaches_the_private_queue_of_another_connection(connect: Callab
     assert [body for body, _ in found] == ["early", "late"]
 
 
+def test_a_reply_between_a_second_declaration_and_its_consumer_is_not_lost(
+    connect: Callable[..., Any],
+) -> None:
+    found: list[Any] = []
+    asker, worker = connect(), connect()
+    names = [str(uuid4()), str(uuid4())]
+    asking, other = [kombu.Queue(name, kombu.Exchange(""), routing_key=name) for name in names]
+    with consumer(asker, asking, found, no_ack=True):
+        worker.Producer().publish("first", routing_key=names[0])
+        drained(asker, lambda: len(found) == 1)
+    worker.Producer().publish("between", routing_key=names[0])
+    with consumer(asker, other, found, no_ack=True):
+        worker.Producer().publish("other", routing_key=names[1])
+        drained(asker, lambda: len(found) == 2)
+        asking(asker.default_channel).declare()
+        worker.Producer().publish("second", routing_key=names[0])
+        worker.Producer().publish("other", routing_key=names[1])
+        drained(asker, lambda: len(found) == 3)
+        with consumer(asker, asking, found, no_ack=True):
+            drained(asker, lambda: len(found) == 4)
+    assert [body for body, _ in found] == ["first", "other", "other", "second"]
+
+
 def test_a_topic_exchange_without_queues_here_is_read_by_patterns_elsewhere(
     connect: Callable[..., Any],
 ) -> None:
@@ -283,3 +308,81 @@ def test_tasks_with_one_order_key_come_one_after_the_other(connect: Callable[...
             held.pop(next(iter(held))).ack()
     for customer in range(3):
         assert [each for each in found if each % 3 == customer] == [customer, customer + 3, customer + 6]
+
+
+def test_a_revoked_task_that_waits_at_the_broker_is_taken_back(tmp_path: Path) -> None:
+    celery = pytest.importorskip("celery")
+    found: list[Any] = []
+    with cluster(tmp_path, recalls=True) as running:
+        url = f"rocketmq://{running.namesrv}/shop"
+        app = celery.Celery("asks", broker=url, broker_transport_options={"recall": True})
+        revoked, kept = [
+            app.send_task("send", (number,), queue="mail", countdown=4 + number) for number in range(2)
+        ]
+        app.control.revoke([revoked.id, str(uuid4())])
+        with kombu.Connection(url) as connection:
+            queue = kombu.Queue("mail", routing_key="mail")
+            with consumer(connection, queue, found, no_ack=True):
+                drained(connection, lambda: any(message.headers["id"] == kept.id for _, message in found))
+        app.close()
+    expired, on_time = [message.headers for _, message in found]
+    assert (expired["id"], expired["eta"]) == (revoked.id, None)
+    assert datetime.fromisoformat(expired["expires"]) <= datetime.now(UTC)
+    assert (on_time["id"], on_time["expires"]) == (kept.id, None)
+
+
+def test_a_task_goes_with_the_transaction_of_django_that_sends_it(connect: Callable[..., Any]) -> None:
+    pytest.importorskip("django_tasks")
+    from tests.support.django_project import set_up
+
+    set_up()
+    from django.db import transaction
+
+    found: list[Any] = []
+    connection = connect(transactional=True)
+    queue = kombu.Queue("bills", routing_key="bills")
+    producer = connection.Producer()
+
+    def publish(body: str, **headers: str) -> None:
+        producer.publish(body, routing_key="bills", declare=[queue], headers=headers)
+
+    def fails() -> None:
+        publish("rolled back")
+        raise KeyError
+
+    with suppress(KeyError), transaction.atomic():
+        fails()
+    eta = datetime.now(UTC) + timedelta(seconds=2)
+    with consumer(connection, queue, found, no_ack=True):
+        with transaction.atomic():
+            publish("timed", eta=eta.isoformat())
+            publish("committed")
+            publish_again = connect().Producer()
+            publish_again.publish("without", routing_key="bills")
+            drained(connection, lambda: bool(found))
+            assert [body for body, _ in found] == ["without"]
+        drained(connection, lambda: len(found) == 3)
+        assert datetime.now(UTC) >= eta - timedelta(seconds=1)
+    assert [body for body, _ in found] == ["without", "committed", "timed"]
+
+
+def test_a_large_task_is_given_back_and_delayed_again_like_any_other(tmp_path: Path) -> None:
+    import kombu.serialization
+
+    size = 6 * 1024 * 1024
+    options = {"max_message_bytes": size, "max_delay_s": 1.0}
+    with cluster(tmp_path, max_message_bytes=size) as running:
+        connection = kombu.Connection(f"rocketmq://{running.namesrv}", transport_options=options)
+        queue = kombu.Queue("large", routing_key="large", max_priority=3)
+        eta = (datetime.now(UTC) + timedelta(seconds=2.5)).isoformat()
+        body = "x" * (5 * 1024 * 1024)
+        producer = connection.Producer()
+        producer.publish(body, routing_key="large", declare=[queue], headers={"eta": eta})
+        found: list[Any] = []
+        with consumer(connection, queue, found):
+            drained(connection, lambda: len(found) == 1)
+            found[0][1].requeue()
+            drained(connection, lambda: len(found) == 2)
+            found[1][1].ack()
+        connection.release()
+    assert [len(each) for each, _ in found] == [len(body)] * 2
