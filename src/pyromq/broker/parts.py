@@ -319,12 +319,12 @@ class BrokerParts:
         answer = await ask(servers, self.dialer.call, GetRoute(topic=topic), _ROUTE_TIMEOUT_S)
         return build_route(topic, answer.body)
 
-    def _topic_deleted(self, topic: str) -> None:
+    async def _topic_deleted(self, topic: str) -> None:
         self.tables.statistics.forget_topic(topic)
         self.tables.transaction_counts.forget(topic)
         self.tables.timer_counts.forget(topic)
-        self._lite_topics.topic_deleted(topic)
         self.release_held(topic)
+        await self._lite_topics.topic_deleted(topic)
 
     def release_held(self, topic: str | None = None) -> None:
         """Answer all pulls and pops that wait, or those of a topic."""

@@ -10,6 +10,8 @@ from pyromq.broker.broker import Broker
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.protocol.catalogue import declaration_of
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import lite_queue
+from pyromq.protocol.properties import LITE_TOPIC
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, DeleteGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.replication import WatchTables
@@ -132,6 +134,33 @@ async def test_a_topic_deleted_on_the_master_is_deleted_on_the_replica(tmp_path:
         await until(lambda: TOPIC in tables(replica).topics)
         assert (await reader.pull()).bodies == [b"new"]
         assert replica.store.topics.deletions() == master.store.topics.deletions()
+
+
+async def test_lite_topics_that_have_expired_leave_master_and_replica(tmp_path: Path) -> None:
+    settings = {
+        "store": {"light_queues": True, "multi_dispatch": True},
+        "min_lite_ttl_ms": 1,
+        "lite_ttl_check_ms": 50,
+    }
+    async with (
+        broker_group(tmp_path) as group,
+        group.master(**settings) as master,
+        group.replica(**settings) as replica,
+        BrokerClient(master.address) as client,
+    ):
+        await client.create_topic(attributes="+message.type=LITE")
+        await client.send(b"one", properties={LITE_TOPIC: "a"})
+        await caught_up(replica, master)
+        light = replica.store.light
+        assert light is not None
+        assert list(light.names("")) == [lite_queue(TOPIC, "a")]
+        await client.create_topic(attributes="+lite.topic.expiration=0")
+        await until(lambda: master.store.light is not None and not len(master.store.light))
+        await until(lambda: not len(light))
+        await client.create_topic(attributes="+lite.topic.expiration=-1")
+        await client.send(b"two", properties={LITE_TOPIC: "a"})
+        await caught_up(replica, master)
+        assert replica.store.queues.max_offset(lite_queue(TOPIC, "a"), 0) == 1
 
 
 async def test_offsets_committed_at_a_replica_while_its_master_is_away_are_handed_back(

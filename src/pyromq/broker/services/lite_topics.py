@@ -271,7 +271,10 @@ class LiteTopics:
         for topic, life_ms in lives.items():
             old = light.entries_before(self._store.time.now_ms() - life_ms, self._store.log.store_time)
             async for queue in self._slices.spread(light.names(lite_queue(topic, ""), old)):
-                if not self._role.now.is_master or not self._is_over(light, queue, life_ms):
+                # What the master removed, its replicas need no longer either: a little later, for their
+                # clocks may differ.
+                later_ms = 0 if self._role.now.is_master else least_ms
+                if not self._is_over(light, queue, life_ms + later_ms):
                     continue
                 try:
                     self._remove(light, queue)
@@ -296,15 +299,21 @@ class LiteTopics:
         self._delivery.forget(queue, groups)
         self._offsets.remove_pairs((queue, group) for group in groups)
 
-    def topic_deleted(self, topic: str) -> None:
-        """Its lite topics go with it; or it was the light queue of one. Raises OSError."""
+    async def topic_deleted(self, topic: str) -> None:
+        """Its lite topics go with it; or it was the light queue of one. Raises Refused."""
         light, parts = self._store.light, lite_parts(topic)
         if light is None:
             return
         if parts is not None:
             self._delivery.forget(topic, self._groups_of(parts[0]))
-        for queue in light.names(lite_queue(topic, "")):
-            self._remove(light, queue)
+        try:
+            async for queue in self._slices.spread(light.names(lite_queue(topic, ""))):
+                self._remove(light, queue)
+        except OSError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic {topic} is deleted, but not all of its lite topics: {error}. Try again",
+            ) from error
         for client in self._subscriptions:
             if client.topic == topic:
                 self._subscriptions.leave(client)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
@@ -50,7 +50,7 @@ class Topics:
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
         tables: Tables,
-        on_deleted: Callable[[str], None],
+        on_deleted: Callable[[str], Awaitable[None]],
         slices: Slices,
     ) -> None:
         """`on_deleted` is called with each deleted topic, so that statistics and held pulls forget it."""
@@ -170,7 +170,7 @@ class Topics:
         async with self._changing:
             for each in (*self._retry_topics(topic), topic):
                 queues = await self._delete(each)
-                self._on_deleted(each)
+                await self._on_deleted(each)
                 _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
         return None
 

@@ -109,6 +109,11 @@ class LightQueues:
         """How many have messages, or had."""
         return self._count
 
+    @property
+    def capacity(self) -> int:
+        """How many numbers there are: no more than queues at one time."""
+        return len(self._ends)
+
     def __contains__(self, name: str) -> bool:
         return self.max_offset(name) > 0
 
@@ -148,9 +153,10 @@ class LightQueues:
     def _number(self, name: str) -> int:
         number = self._names.numbers.get(name)
         if number is None:
-            number = self._names.add(name)
-            for column in (self._ends, self._nexts, self._lasts):
-                column.append(0)
+            number = self._names.add(name, self._entries.end)
+            if number == len(self._ends):
+                for column in (self._ends, self._nexts, self._lasts):
+                    column.append(0)
         return number
 
     # Dispatching
@@ -197,19 +203,25 @@ class LightQueues:
         number = self._names.numbers.get(name, -1)
         if number < 0 or not self._nexts[number]:
             return False
+        self._note_removal(number)
+        self._ends[number] = self._nexts[number] = self._lasts[number] = 0
+        self._names.remove(name)
+        self._count -= 1
+        return True
+
+    def _note_removal(self, number: int) -> None:
         last = self._entries.last()
         self._entries.make_room(1)
         self._entries.put((last.log_offset if last else 0, 0, 0, 0, 0, REMOVAL, number))
-        self._ends[number] = self._nexts[number] = self._lasts[number] = 0
-        self._count -= 1
-        return True
 
     def cut(self, end: int) -> None:
         """The log was cut: drop the entries of records from a log offset on. Raises OSError."""
         entries, number = self._entries, self._entries.end
-        removed: set[int] = set()
+        firsts, removed = self._names.firsts, set[int]()
         while number > entries.first and (entry := entries[number - 1]).log_offset >= end:
             number -= 1
+            if number < firsts[entry.queue]:
+                continue  # the number had another name
             if entry.size == REMOVAL:
                 removed.add(entry.queue)
             elif entry.queue not in removed:
@@ -223,6 +235,11 @@ class LightQueues:
         if self._unsaved is not None and number < self._unsaved.entries:
             self._unsaved = None
         entries.cut(number)
+        for each in removed:
+            self._note_removal(each)
+        # The next entries of an empty queue may have smaller numbers than it was named for.
+        for name in [name for name, each in self._names.numbers.items() if not self._ends[each]]:
+            self._names.remove(name)
         self._after = min(self._after, end)
         self.number_on()
 
@@ -270,10 +287,11 @@ class LightQueues:
         Otherwise it says why not: then there is nothing, and all records of the log must be put.
         """
         try:
-            if not self._names.load():
+            if (names := self._names.load()) is None:
                 return self._begin_anew("there was none")
             self._entries.load(before)
-            self._take_over_ends()
+            self._take_over_ends(len(names))
+            self._names.take_over(names, self._ends)
         except StoreError as problem:
             return self._begin_anew(str(problem))
         last = self._entries.last()
@@ -281,9 +299,9 @@ class LightQueues:
         self.number_on()
         return None
 
-    def _take_over_ends(self) -> None:
-        """Raises StoreError if entries and names do not fit together."""
-        entries, count = self._entries, len(self._names.numbers)
+    def _take_over_ends(self, count: int) -> None:
+        """Of so many queues. Raises StoreError if entries and names do not fit together."""
+        entries, firsts = self._entries, self._names.firsts
         content = self._files.read(self._ends_path) if self._files.size(self._ends_path) is not None else b""
         saved = _Ends.decode(content)
         number = entries.first
@@ -291,6 +309,9 @@ class LightQueues:
         if saved is not None and number <= saved.entries <= entries.end and len(saved.ends) <= count:
             number = self._saved_entries = saved.entries
             self._ends[: len(saved.ends)], self._lasts[: len(saved.ends)] = saved.ends, saved.lasts
+            for queue, first in enumerate(firsts):
+                if first >= number:
+                    self._ends[queue] = self._lasts[queue] = 0
         elif number:
             raise StoreError(f"{self._ends_path} does not fit the entries from {number} on")
         ends, lasts = self._ends, self._lasts
@@ -298,7 +319,8 @@ class LightQueues:
             number += 1
             if queue >= count:
                 raise StoreError(f"entry {number - 1} is of the queue {queue}, which has no name")
-            ends[queue], lasts[queue] = (queue_offset + 1, number) if size != REMOVAL else (0, 0)
+            if number > firsts[queue]:
+                ends[queue], lasts[queue] = (queue_offset + 1, number) if size != REMOVAL else (0, 0)
 
     def _begin_anew(self, why: str) -> str:
         self._files.make_directories(self._directory)
@@ -328,9 +350,9 @@ class LightQueues:
         last entry is among so many."""
         numbers = self._names.numbers
         for name in list(numbers):
-            if not name.startswith(prefix) or not self._nexts[numbers[name]]:
+            if not name.startswith(prefix) or (number := numbers.get(name)) is None:
                 continue
-            if entries is None or self._lasts[numbers[name]] <= entries:
+            if self._nexts[number] and (entries is None or self._lasts[number] <= entries):
                 yield name
 
     def entries_before(self, time_ms: int, time_of: Callable[[int], int | None]) -> int:

@@ -25,7 +25,7 @@ from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, get_property
 from pyromq.store.expiry import QueueLimit
 from pyromq.store.light.light_queues import light_names
-from pyromq.store.light.names import decode_names, encode_name
+from pyromq.store.light.names import NamedQueue, decode_names, encode_name
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, Boundary, ReadStatus
 
@@ -59,6 +59,13 @@ def send(
     if result.is_ok:
         store.light.appended(list(names))
     return result
+
+
+def cut(store: MessageStore, end: int) -> None:
+    store.flushes.flush()
+    store.copying.begin()
+    store.cutting.cut(end)
+    store.copying.end()
 
 
 def _naming(*names: str) -> bytes:
@@ -310,17 +317,179 @@ def test_records_with_impossible_offsets_enter_no_light_queue(tmp_path: Path) ->
         assert store.queues.max_offset(A, 0) == 0
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=40), max_size=5), st.binary(max_size=20))
-def test_names_are_read_back_up_to_the_first_damage(names: list[str], tail: bytes) -> None:
-    content = b"".join(encode_name(number, name.encode()) for number, name in enumerate(names))
-    assert decode_names(content) == (names, len(content))
+_NAMED = st.builds(NamedQueue, st.text(st.characters(codec="utf-8"), max_size=40), st.integers(0, 1 << 62))
+
+
+def encoded(number: int, queue: NamedQueue) -> bytes:
+    return encode_name(number, queue.name.encode(), queue.first)
+
+
+@given(st.lists(_NAMED, max_size=5), st.binary(max_size=20))
+def test_names_are_read_back_up_to_the_first_damage(queues: list[NamedQueue], tail: bytes) -> None:
+    content = b"".join(encoded(number, queue) for number, queue in enumerate(queues))
+    assert decode_names(content) == (queues, len(content))
     found, position = decode_names(content + tail)
-    assert found[: len(names)] == names
+    assert found[: len(queues)] == queues
     assert position >= len(content)
     for length in range(len(content)):
         found, position = decode_names(content[:length])
-        assert found == names[: len(found)]
+        assert found == queues[: len(found)]
         assert position <= length
+
+
+def test_the_last_name_with_a_number_counts() -> None:
+    first, second, third = NamedQueue("a", 0), NamedQueue("b", 1), NamedQueue("c", 7)
+    content = encoded(0, first) + encoded(1, second) + encoded(0, third)
+    assert decode_names(content)[0] == [third, second]
+    assert decode_names(content + encoded(3, first)) == ([third, second], len(content))
+
+
+def test_queues_that_were_removed_cost_no_memory_and_a_start_makes_their_file_small(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        light = store.light
+        assert light is not None
+        send(store, b"kept", A)
+        for number in range(200):
+            for each in range(10):
+                send(store, b"gone", f"%LMQ%{number}-{each}-{'x' * 1000}")
+            dispatch_all(store)
+            for name in list(light.names("%LMQ%")):
+                if name != A:
+                    assert light.remove(name)
+        assert (len(light), light.capacity) == (1, 11)
+        store.flushes.flush()
+    names = tmp_path / "lightqueues" / "names"
+    assert names.stat().st_size > 2_000_000
+    with open_store(tmp_path) as store:
+        assert names.stat().st_size < 1000
+        assert contents(store, A) == [[b"kept"]]
+        send(store, b"new", B)
+        dispatch_all(store)
+        assert store.light is not None
+        assert store.light.capacity == 11
+    with open_store(tmp_path) as store:
+        assert contents(store, A, B) == [[b"kept"], [b"new"]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_queue_never_shows_what_its_number_had_before_even_if_the_removal_is_lost(
+    tmp_path: Path, seed: int
+) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files)
+    append(store, b"first", topic="Parent")
+    send(store, b"old", A)
+    append(store, b"next", topic="Parent")
+    dispatch_all(store)
+    store.flushes.flush()
+    light = store.light
+    assert light is not None
+    if seed % 2:
+        light.save()
+    assert light.remove(A)
+    send(store, b"new", B)
+    dispatch_all(store)
+    assert light.capacity == 1
+    [names, *_] = light.take_dirty()
+    files.sync(names)
+    store.abandon()
+    files.crash(Random(seed))
+    store = open_store(tmp_path, FaultyFiles(tmp_path, files.disk))
+    assert contents(store, B) in ([[]], [[b"new"]])
+    assert contents(store, A) in ([[]], [[b"old"]])
+    store.abandon()
+
+
+def test_a_removal_outlives_a_cut(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    end = send(store, b"one", A).end_offset
+    send(store, b"cut off", B)
+    dispatch_all(store)
+    assert store.light is not None
+    assert store.light.remove(A)
+    cut(store, end)
+    append(store, b"next", topic="Parent")
+    dispatch_all(store)
+    store.flushes.flush()
+    store.abandon()
+    with open_store(tmp_path) as store:
+        assert contents(store, A, B) == [[], []]
+
+
+def test_what_enters_a_queue_after_a_cut_is_there_after_a_kill(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    end = send(store, b"one", A).end_offset
+    for name in (A, A, B):
+        send(store, b"cut off", name)
+        dispatch_all(store)
+    cut(store, end)
+    send(store, b"two", B)
+    append(store, b"next", topic="Parent")
+    dispatch_all(store)
+    store.flushes.flush()
+    store.abandon()
+    with open_store(tmp_path) as store:
+        assert contents(store, A, B) == [[b"one"], [b"two"]]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.data())
+def test_queues_that_come_and_go_never_show_the_messages_of_others(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("light")
+    names = [f"%LMQ%{number}" for number in range(8)]
+    model: dict[str, list[bytes]] = {name: [] for name in names}
+    settled = True  # nothing has brought removed messages back
+    store = open_store(root)
+    steps = st.sampled_from(["send", "send", "send", "remove", "flush", "save", "close", "kill", "cut"])
+    for number, step in enumerate(data.draw(st.lists(steps, max_size=40))):
+        assert store.light is not None
+        name = data.draw(st.sampled_from(names))
+        if step == "send":
+            body = f"{name} {number}".encode()
+            assert send(store, body, name).is_ok
+            model[name].append(body)
+            if data.draw(st.booleans()):
+                dispatch_all(store)
+        elif step == "remove":
+            dispatch_all(store)
+            assert store.light.remove(name) == bool(model[name])
+            model[name].clear()
+        elif step == "flush":
+            store.flushes.flush()
+        elif step == "save":
+            dispatch_all(store)
+            store.flushes.flush()
+            store.light.save()
+        elif step == "cut":
+            end = store.log.end
+            for each in data.draw(st.lists(st.sampled_from(names), max_size=4)):
+                send(store, b"cut off", each)
+            dispatch_all(store)
+            removed = data.draw(st.sampled_from(names))
+            if store.light.remove(removed):
+                model[removed].clear()
+            cut(store, end)
+        else:
+            if step == "close":
+                store.close()
+            else:
+                dispatch_all(store)
+                store.abandon()
+                settled = False
+            store = open_store(root)
+        dispatch_all(store)
+        for each, bodies in model.items():
+            found = bodies_of(store, each)
+            if settled:
+                assert found == bodies
+            else:
+                assert found[len(found) - len(bodies) :] == bodies
+                assert all(body.startswith(each.encode() + b" ") for body in found)
+                model[each] = found
+        settled = True
+    store.abandon()
 
 
 @pytest.mark.usefixtures("_both_ways")
