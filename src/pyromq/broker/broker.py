@@ -22,7 +22,7 @@ from pyromq.metrics import Measured
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.exporters import exporters
-from pyromq.remoting.handshake import Http2Front
+from pyromq.remoting.handshake import HttpFront
 from pyromq.remoting.ports import Ports
 from pyromq.remoting.program import Program, Work, end
 from pyromq.remoting.routing import Routes
@@ -60,7 +60,7 @@ class Broker(Program):
         files: Files | None = None,
         ports: Ports | None = None,
         admission: Admission | None = None,
-        http2: Http2Front | None = None,
+        http2: HttpFront | None = None,
     ) -> None:
         """`files`: the file system for the store. `ports`: the network it listens on. `http2` serves HTTP/2
         on the broker's ports.

@@ -84,7 +84,7 @@ from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection_group import ConnectionTerms
 from pyromq.remoting.connection_group import FastPath as AnyFastPath
-from pyromq.remoting.handshake import Http2Front
+from pyromq.remoting.handshake import HttpFront
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
@@ -123,7 +123,7 @@ class BrokerParts:
         clock: Clock,
         addresses: BrokerAddresses,
         admission: Admission | None = None,
-        http2: Http2Front | None = None,
+        http2: HttpFront | None = None,
         *,
         is_metered: bool = False,
     ) -> None:
@@ -351,7 +351,7 @@ class BrokerParts:
             self._quotas,
         )
 
-    def _servers(self, admission: Admission | None, http2: Http2Front | None) -> list[Server]:
+    def _servers(self, admission: Admission | None, http2: HttpFront | None) -> list[Server]:
         """The servers of the main port, and of the fast port, which does not serve pulls."""
         settings, clock = self._live.now, self._clock
         slow = (Pulling, Popping, LitePopping)
@@ -377,7 +377,11 @@ class BrokerParts:
                         )
                     ),
                 ),
-                tls=settings.tls_server(clock, offers_http2=http2 is not None),
+                tls=settings.tls_server(
+                    clock,
+                    offers_http2=http2 is not None,
+                    offers_http1=http2 is not None and http2.speaks_http1,
+                ),
                 trusted_proxies=settings.trusted_proxies,
                 http2=http2,
             )

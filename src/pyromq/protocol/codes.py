@@ -81,6 +81,10 @@ class ResponseCode(IntEnum):
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
 
+    # Of PyroMQ alone.
+    LITE_FENCED = 30_101
+    LITE_OFFSET_TAKEN = 30_102
+
 
 class Language(IntEnum):
     JAVA = 0

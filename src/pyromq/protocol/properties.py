@@ -92,6 +92,12 @@ INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 
 LITE_TOPIC: Final = "__LITE_TOPIC"
+LITE_EPOCH: Final = "__LITE_EPOCH"
+"""Counts the writers of a lite topic: who has a lower one than its last message is refused."""
+LITE_OFFSET: Final = "__LITE_OFFSET"
+"""The offset in its lite topic that a message must get, or it is refused."""
+LITE_KIND: Final = "__LITE_KIND"
+"""What a message of a session says beside its body; see `proxy/http/sessions.py`."""
 
 # Left from earlier days of the protocol.
 TRANSFER_FLAG: Final = "TRANSFER_FLAG"
@@ -122,6 +128,9 @@ RESERVED_NAMES: Final = frozenset(
         INNER_MULTI_QUEUE_OFFSET,
         INSTANCE_ID,
         KEYS,
+        LITE_EPOCH,
+        LITE_KIND,
+        LITE_OFFSET,
         LITE_TOPIC,
         MAX_OFFSET,
         MAX_RECONSUME_TIMES,

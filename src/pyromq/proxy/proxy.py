@@ -7,12 +7,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.local_address import local_address
-from pyromq.errors import StateError
+from pyromq.errors import ConfigError, StateError
 from pyromq.metrics import Metrics
 from pyromq.protocol.catalogue import BROKER
 from pyromq.proxy.access import FrontAccess
@@ -47,10 +48,15 @@ from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.tls import TlsServer
 
+if TYPE_CHECKING:
+    from pyromq.proxy.http.server import HttpServer
+
 _log = logging.getLogger(__name__)
 
 _EVERYWHERE = ("", "0.0.0.0", "::")
 _SWEEP_S = 5.0
+_HTTP_GRACE_S = 2.0
+_HTTP_ENVELOPE_BYTES = 64 * 1024
 _HOME = Path("~/proxy").expanduser()
 """Where users are kept unless the settings say otherwise."""
 
@@ -87,6 +93,7 @@ class Proxy(Program):
         self.in_process = in_process
         self._servers: list[Server] = []
         self._grpc: GrpcServer | None = None
+        self._http: HttpServer | None = None
         self._clients = Clients(self._clock, settings.client_expiry_ms / 1000)
         self._metering: ProxyMetering | None = None
 
@@ -104,10 +111,17 @@ class Proxy(Program):
             raise StateError("the proxy has not been started")
         return [server.address for server in self._servers]
 
-    # Other ports hand their HTTP/2 connections over: it is a `Http2Front`.
+    # Other ports hand their HTTP connections over: it is an `HttpFront`.
+
+    @property
+    def speaks_http1(self) -> bool:
+        return self.settings.http_enable
 
     def __len__(self) -> int:
         return len(self._grpc) if self._grpc is not None else 0
+
+    def new_http1_connection(self, source: str | None) -> asyncio.Protocol:
+        return self._grpc.new_http1_connection(source) if self._grpc is not None else _TooEarly()
 
     def new_connection(self, source: str | None) -> asyncio.Protocol:
         return self._grpc.new_connection(source) if self._grpc is not None else _TooEarly()
@@ -145,6 +159,7 @@ class Proxy(Program):
             limits=limits,
             max_message_bytes=settings.max_request_bytes,
             clock=self._clock,
+            http=self._http,
         )
         opened.push_async_callback(self._leave)
         for each in listening:
@@ -199,7 +214,7 @@ class Proxy(Program):
             directory = opened.enter_context(TemporaryDirectory(prefix="pyromq-proxy-"))
             certificate, key = write_certificate(Path(directory))
             settings = replace(settings, tls_cert_path=certificate, tls_key_path=key)
-        return settings.tls_server(self._clock, offers_http2=True)
+        return settings.tls_server(self._clock, offers_http2=True, offers_http1=settings.http_enable)
 
     def _handlers(
         self, session: Session, port: int, admission: FrontAdmission | None
@@ -227,6 +242,8 @@ class Proxy(Program):
         telemetry = Telemetry(clients, membership, topics, settings)
         acknowledging = ProxyAcknowledging(context, renewal)
         receiving = self._receiving = Receiving(context, membership, acknowledging, renewal)
+        if settings.http_enable:
+            self._http = self._http_server(context, sending)
         quick = {"SendMessage": sending.quick, "AckMessage": acknowledging.quick}
         handlers: dict[str, Handler] = {
             "QueryRoute": routing.query_route,
@@ -245,6 +262,30 @@ class Proxy(Program):
         }
         return handlers, {name: each for name, each in quick.items() if each is not None}
 
+    def _http_server(self, context: FrontContext, sending: ProxySending) -> "HttpServer":
+        try:
+            from pyromq.proxy.http.app import HttpApp
+            from pyromq.proxy.http.identity import HttpAccess
+            from pyromq.proxy.http.messages import HttpMessages
+            from pyromq.proxy.http.server import HttpServer
+            from pyromq.proxy.http.sessions import HttpSessions
+        except ModuleNotFoundError as missing:
+            raise ConfigError("httpEnable", True, f"pip install 'pyromq[http]' ({missing})") from None
+        settings, clock, app = self.settings, self._clock, HttpApp(self.settings.origins)
+        control = self.access.control if self.access is not None else None
+        plain = settings.http_allow_plain_passwords
+        access = HttpAccess(control, clock, allows_plain_passwords=plain)
+        HttpSessions(context, access, app)
+        HttpMessages(context, sending, access, app)
+        return HttpServer(
+            app.handle,
+            app.refuse,
+            limits=replace(settings.limits, idle_s=settings.idle_ms / 1000),
+            max_body_bytes=_http_body_bytes(settings),
+            max_connections=settings.http_max_connections,
+            stall_s=settings.http_stall_seconds,
+        )
+
     async def _forget_silent_clients(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
@@ -252,6 +293,8 @@ class Proxy(Program):
 
     async def _drain(self) -> None:
         assert self._grpc is not None
+        if self._http is not None:
+            await self._http.stop(_HTTP_GRACE_S)
         await self._grpc.stop(self.settings.shutdown_wait_seconds)
         for server in self._servers:
             await server.stop(0)
@@ -266,3 +309,13 @@ class Proxy(Program):
         await self._renewal.close()
         await self._membership.close()
         self._grpc = None
+
+
+def _http_body_bytes(settings: ProxySettings) -> int:
+    """What a message may have as base64 in JSON, but no more than a request."""
+    most = settings.max_request_bytes
+    return (
+        min(settings.max_message_bytes * 4 // 3 + _HTTP_ENVELOPE_BYTES, most)
+        if settings.max_message_bytes
+        else most
+    )

@@ -158,7 +158,11 @@ class ProxySending:
             raise self._explained(refusal, outgoing) from None
         return _SendMessageResponse(status=entry.status, entries=(entry,))
 
-    async def _send_all(self, prepared: list[Outgoing], call: Call) -> Any:
+    async def send_prepared(self, prepared: list[Outgoing]) -> Any:
+        """Send messages of one topic whose sender has been admitted."""
+        return await self._send_all(prepared, None)
+
+    async def _send_all(self, prepared: list[Outgoing], call: Call | None) -> Any:
         if self._settings.checks_message_types:
             for each in prepared:
                 await self._topics.check_type(each.message.topic, each.message_type)
@@ -170,13 +174,13 @@ class ProxySending:
         status = entries[0].status if len(codes) == 1 else Status(code=Code.MULTIPLE_RESULTS, message="")
         return _SendMessageResponse(status=status, entries=entries)
 
-    async def _send_one_of_many(self, outgoing: Outgoing, call: Call) -> Any:
+    async def _send_one_of_many(self, outgoing: Outgoing, call: Call | None) -> Any:
         try:
             return await self._send(outgoing, call)
         except PyroError as problem:
             return _SendResultEntry(status=status_of(problem), message_id=outgoing.message.unique_key)
 
-    async def _send(self, outgoing: Outgoing, call: Call) -> Any:
+    async def _send(self, outgoing: Outgoing, call: Call | None) -> Any:
         route = await self._cluster.route(outgoing.message.topic)
         queue = self._queues.choose(route, outgoing.message_group)
         broker_name = route.broker_of(queue)

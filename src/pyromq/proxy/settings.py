@@ -1,6 +1,7 @@
 """The settings of the gRPC front: the keys of rmq-proxy.json, and a few of our own."""
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ ProxyMode = Literal["CLUSTER", "LOCAL"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _MIB = 1024 * 1024
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
 
 
 # fmt: off
@@ -44,6 +46,15 @@ class ProxySettings(ServerSettings):
     uses_port_of_request: bool = setting(False, "Return the port that the client used in routes, instead of grpcServerPort. Useful behind a mapped port.", key="useEndpointPortFromRequest")
     max_streams_per_address: int = setting(2000, "Maximum number of open telemetry streams of clients at one address that have not proved who they are. Further streams are refused with RESOURCE_EXHAUSTED. 0 means no limit.", check=NOT_NEGATIVE)
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping proxy waits for requests in flight.", key="grpcShutdownTimeSeconds", check=NOT_NEGATIVE)
+
+    # Sessions and messages over HTTP
+    http_enable: bool = setting(False, "Serve sessions and messages over HTTP/1.1 and HTTP/2 as well, on the same ports. It needs the package wsproto: pip install 'pyromq[http]'.", local=True)
+    http_allowed_origins: str = setting("", "Origins of web pages that may use HTTP here, as https://host:port, separated by commas. * allows every page. Pages of the front's own origin always may.", local=True)
+    http_allow_plain_passwords: bool = setting(False, "Accept the passwords of users over HTTP without TLS from other machines. Only useful behind a proxy that ends TLS.", local=True)
+    http_max_connections: int = setting(10_000, "Maximum number of HTTP/1.1 connections, and of open HTTP requests on HTTP/2 connections, together. Further requests get the status 503.", check=POSITIVE)
+    http_ping_seconds: Seconds = setting(15, "How often a reader of a session that has no new messages gets a sign of life.", check=between(1, 300))
+    http_stall_seconds: Seconds = setting(30, "Close HTTP connections whose peer reads nothing of its answer for this long.", check=POSITIVE)
+    http_token_max_seconds: Seconds = setting(86_400, "Longest validity of a token for a session.", check=POSITIVE)
 
     # TLS
     tls_generates: bool = setting(True, "Without certificate files, serve TLS with a certificate generated at start-up. Clients in Java, Go and C# use TLS by default and accept any certificate.", key="tlsTestModeEnable", local=True)
@@ -109,10 +120,20 @@ class ProxySettings(ServerSettings):
     def verify_together(self) -> None:
         super().verify_together()
         addresses_in(self.namesrv_addr, key="namesrvAddr")
+        _ = self.origins  # reading them checks them
         if self.min_polling_ms > self.max_polling_ms:
             raise ConfigError(
                 "grpcClientConsumerMinLongPollingTimeoutMillis", self.min_polling_ms, f"at most {self.max_polling_ms}"
             )
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The origins of pages that may use HTTP. Raises ConfigError."""
+        found = frozenset(filter(None, (each.strip() for each in self.http_allowed_origins.split(","))))
+        for each in found:
+            if each != "*" and not _ORIGIN.fullmatch(each):
+                raise ConfigError("httpAllowedOrigins", each, "https://host, https://host:port or *")
+        return found
 
     @property
     def offers_tls(self) -> bool:

@@ -1,4 +1,4 @@
-"""From an accepted socket to its first frame: the connection limit, a PROXY preamble, TLS, HTTP/2 or plain.
+"""From an accepted socket to its first frame: the connection limit, a PROXY preamble, TLS, HTTP or plain.
 
 The first bytes decide; after TLS, the protocol that was agreed with it. A preamble is read from trusted
 proxies only; from any other address it closes the connection. A plain connection replaces the protocol of its
@@ -17,7 +17,7 @@ from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.outbox import NOT_CONNECTED
 from pyromq.remoting.proxy_protocol import read_preamble, starts_like_preamble
-from pyromq.remoting.tls import HTTP2_IN_TLS, TlsServer
+from pyromq.remoting.tls import HTTP1_IN_TLS, HTTP2_IN_TLS, TlsServer
 from pyromq.remoting.tls_stream import TlsStream
 
 _log = logging.getLogger(__name__)
@@ -25,10 +25,15 @@ _log = logging.getLogger(__name__)
 _TLS_HANDSHAKE = 0x16
 _HTTP2 = b"PRI"
 """How HTTP/2 begins. As a frame of our own protocol it would have more than a gigabyte."""
+_HTTP1 = (b"GET", b"POS", b"PUT", b"HEA", b"DEL", b"OPT", b"PAT")
+"""How requests of HTTP/1.1 begin; the same holds for them."""
 
 
-class Http2Front(Protocol):
-    """Serves the HTTP/2 connections of a port."""
+class HttpFront(Protocol):
+    """Serves the HTTP/2 connections of a port, and those of HTTP/1.1 if it wants them."""
+
+    @property
+    def speaks_http1(self) -> bool: ...
 
     def __len__(self) -> int:
         """The number of open connections."""
@@ -37,6 +42,8 @@ class Http2Front(Protocol):
     def new_connection(self, source: str | None) -> asyncio.Protocol:
         """`source`: the address that a trusted proxy gave for the peer."""
         ...
+
+    def new_http1_connection(self, source: str | None) -> asyncio.Protocol: ...
 
 
 class Handshake:
@@ -48,10 +55,11 @@ class Handshake:
         tls: TlsServer | None,
         on_accept: Callable[[Connection], None],
         trusted_proxies: Networks,
-        http2: Http2Front | None = None,
+        http: HttpFront | None = None,
     ) -> None:
         """`on_accept` is called with every accepted connection before its first frame is handled."""
-        self.http2 = http2
+        self.http = http
+        self._openings = () if http is None else (_HTTP2, *_HTTP1) if http.speaks_http1 else (_HTTP2,)
         self.group = group
         self.tls = tls
         self.on_accept = on_accept
@@ -71,11 +79,14 @@ class Handshake:
     def has_room(self) -> bool:
         limit = self.group.limits.max_connections
         count = (
-            len(self.pending)
-            + len(self.group.connections)
-            + (len(self.http2) if self.http2 is not None else 0)
+            len(self.pending) + len(self.group.connections) + (len(self.http) if self.http is not None else 0)
         )
         return not self.is_closed and (not limit or count < limit)
+
+    def begins_http(self, data: bytes) -> bool | None:
+        """Whether a connection begins as HTTP; None if more bytes must decide."""
+        found = [each for each in self._openings if each[: len(data)] == data[:3]]
+        return None if found and len(data) < len(_HTTP2) else bool(found)
 
     def trusts(self, host: str) -> bool:
         """Whether this address may send a PROXY preamble."""
@@ -145,11 +156,12 @@ class PendingConnection(asyncio.Protocol):
             group = self._handshake.group
             self.deadline = group.clock.monotonic() + group.limits.handshake_s
         data = self._held + data
-        http2 = self._handshake.http2
-        if http2 is not None and data[:3] == _HTTP2[: len(data)]:
+        begins_http = self._handshake.begins_http(data)
+        if begins_http is None:
             self._held = data
-            if len(data) >= len(_HTTP2):
-                self._choose_protocol(data)
+            return
+        if begins_http:
+            self._choose_protocol(data)
             return
         if not self._is_preamble_read and starts_like_preamble(data):
             if not self._handshake.trusts(self._host):
@@ -178,7 +190,7 @@ class PendingConnection(asyncio.Protocol):
             if tls is not None and tls.is_enforced:
                 self.reject("it does not speak TLS, which is required")
                 return
-            protocol = self._new_protocol(self._handshake.http2 is not None and data[:3] == _HTTP2)
+            protocol = self._new_protocol(_agreed(data) if self._handshake.begins_http(data) else None)
             self._transport.set_protocol(protocol)
             protocol.connection_made(self._transport)
             protocol.data_received(data)
@@ -193,16 +205,20 @@ class PendingConnection(asyncio.Protocol):
 
     def _end_handshake(self, agreed: str | None, problem: Exception | None) -> asyncio.Protocol | None:
         if problem is None:
-            return self._new_protocol(self._handshake.http2 is not None and agreed == HTTP2_IN_TLS)
+            return self._new_protocol(agreed)
         self._handshake.pending.pop(self, None)
         if not self._is_rejected:
             self._note_rejection(f"the TLS handshake failed: {problem}")
         return None
 
-    def _new_protocol(self, speaks_http2: bool) -> asyncio.Protocol:
+    def _new_protocol(self, agreed: str | None) -> asyncio.Protocol:
+        """`agreed`: the name of a protocol in TLS."""
         self._handshake.pending.pop(self, None)
-        if speaks_http2 and self._handshake.http2 is not None:
-            return self._handshake.http2.new_connection(self._source)
+        http = self._handshake.http
+        if http is not None and agreed == HTTP2_IN_TLS:
+            return http.new_connection(self._source)
+        if http is not None and agreed == HTTP1_IN_TLS and http.speaks_http1:
+            return http.new_http1_connection(self._source)
         connection = Connection(self._handshake.group, self._source)
         self._handshake.on_accept(connection)
         return connection
@@ -215,3 +231,8 @@ class PendingConnection(asyncio.Protocol):
         self._is_rejected = True
         self._handshake.rejected += 1
         _log.info("rejected a connection peer=%s: %s", self._peer, reason)
+
+
+def _agreed(data: bytes) -> str:
+    """Which version of HTTP a plain connection begins with, by its name in TLS."""
+    return HTTP2_IN_TLS if data[:3] == _HTTP2 else HTTP1_IN_TLS

@@ -9,7 +9,7 @@ from pyromq.errors import ConnectFailed, StateError
 from pyromq.remoting.acceptor import Acceptor
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, ConnectionTerms
-from pyromq.remoting.handshake import Handshake, Http2Front
+from pyromq.remoting.handshake import Handshake, HttpFront
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.ports import Ports
@@ -41,7 +41,7 @@ class Server:
         *,
         tls: TlsServer | None = None,
         trusted_proxies: Networks | None = None,
-        http2: Http2Front | None = None,
+        http2: HttpFront | None = None,
     ) -> None:
         self._group = ConnectionGroup(terms, routes=routes)
         self._handshake = Handshake(self._group, tls, self._accepted, trusted_proxies or Networks(), http2)

@@ -181,7 +181,9 @@ class ServerSettings(ExporterSettings, AccessSettings):
             receive_buffer_bytes=self.socket_receive_buffer_bytes,
         )
 
-    def tls_server(self, clock: Clock, *, offers_http2: bool = False) -> TlsServer:
+    def tls_server(
+        self, clock: Clock, *, offers_http2: bool = False, offers_http1: bool = False
+    ) -> TlsServer:
         """Raises ConfigError if the files cannot be used."""
         return TlsServer(
             mode=self.tls_mode,
@@ -191,5 +193,6 @@ class ServerSettings(ExporterSettings, AccessSettings):
             trust_path=self.tls_trust_cert_path,
             client_auth=self.tls_client_auth,
             offers_http2=offers_http2,
+            offers_http1=offers_http1,
             clock=clock,
         )

@@ -23,6 +23,9 @@ ClientAuth: TypeAlias = Literal["none", "optional", "require"]
 HTTP2_IN_TLS = "h2"
 """The name of HTTP/2 where the two sides of a TLS connection agree on a protocol."""
 
+HTTP1_IN_TLS = "http/1.1"
+"""The same for HTTP/1.1."""
+
 OLDEST_VERSION = ssl.TLSVersion.TLSv1_2
 """Whatever the system's OpenSSL would still accept."""
 
@@ -94,6 +97,7 @@ class TlsServer:
     trust_path: Path | None = None
     client_auth: ClientAuth = "none"
     offers_http2: bool = False
+    offers_http1: bool = False
     clock: Clock | None = None
     _watched: _WatchedContext | None = field(init=False, default=None)
 
@@ -117,7 +121,7 @@ class TlsServer:
         context.minimum_version = OLDEST_VERSION
         context.options |= ssl.OP_NO_RENEGOTIATION
         if self.offers_http2:
-            context.set_alpn_protocols([HTTP2_IN_TLS])
+            context.set_alpn_protocols([HTTP2_IN_TLS, *([HTTP1_IN_TLS] if self.offers_http1 else [])])
         assert self.certificate_path is not None
         assert self.key_path is not None
         _load_certificate(context, "tls.server", self.certificate_path, self.key_path, self.key_password)

@@ -32,7 +32,7 @@ class Appending:
     ) -> None:
         self.durability = durability
         self.resends = Resends(store, clock)
-        self._store = store
+        self.store = store
         self._role = role
         self._appender = store.appender
         self._light = store.light
@@ -51,7 +51,7 @@ class Appending:
         durability.on_progress(self.dispatch_soon)
 
     def __repr__(self) -> str:
-        return f"<Appending to {self._store!r}>"
+        return f"<Appending to {self.store!r}>"
 
     def on_advance(self, listener: Callable[[QueueAdvance], None], topic: str | None = None) -> None:
         """Call `listener` for each queue that has new messages, or only for those of one topic."""
@@ -80,7 +80,7 @@ class Appending:
             refused = self._number(draft)
         if refused is not None:
             return refused
-        result = self._store.append(
+        result = self.store.append(
             draft.topic,
             draft.queue_id,
             draft.body,
@@ -104,7 +104,7 @@ class Appending:
 
     def _number(self, draft: Draft) -> AppendResult | None:
         """Give a message its offsets in the light queues that it names, or say why it cannot be stored."""
-        light, settings = self._light, self._store.settings
+        light, settings = self._light, self.store.settings
         if light is None or MARK not in draft.properties or not enters_light_queues(draft.topic):
             return None
         try:
@@ -145,7 +145,7 @@ class Appending:
         """Store several messages of one queue, all or none; the draft's body and properties are ignored."""
         if not self._role.now.is_master:
             return _AT_A_REPLICA
-        result = self._store.append_batch(
+        result = self.store.append_batch(
             draft.topic,
             draft.queue_id,
             entries,
@@ -189,7 +189,7 @@ class Appending:
     def _dispatch(self) -> None:
         self._dispatch_readable()
         for end, indexed in self._awaited:
-            if end <= self._store.queues.indexed_offset and not indexed.done():
+            if end <= self.store.queues.indexed_offset and not indexed.done():
                 indexed.set_result(None)
 
     def _dispatch_readable(self) -> None:
@@ -200,7 +200,7 @@ class Appending:
         readable_offset = self.durability.readable_offset
         arrived_bytes = readable_offset - self._readable_offset
         self._readable_offset = readable_offset
-        store = self._store
+        store = self.store
         start = offset = store.queues.dispatched_offset
         while True:
             self._tell(store.dispatch(_DISPATCH_STEP, readable_offset))

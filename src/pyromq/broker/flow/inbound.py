@@ -6,6 +6,7 @@ from typing import Self
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.broker_properties import BrokerProperties
+from pyromq.broker.flow.lite.fences import Fences
 from pyromq.broker.flow.quotas import Quotas
 from pyromq.broker.flow.send_throttle import SendThrottle
 from pyromq.broker.flow.writable_queues import WritableQueues
@@ -27,6 +28,7 @@ class Inbound:
     born_hosts: BornHosts
     unique_keys: UniqueKeys
     appending: Appending
+    fences: Fences
 
     @classmethod
     def build(
@@ -46,4 +48,5 @@ class Inbound:
             born_hosts=BornHosts(),
             unique_keys=UniqueKeys(store_host.ip, process_id(), getrandbits(32)),
             appending=appending,
+            fences=Fences(appending.store, tables.role),
         )

@@ -32,6 +32,9 @@ _MESSAGE_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_KEY = "msgId", "queueId", "queueO
 RECALL_HANDLE = "recallHandle"
 """Only in the answer for a message that waits for its time."""
 
+LITE_OFFSET = "liteOffset"
+"""Only in the answer for a message of a lite topic that states an epoch."""
+
 
 def send_answer_fields(
     message_ids: str, queue_id: int, queue_offset: int, fixed: dict[str, str], unique_key: str | None

@@ -11,7 +11,7 @@ from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair, priority
 from pyromq.broker.flow.resends import NotIndexedYet, Sent
 from pyromq.broker.flow.retry_policy import RetryPolicy
-from pyromq.broker.flow.send_answers import RECALL_HANDLE, SEND_CODES, send_answer_fields
+from pyromq.broker.flow.send_answers import LITE_OFFSET, RECALL_HANDLE, SEND_CODES, send_answer_fields
 from pyromq.broker.flow.timing import is_timed
 from pyromq.broker.flow.writable_queues import NotWrittenYet, SendRequest, WritableQueue
 from pyromq.broker.settings import BrokerSettings
@@ -57,6 +57,7 @@ class Sending:
         self._unique_keys = inbound.unique_keys
         self._groups = tables.groups
         self._locks = tables.locks
+        self._fences = inbound.fences
         self._statistics = tables.statistics
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -137,10 +138,11 @@ class Sending:
                 ResponseCode.MESSAGE_ILLEGAL, f"a message of the compacted topic {queue.topic} needs a key"
             )
         is_half = unusual and self._is_half(request, text)
+        fenced: list[str] = []
         if queue.is_lite and props.LITE_TOPIC in text:
-            text = _for_lite_topic(request.topic, text, is_half=is_half)
+            text, fenced = _for_lite_topic(request.topic, text, is_half=is_half)
         elif self._appending.has_light_queues and props.INNER_MULTI_DISPATCH in text:
-            _check_light_queues(request.topic, text)
+            fenced = _lite_queues(request.topic, text)
         if not request.body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
         if unusual or request.sys_flag & SysFlag.INNER_BATCH:
@@ -154,9 +156,14 @@ class Sending:
             found = self._appending.sent_before(_places(draft), sent)
             if found:
                 return self._answer_again(found, text, unique_key)
+        for name in fenced:
+            self._fences.check(name, text)
         result = self._appending.append(draft)
-        if is_resend and result.is_ok:
-            self._appending.resends.stored(unique_key, result.log_offset)
+        if result.is_ok:
+            for name in fenced:
+                self._fences.appended(name, text)
+            if is_resend:
+                self._appending.resends.stored(unique_key, result.log_offset)
         return self._answer(result, draft, text, queue.queue_id, unique_key)
 
     def _send_many(self, request: SendRequest, queue: WritableQueue, caller: Caller) -> Reply:
@@ -274,6 +281,8 @@ class Sending:
         answer = self._fields(result, ids, queue_id, unique_key)
         if draft.topic == names.TIMER_TOPIC and unique_key is not None:
             self._add_recall_handle(answer.ext, draft.properties, unique_key)
+        if draft.light_queues and props.LITE_EPOCH in properties:
+            answer.ext[LITE_OFFSET] = get_property(draft.properties, props.INNER_MULTI_QUEUE_OFFSET) or ""
         return self._in_time(result, answer, properties)
 
     def _answer_again(
@@ -339,11 +348,11 @@ def _places(draft: Draft) -> tuple[str, ...]:
     return (names.TIMER_TOPIC, draft.topic) if is_timed(draft.properties) else (draft.topic,)
 
 
-def _for_lite_topic(topic: str, text: str, *, is_half: bool) -> str:
-    """The properties of a message that enters a lite topic, if they name one."""
+def _for_lite_topic(topic: str, text: str, *, is_half: bool) -> tuple[str, list[str]]:
+    """The properties of a message that enters a lite topic, if they name one, and its light queue."""
     lite_topic = get_property(text, props.LITE_TOPIC)
     if lite_topic is None:
-        return text
+        return text, []
     problem = names.lite_topic_problem(lite_topic, _MAX_LITE_TOPIC_BYTES)
     if problem is None and (
         is_half
@@ -359,13 +368,15 @@ def _for_lite_topic(topic: str, text: str, *, is_half: bool) -> str:
     if problem is not None:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, problem)
     others = without_property(text.encode(), props.INNER_MULTI_DISPATCH).decode()
-    return closed(others) + pair(props.INNER_MULTI_DISPATCH, names.lite_queue(topic, lite_topic))
+    queue = names.lite_queue(topic, lite_topic)
+    return closed(others) + pair(props.INNER_MULTI_DISPATCH, queue), [queue]
 
 
-def _check_light_queues(topic: str, text: str) -> None:
-    """A lite topic takes messages of its own topic alone: the right to send to that one is what counts."""
+def _lite_queues(topic: str, text: str) -> list[str]:
+    """The lite topics among the light queues that a message names. A lite topic takes messages of its own
+    topic alone: the right to send to that one is what counts."""
     if get_property(text, props.INNER_MULTI_DISPATCH) is None or not enters_light_queues(topic):
-        return
+        return []
     try:
         named = light_names(text.encode())
     except ValueError as problem:
@@ -377,6 +388,7 @@ def _check_light_queues(topic: str, text: str) -> None:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"{name} is a lite topic of {lite[0]}: messages of {topic} cannot enter it",
             )
+    return [name for name in named if names.lite_parts(name) is not None]
 
 
 def _refuse_inner_batch(request: SendRequest, text: str) -> None:

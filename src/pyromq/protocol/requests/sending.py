@@ -25,6 +25,8 @@ class SendMessageAnswer(Answer):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
+    # The offset in its lite topic, of a message that states an epoch.
+    lite_offset: Int64 | None = None
     msg_region: str | None = wire(name="MSG_REGION", default=None)
     trace_on: bool | None = wire(name="TRACE_ON", default=None)
 

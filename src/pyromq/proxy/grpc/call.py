@@ -74,6 +74,9 @@ class Method(msgspec.Struct, frozen=True):
 
 
 class Call:
+    is_raw = False
+    """Whether it takes bytes instead of messages, and answers without gRPC's frames."""
+
     __slots__ = (
         "_arrival",
         "_connection",
@@ -175,6 +178,10 @@ class Call:
             self._drained = None
 
     # Requests of a stream
+
+    def received(self, data: bytes, has_ended: bool) -> None:
+        """Take bytes of a raw call."""
+        raise NotImplementedError
 
     def arrived(self, message: Any) -> None:
         if self._unread is None:

@@ -61,8 +61,28 @@ def _trailers(error: GrpcError) -> list[hpack.Header]:
     return trailers
 
 
+class HttpExchanges(Protocol):
+    """Takes the requests that are no calls of gRPC, and all of HTTP/1.1."""
+
+    def __len__(self) -> int:
+        """The number of HTTP/1.1 connections."""
+        ...
+
+    def new_connection(self, source: str | None) -> asyncio.Protocol:
+        """Of HTTP/1.1."""
+        ...
+
+    def exchange(
+        self, connection: "GrpcConnection", stream_id: int, headers: list[hpack.Header], is_secure: bool
+    ) -> Call | None:
+        """A request as a raw call; None if there are too many."""
+        ...
+
+
 class ConnectionOwner(Protocol):
     """The server of a connection."""
+
+    http: HttpExchanges | None
 
     methods: Mapping[str, Method]
     limits: ServerLimits
@@ -98,6 +118,7 @@ class GrpcConnection(asyncio.Protocol):
         """What a large read brought, and has to wait for another turn."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
+        self._is_secure = False
         self.peer_address = source or ""
         self.peer_host = b""
         self.local_address = ("", 0)
@@ -125,8 +146,8 @@ class GrpcConnection(asyncio.Protocol):
         self.local_address = (str(name[0]), int(name[1])) if name else ("", 0)
         self._transport.set_write_buffer_limits(self._server.limits.write_high_water_bytes)
         self._server.opened(self)
-        secure = transport.get_extra_info("ssl_object") is not None
-        _log.debug("gRPC client connected peer=%s tls=%s", self.peer_address, secure)
+        self._is_secure = transport.get_extra_info("ssl_object") is not None
+        _log.debug("gRPC client connected peer=%s tls=%s", self.peer_address, self._is_secure)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -235,6 +256,8 @@ class GrpcConnection(asyncio.Protocol):
         raw = metadata.raw
         is_post = raw(b":method", b"") == b"POST"
         if not is_post or not raw(b"content-type", b"").startswith(_GRPC):
+            if self._server.http is not None and not self._server.is_draining:
+                return self._open_exchange(stream_id, headers, self._server.http)
             self._refused[stream_id] = b"415" if is_post else b"405"
             return None
         path = raw(b":path", b"").decode("utf-8", "replace")
@@ -257,6 +280,18 @@ class GrpcConnection(asyncio.Protocol):
             call.task = self._loop.create_task(self._run_stream(call))
         return call
 
+    def _open_exchange(
+        self, stream_id: int, headers: list[hpack.Header], http: "HttpExchanges"
+    ) -> Call | None:
+        """A new request that is no call of gRPC; None if there are too many."""
+        exchange = http.exchange(self, stream_id, headers, self._is_secure)
+        if exchange is None:
+            self._refused[stream_id] = b"503"
+            return None
+        self._calls[stream_id] = exchange
+        exchange.task = self._loop.create_task(self._run_stream(exchange))
+        return exchange
+
     def _refuse(self, stream_id: int) -> None:
         status = self._refused.pop(stream_id)
         block = hpack.encode([(b":status", status), (b"content-type", b"text/plain")])
@@ -269,6 +304,9 @@ class GrpcConnection(asyncio.Protocol):
         if call is None:
             if event.has_ended and event.stream_id in self._refused:
                 self._refuse(event.stream_id)
+            return
+        if call.is_raw:
+            call.received(event.data, event.has_ended)
             return
         reader = call.reader
         if reader is None:
@@ -381,6 +419,29 @@ class GrpcConnection(asyncio.Protocol):
             self._begun.add(call.stream_id)
             self._http2.send_headers(call.stream_id, _BEGIN)
 
+    # Raw calls
+
+    def begin(self, call: Call, block: bytes) -> None:
+        """Send the headers of an answer."""
+        if self.has_call(call):
+            self._begun.add(call.stream_id)
+            self._http2.send_headers(call.stream_id, block)
+            self._flush_soon()
+
+    def end_stream(self, call: Call) -> None:
+        """The answer is complete."""
+        if self._close(call):
+            self._begun.discard(call.stream_id)
+            self._http2.send_trailers(call.stream_id, b"")
+            self._flush_soon()
+
+    def give_up(self, call: Call) -> None:
+        """Forget what the peer does not read."""
+        if self._close(call):
+            self._begun.discard(call.stream_id)
+            self._http2.reset(call.stream_id, ErrorCode.CANCEL)
+            self._flush_soon()
+
     # Endings
 
     def end_call(self, call: Call, error: GrpcError) -> None:
@@ -410,7 +471,10 @@ class GrpcConnection(asyncio.Protocol):
             self._expire_at(soonest)
 
     def _fail(self, call: Call, error: GrpcError) -> None:
-        if self._close(call):
+        if call.is_raw:
+            has_begun = call.stream_id in self._begun
+            (self.end_stream if has_begun else self.give_up)(call)
+        elif self._close(call):
             self._end(call.stream_id, error)
         self._flush_soon()
 

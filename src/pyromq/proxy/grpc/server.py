@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pyromq.clock import Clock, SystemClock
+from pyromq.errors import StateError
 from pyromq.http2.limits import Http2Limits
 from pyromq.proxy.grpc.call import Method, Shape
-from pyromq.proxy.grpc.connection import GrpcConnection
+from pyromq.proxy.grpc.connection import GrpcConnection, HttpExchanges
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.slices import Slices
@@ -29,8 +30,10 @@ class GrpcServer:
         http2_limits: Http2Limits | None = None,
         max_message_bytes: int = 130 * 1024 * 1024,
         clock: Clock | None = None,
+        http: HttpExchanges | None = None,
     ) -> None:
         self.methods = methods
+        self.http = http
         self.slices = Slices(clock if clock is not None else SystemClock())
         self.limits = limits if limits is not None else ServerLimits()
         self.http2_limits = http2_limits if http2_limits is not None else Http2Limits()
@@ -47,7 +50,16 @@ class GrpcServer:
         )
 
     def __len__(self) -> int:
-        return len(self._connections)
+        return len(self._connections) + (len(self.http) if self.http is not None else 0)
+
+    @property
+    def speaks_http1(self) -> bool:
+        return self.http is not None
+
+    def new_http1_connection(self, source: str | None) -> asyncio.Protocol:
+        if self.http is None:
+            raise StateError("this server speaks HTTP/2 alone")
+        return self.http.new_connection(source)
 
     def new_connection(self, source: str | None) -> asyncio.Protocol:
         self._sweep.start()

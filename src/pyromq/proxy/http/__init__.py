@@ -1,0 +1,1 @@
+"""Sessions and messages over HTTP, on the port of the gRPC front."""
