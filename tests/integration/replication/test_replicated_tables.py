@@ -1,6 +1,7 @@
 """Topics, groups, offsets, delays and deletions of a master reach its replica, and survive its restart."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.conftest import ErrorLogs
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, topic_creation
@@ -137,7 +138,7 @@ async def test_a_topic_deleted_on_the_master_is_deleted_on_the_replica(tmp_path:
 
 
 async def test_lite_topics_that_have_expired_leave_master_and_replica(tmp_path: Path) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "store": {"light_queues": True, "multi_dispatch": True},
         "min_lite_ttl_ms": 1,
         "lite_ttl_check_ms": 50,

@@ -38,6 +38,10 @@ CREATION = CreateOrUpdateTopic(
 )
 
 
+async def _forget_nothing(topic: str) -> None:
+    pass
+
+
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[BrokerParts]:
     with broker_parts(tmp_path) as made:
@@ -150,7 +154,7 @@ async def test_a_message_given_back_waits_for_its_retry_topic_and_the_dead_lette
 async def test_an_operator_is_answered_when_the_topic_is_on_disk(
     parts: BrokerParts, steps: list[str], tmp_path: Path
 ) -> None:
-    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    topics = Topics(parts.live, parts.store, parts.tables, _forget_nothing, Slices(parts.clock))
     parts.tables.write_in_threads()
     await topics.create_or_update(
         CreateOrUpdateTopic(
@@ -173,7 +177,7 @@ async def test_a_deletion_is_marked_then_queues_go_then_tables_and_then_it_is_fi
 ) -> None:
     parts.topics.update(TopicConfig(topic_name=TOPIC))
     parts.offsets.commit("g", TOPIC, 0, 1)
-    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    topics = Topics(parts.live, parts.store, parts.tables, _forget_nothing, Slices(parts.clock))
     parts.tables.write_in_threads()
     steps.clear()
     await topics.delete(DeleteTopicFromBroker(topic=TOPIC), caller_on())
@@ -192,7 +196,7 @@ async def test_a_master_that_is_replaced_while_it_deletes_a_topic_does_not_promi
 ) -> None:
     role = parts.tables.role
     parts.topics.update(TopicConfig(topic_name=TOPIC))
-    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    topics = Topics(parts.live, parts.store, parts.tables, _forget_nothing, Slices(parts.clock))
     parts.tables.write_in_threads()
 
     def begin() -> Callable[[], Awaitable[None]]:
@@ -211,7 +215,7 @@ async def test_a_master_that_is_replaced_while_it_deletes_a_topic_does_not_promi
 
 
 async def test_a_master_that_is_replaced_while_others_change_topics_changes_none(parts: BrokerParts) -> None:
-    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    topics = Topics(parts.live, parts.store, parts.tables, _forget_nothing, Slices(parts.clock))
     async with topics._changing:
         waiting = asyncio.ensure_future(topics.create_or_update(CREATION, caller_on()))
         await asyncio.sleep(0)
@@ -224,7 +228,7 @@ async def test_a_master_that_is_replaced_while_others_change_topics_changes_none
 async def test_a_topic_made_during_its_deletion_waits_for_the_end_of_it(
     parts: BrokerParts, steps: list[str]
 ) -> None:
-    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    topics = Topics(parts.live, parts.store, parts.tables, _forget_nothing, Slices(parts.clock))
     parts.topics.update(TopicConfig(topic_name=TOPIC))
     parts.tables.write_in_threads()
     await asyncio.gather(
@@ -240,8 +244,8 @@ async def test_a_change_that_the_disk_refuses_is_refused_and_written_later(
     parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slices = Slices(parts.clock)
-    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, slices)
-    groups = Groups(parts.tables, lambda _: None, slices)
+    topics = Topics(parts.live, parts.store, parts.tables, _forget_nothing, slices)
+    groups = Groups(parts.tables, _forget_nothing, slices)
     parts.tables.write_in_threads()
     with monkeypatch.context() as full:
         full.setattr(JsonTable, "save_from_thread", refuse)
@@ -266,7 +270,7 @@ async def test_a_change_that_the_disk_refuses_is_refused_and_written_later(
 async def test_a_topic_stays_that_is_made_after_the_disk_refused_the_end_of_its_deletion(
     parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics = Topics(parts.live, parts.store, parts.tables, lambda _: None, Slices(parts.clock))
+    topics = Topics(parts.live, parts.store, parts.tables, _forget_nothing, Slices(parts.clock))
     parts.topics.update(TopicConfig(topic_name=TOPIC))
     parts.tables.write_in_threads()
     with monkeypatch.context() as full:
