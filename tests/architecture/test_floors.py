@@ -10,10 +10,11 @@ SOURCE = ROOT / "src" / "pyromq"
 FLOORS = [
     {"errors", "chance", "clock", "compiled", "disk_steps", "version"},
     {"filesystem"},
-    {"config", "metrics"},
+    {"config", "metrics", "object_stores"},
     {"protocol"},
     {"filtering", "http2", "security"},
     {"remoting", "store"},
+    {"tier"},
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
     {"proxy", "tasks"},

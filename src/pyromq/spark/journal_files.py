@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from pyromq.errors import TransportError
-from pyromq.spark.object_stores import arrow_files, checked, is_object_store, object_store
+from pyromq.object_stores import checked, is_object_store, object_store
+from pyromq.spark.object_stores import arrow_files
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

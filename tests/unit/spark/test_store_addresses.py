@@ -9,6 +9,7 @@ pytest.importorskip("obstore")
 
 from pyarrow import fs
 
+from pyromq import object_stores as places
 from pyromq.errors import ConfigError
 from pyromq.spark import object_stores
 
@@ -45,7 +46,7 @@ def test_a_server_of_ones_own_is_told_to_every_library_and_no_key_is(
     files, path = object_stores.arrow_files(place)
     assert isinstance(files, fs.S3FileSystem)
     assert path == "bucket/a"
-    store = object_stores.object_store(place, "journal")
+    store = places.object_store(place, "journal")
     for shown in (delta, iceberg, hadoop, store, files):
         assert SECRET not in repr(shown)
 
@@ -69,7 +70,7 @@ def test_accounts_of_azure_are_in_the_uri_and_their_keys_in_the_environment(
         "adls.account-name": "account",
         "adls.account-key": "a2V5",
     }
-    assert "a2V5" not in repr(object_stores.object_store(place, "lake"))
+    assert "a2V5" not in repr(places.object_store(place, "lake"))
     files, path = object_stores.arrow_files(place)
     assert isinstance(files, fs.AzureFileSystem)
     assert path == "container/a"
@@ -92,12 +93,12 @@ def test_plain_http_to_other_machines_is_refused_unless_it_is_allowed(
 )
 def test_a_uri_without_a_bucket_is_refused(place: str) -> None:
     with pytest.raises(ConfigError, match=r"lake=.*expected"):
-        object_stores.checked(place)
+        places.checked(place)
 
 
 def test_a_key_in_a_uri_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigError) as refused:
-        object_stores.checked(f"s3://key:{SECRET}@bucket/a")
+        places.checked(f"s3://key:{SECRET}@bucket/a")
     assert SECRET not in str(refused.value)
 
 
@@ -110,8 +111,8 @@ def test_places_keep_their_form() -> None:
         "hdfs://n/a",
         "/a",
     ):
-        assert object_stores.checked(f"{place}/") == place
-        assert object_stores.is_object_store(place) is (place[0] in "sga")
+        assert places.checked(f"{place}/") == place
+        assert places.is_object_store(place) is (place[0] in "sga")
 
 
 def test_spark_fetches_its_way_to_s3_only_if_it_has_none(

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem
 
 from pyromq.errors import ConfigError
-from pyromq.spark.object_stores import arrow_files, checked
+from pyromq.object_stores import checked
+from pyromq.spark.object_stores import arrow_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,170 @@
+"""The manifests of a tier: reading the newest one, and adding the next without ever overwriting one.
+
+Version N + 1 is created only if it is absent, by a master that has read version N. A master with a new epoch
+creates one first, its claim: from then on one with a lower epoch finds it, and stops.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from pyromq import chance
+from pyromq.errors import PyroError, TransportError
+from pyromq.tier.manifest import Manifest, pack_manifest, parse_manifest
+from pyromq.tier.names import FORMAT, HINT, MANIFESTS, manifest_name, parse_manifest_name
+from pyromq.tier.objects import ObjectExists, ObjectMissing, Objects, create_settled
+from pyromq.tier.segment_format import BadObject
+
+FORMAT_NAME: Final = "pyromq tier 1"
+_RACES: Final = 20
+
+
+class Fenced(PyroError):
+    """Another master with a greater epoch writes this tier."""
+
+
+class WrongTier(PyroError):
+    """What is in the object store does not belong to this store. An operator has to decide."""
+
+
+class TierFormat(msgspec.Struct, frozen=True, rename="camel"):
+    """The object `format`: whose tier this is."""
+
+    format: str
+    cluster: str
+    broker: str
+    tier_id: str
+
+
+Change = Callable[[Manifest], Manifest | None]
+"""The next manifest, from the newest one; None if nothing has to change."""
+
+
+class Manifests:
+    def __init__(self, objects: Objects, cluster: str, broker: str, writer: str) -> None:
+        """`writer`: who this is, for people who look into a manifest."""
+        self.objects = objects
+        self._cluster = cluster
+        self._broker = broker
+        self._writer = writer
+        self._newest: Manifest | None = None
+        self._tier_id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Manifests {self.objects.place} {self._newest.number if self._newest else 'none'}>"
+
+    @property
+    def known(self) -> Manifest | None:
+        """The newest one that was read."""
+        return self._newest
+
+    def tier_id(self, *, create: bool = False) -> str | None:
+        """The number of this tier; None if there is no tier yet. Raises WrongTier."""
+        if self._tier_id is None:
+            try:
+                raw = self.objects.read(FORMAT)
+            except ObjectMissing:
+                if not create:
+                    return None
+                mine = TierFormat(FORMAT_NAME, self._cluster, self._broker, chance.uuid().hex)
+                raw = msgspec.json.encode(mine)
+                try:
+                    create_settled(self.objects, FORMAT, raw)
+                except ObjectExists:
+                    raw = self.objects.read(FORMAT)
+            self._tier_id = self._parse_format(raw).tier_id
+        return self._tier_id
+
+    def _parse_format(self, raw: bytes) -> TierFormat:
+        try:
+            found = msgspec.json.decode(raw, type=TierFormat)
+        except msgspec.DecodeError as problem:
+            raise BadObject(f"{self.objects.place}/{FORMAT}: {problem}") from None
+        expected = (FORMAT_NAME, self._cluster, self._broker)
+        if (found.format, found.cluster, found.broker) != expected:
+            raise WrongTier(
+                f"{self.objects.place}/{FORMAT} is of {found.format!r}, cluster {found.cluster!r}, broker"
+                f" {found.broker!r}: expected {expected}"
+            )
+        return found
+
+    # Reading
+
+    def read_newest(self) -> Manifest | None:
+        """The newest manifest; None if there is none yet."""
+        number = self._newest.number if self._newest is not None else self._start_number()
+        found = self._read(number) if self._newest is None and number else self._newest
+        while (following := self._read(number + 1)) is not None:
+            found, number = following, number + 1
+        if found is not None and self._tier_id is not None and found.tier_id != self._tier_id:
+            raise WrongTier(f"{manifest_name(found.number)} is of another tier than {FORMAT}")
+        self._newest = found
+        return found
+
+    def _start_number(self) -> int:
+        """The number of a recent manifest; 0 if there is none. Listings may be old, a hint may be lost."""
+        names = [each.name for each in self.objects.list(MANIFESTS)]
+        numbers = [number for name in names if (number := parse_manifest_name(name)) is not None]
+        try:
+            hint = self.objects.read(HINT, 0, 20)
+        except ObjectMissing:
+            hint = b""
+        if hint.isdigit() and self.objects.info(manifest_name(int(hint))) is not None:
+            numbers.append(int(hint))
+        return max(numbers, default=0)
+
+    def _read(self, number: int) -> Manifest | None:
+        try:
+            raw = self.objects.read(manifest_name(number))
+        except ObjectMissing:
+            return None
+        manifest = parse_manifest(raw)
+        if manifest.number != number:
+            raise BadObject(f"{manifest_name(number)} has number {manifest.number}")
+        return manifest
+
+    # Writing
+
+    def add(self, epoch: int, change: Change) -> Manifest:
+        """Make the change and return the manifest that has it. It may have been made before, by a write whose
+        answer was lost: then `change` says so.
+
+        Raises Fenced, TransportError if it cannot be known what has become of it, or what `change` raises.
+        """
+        tier_id = self.tier_id(create=True)
+        assert tier_id is not None
+        for _ in range(_RACES):
+            newest = self.read_newest()
+            if newest is not None and newest.epoch > epoch:
+                raise Fenced(
+                    f"{manifest_name(newest.number)} is of epoch {newest.epoch}, this master of {epoch}"
+                )
+            wanted = change(newest if newest is not None else Manifest(tier_id=tier_id))
+            if wanted is None and newest is not None:
+                return newest
+            if (written := self._create(wanted, newest, tier_id, epoch)) is not None:
+                return written
+        raise TransportError(f"{self.objects.place}: others were faster {_RACES} times")
+
+    def _create(
+        self, wanted: Manifest | None, newest: Manifest | None, tier_id: str, epoch: int
+    ) -> Manifest | None:
+        """The next manifest; None if another one took its number."""
+        number = newest.number + 1 if newest is not None else 1
+        candidate = msgspec.structs.replace(
+            wanted if wanted is not None else Manifest(tier_id=tier_id),
+            number=number,
+            epoch=epoch,
+            writer=self._writer,
+            attempt=chance.uuid().hex,
+        )
+        try:
+            create_settled(self.objects, manifest_name(number), pack_manifest(candidate))
+        except ObjectExists:
+            return None
+        self._newest = candidate
+        with suppress(TransportError):  # only a hint: readers look for newer ones anyway
+            self.objects.replace(HINT, b"%020d" % number)
+        return candidate

@@ -1,0 +1,169 @@
+"""Manifests are added one by one, whatever happens to requests and whoever is killed."""
+
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.chance import examples
+from tests.support.dying_files import Killed
+from tests.support.model_objects import ModelObjects
+
+from pyromq.errors import TransportError
+from pyromq.tier.manifest import Manifest, SegmentEntry
+from pyromq.tier.manifests import Fenced, Manifests, WrongTier
+from pyromq.tier.names import manifest_name, segment_name
+from pyromq.tier.segment_format import BadObject
+
+FILE_BYTES = 1000
+
+
+def entry(number: int, epoch: int = 0) -> SegmentEntry:
+    digest = hashlib.sha256(b"%d" % number).hexdigest()
+    start = number * FILE_BYTES
+    name = segment_name(start, epoch, digest)
+    return SegmentEntry(name, start, start + FILE_BYTES, 500, 400, 5, 6, digest, digest)
+
+
+def with_entry(new: SegmentEntry) -> Callable[[Manifest], Manifest | None]:
+    def change(newest: Manifest) -> Manifest | None:
+        if newest.end >= new.log_end:
+            return None
+        assert newest.end == new.log_start
+        return msgspec.structs.replace(newest, segments=(*newest.segments, new))
+
+    return change
+
+
+def opened(objects: ModelObjects, writer: str = "0") -> Manifests:
+    return Manifests(objects, "C", "b", writer)
+
+
+def test_a_tier_begins_with_its_first_manifest_and_others_read_the_newest() -> None:
+    objects = ModelObjects()
+    mine = opened(objects)
+    assert mine.read_newest() is None
+    for number in range(3):
+        mine.add(0, with_entry(entry(number)))
+    assert objects.content["manifest/hint"] == b"%020d" % 3
+    other = opened(objects)
+    newest = other.read_newest()
+    assert newest is not None
+    assert (newest.number, newest.end) == (3, 3 * FILE_BYTES)
+    mine.add(0, with_entry(entry(3)))
+    newest = other.read_newest()
+    assert newest is not None
+    assert newest.number == 4
+    assert other.tier_id() == newest.tier_id
+
+
+@pytest.mark.parametrize("hint", [None, b"%020d" % 1, b"rubbish", b"%020d" % 99])
+def test_the_newest_is_found_without_old_ones_and_with_any_hint(hint: bytes | None) -> None:
+    objects = ModelObjects()
+    mine = opened(objects)
+    for number in range(5):
+        mine.add(0, with_entry(entry(number)))
+    del objects.content["manifest/hint"], objects.content[manifest_name(1)], objects.content[manifest_name(2)]
+    if hint is not None:
+        objects.content["manifest/hint"] = hint
+    newest = opened(objects).read_newest()
+    assert newest is not None
+    assert newest.number == 5
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "conflict"])
+def test_a_write_whose_outcome_is_unknown_is_settled_by_reading(fault: str) -> None:
+    objects = ModelObjects()
+    mine = opened(objects)
+    mine.add(0, with_entry(entry(0)))
+    faults = [fault]
+    objects.fails = lambda operation, name: faults.pop() if operation == "create" and faults else None
+    if fault == "before":
+        with pytest.raises(TransportError):
+            mine.add(0, with_entry(entry(1)))
+    newest = mine.add(0, with_entry(entry(1)))
+    assert (newest.number, newest.end) == (2, 2 * FILE_BYTES)
+    assert not faults
+
+
+def test_a_master_of_an_older_epoch_is_fenced_by_a_claim() -> None:
+    objects = ModelObjects()
+    old, new = opened(objects, "old"), opened(objects, "new")
+    old.add(1, with_entry(entry(0)))
+    claim = new.add(2, lambda newest: newest if newest.epoch < 2 else None)
+    assert (claim.epoch, claim.number, claim.writer) == (2, 2, "new")
+    with pytest.raises(Fenced, match="epoch 2, this master of 1"):
+        old.add(1, with_entry(entry(1)))
+    assert new.add(2, with_entry(entry(1))).end == 2 * FILE_BYTES
+
+
+def test_a_tier_of_another_broker_is_refused() -> None:
+    objects = ModelObjects()
+    opened(objects).add(0, with_entry(entry(0)))
+    with pytest.raises(WrongTier, match="broker 'b'"):
+        Manifests(objects, "C", "other", "0").tier_id()
+
+
+def test_a_damaged_manifest_is_not_taken_for_none() -> None:
+    objects = ModelObjects()
+    opened(objects).add(0, with_entry(entry(0)))
+    objects.content[manifest_name(1)] = b"rubbish"
+    with pytest.raises(BadObject):
+        opened(objects).add(0, with_entry(entry(0)))
+
+
+@pytest.mark.parametrize("dies_after", [False, True])
+def test_a_writer_killed_at_any_request_loses_and_doubles_nothing(dies_after: bool) -> None:
+    for step in range(1, 100):
+        objects = ModelObjects()
+        objects.dies_at, objects.dies_after = step, dies_after
+        try:
+            mine = opened(objects)
+            mine.add(0, with_entry(entry(0)))
+            mine.add(0, with_entry(entry(1)))
+            break
+        except Killed:
+            newest = opened(objects).read_newest()
+            after = opened(objects).add(0, with_entry(entry(newest.end // FILE_BYTES if newest else 0)))
+            assert [each.log_start for each in after.segments] == list(range(0, after.end, FILE_BYTES))
+    assert step > 10
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.data())
+def test_two_masters_and_a_failing_store_never_lose_or_double_a_segment(data: st.DataObject) -> None:
+    objects = ModelObjects()
+    chosen = st.sampled_from([None, None, None, "before", "after", "conflict"])
+
+    def fails(operation: str, name: str) -> str | None:
+        fault = data.draw(chosen)
+        return fault if operation == "create" or fault != "conflict" else None
+
+    objects.fails = fails
+    masters = {1: opened(objects, "one"), 2: opened(objects, "two")}
+    fenced = False
+    confirmed = 0
+    for _ in range(12):
+        epoch = data.draw(st.sampled_from([1, 2]))
+        master = masters[epoch]
+        try:
+            newest = master.read_newest()
+            number = newest.end // FILE_BYTES if newest is not None else 0
+            added = master.add(epoch, with_entry(entry(number, epoch)))
+        except Fenced:
+            assert epoch == 1
+            fenced = True
+            continue
+        except TransportError:
+            continue
+        assert not (fenced and epoch == 1)
+        confirmed = max(confirmed, added.end)
+    objects.fails = lambda operation, name: None
+    newest = opened(objects).read_newest()
+    if newest is not None:
+        assert newest.end >= confirmed
+        assert [each.log_start for each in newest.segments] == list(range(0, newest.end, FILE_BYTES))
+    else:
+        assert not confirmed
