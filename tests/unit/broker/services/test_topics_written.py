@@ -245,7 +245,7 @@ async def test_a_change_that_the_disk_refuses_is_refused_and_written_later(
 ) -> None:
     slices = Slices(parts.clock)
     topics = Topics(parts.live, parts.store, parts.tables, _forget_nothing, slices)
-    groups = Groups(parts.tables, _forget_nothing, slices)
+    groups = Groups(parts.tables, lambda _: None, slices)
     parts.tables.write_in_threads()
     with monkeypatch.context() as full:
         full.setattr(JsonTable, "save_from_thread", refuse)
