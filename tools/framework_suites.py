@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.places import ROOT
@@ -20,6 +21,15 @@ from pyromq.testing import cluster
 from pyromq.testing.held_ports import held_port
 
 PLACE = ROOT / "build" / "frameworks"
+_REDIS = (
+    "redis-tools",
+    "libjemalloc2",
+    "liblzf1",
+    "liblua5.1-0",
+    "lua-cjson",
+    "lua-bitop",
+    "libatomic1",
+)
 _PLUGINS = ("pytest-rerunfailures", "pytest-order", "redis", "psutil")
 
 KOMBU_LEFT_OUT = (
@@ -100,18 +110,23 @@ def source(name: str) -> Path:
     return PLACE / wanted
 
 
-def run(place: Path, tests: list[str], left_out: tuple[str, ...], given: list[str], **environ: str) -> int:
-    plugins = PLACE / "plugins"
-    if not plugins.exists():
+def plugins() -> Path:
+    """What the suites need besides our own dependencies; the client of Redis, for one."""
+    place = PLACE / "plugins"
+    if not place.exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "--target", str(plugins), *_PLUGINS], check=True)
+        subprocess.run([*pip, "--target", str(place), *_PLUGINS], check=True)
+    return place
+
+
+def run(place: Path, tests: list[str], left_out: tuple[str, ...], given: list[str], **environ: str) -> int:
     chosen = ["-k", " and ".join(f"not ({each})" for each in left_out)] if left_out else []
     own = [
         f"-p{each}"
         for each in ("pytest_rerunfailures", "pytest_order", "pytest_timeout", "celery.contrib.pytest")
     ]
     own += ["-q", "-c", os.devnull, "--rootdir", ".", "-o", "python_classes=test_* Test*"]
-    paths = {"PYTHONPATH": f"{place}:{plugins}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    paths = {"PYTHONPATH": f"{place}:{plugins()}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", *own, *chosen, *tests, *given],
         cwd=place,
@@ -133,7 +148,7 @@ def celery(url: str | None, given: list[str]) -> int:
         redis = subprocess.Popen(
             [redis_server(), "--port", str(port), "--save", ""],
             stdout=subprocess.DEVNULL,
-            env=_redis_environ(),
+            env=redis_environ(),
         )
         try:
             time.sleep(1)
@@ -155,31 +170,29 @@ def celery(url: str | None, given: list[str]) -> int:
             redis.wait()
 
 
-def redis_server() -> str:
-    """Debian's, unpacked here."""
-    place = PLACE / "redis"
-    program = place / "usr" / "bin" / "redis-check-rdb"
-    if not program.exists():
+def debian(name: str, packages: Sequence[str]) -> Path:
+    """Debian's packages, unpacked here."""
+    place = PLACE / name
+    unpacked = place / "unpacked"
+    if not unpacked.exists():
         place.mkdir(parents=True, exist_ok=True)
-        names = [
-            "redis-tools",
-            "libjemalloc2",
-            "liblzf1",
-            "liblua5.1-0",
-            "lua-cjson",
-            "lua-bitop",
-            "libatomic1",
-        ]
-        subprocess.run(["apt-get", "download", "-q", *names], cwd=place, check=True)
+        subprocess.run(["apt-get", "download", "-q", *packages], cwd=place, check=True)
         for package in place.glob("*.deb"):
             subprocess.run(["dpkg", "-x", str(package), str(place)], check=True)
+            package.unlink()
+        unpacked.touch()
+    return place
+
+
+def redis_server() -> str:
+    place = debian("redis", _REDIS)
     server = place / "redis-server"
     if not server.exists():
-        server.symlink_to(program)  # one program, which goes by its name
+        server.symlink_to(place / "usr" / "bin" / "redis-check-rdb")  # one program, which goes by its name
     return str(server)
 
 
-def _redis_environ() -> dict[str, str]:
+def redis_environ() -> dict[str, str]:
     libraries = {str(path.parent) for path in (PLACE / "redis").rglob("*.so*")}
     return os.environ | {"LD_LIBRARY_PATH": ":".join(sorted(libraries))}
 

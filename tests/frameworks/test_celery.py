@@ -76,6 +76,9 @@ def test_tasks_survive_children_that_are_killed_under_load(new: New) -> None:
             time.sleep(0.05)
         os.kill(_children(worker.pid)[0], signal.SIGKILL)
     workers.wait(lambda: set(workers.noted()) == set(map(str, range(120))))
+    runs = Counter(workers.noted())
+    assert max(runs.values()) <= 2
+    assert runs.total() <= 120 + 5, "only what a killed child was working on runs again"
 
 
 def test_tasks_of_a_worker_that_dies_run_elsewhere_soon(new: New) -> None:
@@ -87,6 +90,8 @@ def test_tasks_of_a_worker_that_dies_run_elsewhere_soon(new: New) -> None:
     workers.kill(worker)
     workers.start(name="second")
     workers.wait(lambda: {each for each in workers.noted() if " " not in each} == set(map(str, range(20))))
+    begun = Counter(each for each in workers.noted() if each.startswith("begun"))
+    assert begun.total() <= 20 + 2, "only what the two children were working on begins again"
 
 
 def test_a_task_that_outlives_the_invisible_time_runs_once(new: New) -> None:
@@ -129,6 +134,7 @@ def test_tasks_run_after_the_broker_was_killed_and_came_back(new: New, rocketmq:
     rocketmq.kill_broker()
     rocketmq.start_broker()
     workers.wait(lambda: {*map(str, range(20)), "timed"} <= set(workers.noted()))
+    assert max(Counter(workers.noted()).values()) <= 2, "only what could not be acknowledged runs again"
     assert timed.id
 
 

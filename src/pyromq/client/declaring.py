@@ -56,8 +56,8 @@ async def declare_topic(session: Session, topic: str, queues: int, message_type:
 
 
 async def declare_group(session: Session, group: str, max_retries: int) -> None:
-    """A group whose messages become dead letters after this many retries. A broker that does not allow the
-    change keeps its own number."""
+    """A group whose messages become dead letters after this many retries. A broker or a
+    cluster that does not allow the change keeps its own number."""
     timeout_s = session.settings.call_timeout_s
 
     async def declare(address: str) -> None:
@@ -73,7 +73,12 @@ async def declare_group(session: Session, group: str, max_retries: int) -> None:
         except PyroError as problem:
             _log.info("the group keeps its retries group=%s broker=%s: %s", group, address, problem)
 
-    await asyncio.gather(*map(declare, (await _masters(session)).values()))
+    try:
+        masters = await _masters(session)
+    except Refused as problem:
+        _log.info("the group keeps its retries group=%s: %s", group, problem)
+        return
+    await asyncio.gather(*map(declare, masters.values()))
 
 
 async def _masters(session: Session) -> dict[str, str]:
