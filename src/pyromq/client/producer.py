@@ -28,6 +28,7 @@ from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.timing import timed
 from pyromq.client.trace_records import MessageKind, SentRecord
 from pyromq.client.tracing import Tracing
+from pyromq.client.tracing_choice import is_traced
 from pyromq.client.values import Message, MessageFields, ReceivedMessage, Selector, SendResult, SendStatus
 from pyromq.cluster.sending.choice import queue_of_key, queue_of_lite_topic
 from pyromq.cluster.sending.plan import SendPlan
@@ -124,7 +125,7 @@ class Producer(Opened):
         """Topics that were checked for what priorities do there."""
         self._middlewares: list[Middleware] = []
         self._spans: spans.SendSpans | None = None
-        if self.settings.otel:
+        if is_traced(self.settings.otel):
             # Imported late: OpenTelemetry is optional.
             from pyromq.client.spans import SendSpans
 

@@ -86,13 +86,18 @@ async def test_the_rights_that_the_page_names_are_enough(place: Place) -> None:
     def work() -> list[Any]:
         found: list[Any] = []
         private = str(uuid4())
+
+        def take(body: Any, message: Any) -> None:
+            found.append(body)
+            message.ack()
+
         with place.connection() as connection:
             queues = [
                 kombu.Queue("mail", routing_key="mail"),
                 kombu.Queue(private, kombu.Exchange("news", type="fanout"), auto_delete=True),
             ]
             consumer = kombu.Consumer(connection, queues, accept=["json"])
-            consumer.register_callback(lambda body, message: (found.append(body), message.ack()))
+            consumer.register_callback(take)
             with consumer:
                 connection.Producer().publish({"a": 1}, routing_key="mail")
                 connection.Producer(exchange=queues[1].exchange).publish({"b": 2})

@@ -25,6 +25,7 @@ from pyromq.client.health import DEFAULT_TIMEOUT_S, NOT_RUNNING, ConsumerHealth,
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
+from pyromq.client.tracing_choice import is_traced
 from pyromq.errors import PyroError, StateError
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.requests.membership import ConsumeType, MessageModel
@@ -77,7 +78,7 @@ class Consumer(ABC, Generic[P]):
         self._parts: P | None = None
         self._is_closing = False
         self._starting = asyncio.Lock()
-        self._spans = _spans(group, settings, client_settings) if settings.otel else None
+        self._spans = _spans(group, settings, client_settings) if is_traced(settings.otel) else None
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"

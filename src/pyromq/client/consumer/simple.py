@@ -28,6 +28,7 @@ from pyromq.client.namespaces import wrap
 from pyromq.client.opened import Opened
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
+from pyromq.client.tracing_choice import is_traced
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import ConfigError, NoRoute, PyroError, StateError
 from pyromq.protocol.requests.inspection import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -83,7 +84,7 @@ class SimpleConsumer(Opened):
         self._showing: set[asyncio.Task[None]] = set()
         self._missing: set[str] = set()
         """Topics that no broker has, as far as is known."""
-        if self.settings.otel:
+        if is_traced(self.settings.otel):
             # Imported late: OpenTelemetry is optional.
             from pyromq.client.spans import ConsumeSpans
 
