@@ -61,6 +61,25 @@ def test_rows_have_all_that_a_message_has(spark: SparkSession, topics: "Topics")
     assert extra.logOffset == 0
 
 
+def test_lite_topics_are_a_column_and_one_row_each_when_grouped(
+    spark: SparkSession, topics: "Topics"
+) -> None:
+    topics.create("Sessions", queues=2)
+    for number, name in enumerate(["b", "a", "a", None, "a"]):
+        properties = f"__LITE_TOPIC\x01{name}\x02" if name is not None else ""
+        topics.send("Sessions", number % 2, b"%d" % number, properties)
+    frame = load(spark, topics.options("Sessions"), "value binary, liteTopic string")
+    assert {(bytes(row.value), row.liteTopic) for row in frame.collect()} == {
+        (b"0", "b"),
+        (b"1", "a"),
+        (b"2", "a"),
+        (b"3", None),
+        (b"4", "a"),
+    }
+    rows = frame.where("liteTopic is not null").groupBy("liteTopic").count().collect()
+    assert {row.liteTopic: row["count"] for row in rows} == {"a": 3, "b": 1}
+
+
 def test_subscribe_pattern_assign_and_path_choose_queues(spark: SparkSession, topics: "Topics") -> None:
     for number, topic in enumerate(["OrdersA", "OrdersB", "Payments"]):
         topics.create(topic, queues=2)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pyromq.compiled import twin
-from pyromq.protocol.properties import KEYS, SHARDING_KEY, TAGS, TRANSACTION_ID, UNIQ_KEY
+from pyromq.protocol.properties import KEYS, LITE_TOPIC, SHARDING_KEY, TAGS, TRANSACTION_ID, UNIQ_KEY
 from pyromq.spark.decode import TIMESTAMP, Block, split_keys
 
 _native = twin("spark.fast_columns")
@@ -23,6 +23,7 @@ _TEXTS = {
     "tags": TAGS,
     "shardingKey": SHARDING_KEY,
     "transactionId": TRANSACTION_ID,
+    "liteTopic": LITE_TOPIC,
     "msgId": UNIQ_KEY,
 }
 _MICROSECONDS = 1000

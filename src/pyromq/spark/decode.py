@@ -21,6 +21,7 @@ from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.properties import (
     KEY_SEPARATOR,
     KEYS,
+    LITE_TOPIC,
     SHARDING_KEY,
     TAGS,
     TRANSACTION_ID,
@@ -221,6 +222,7 @@ _COLUMNS: dict[str, Callable[[Block], pa.Array]] = {
     "tags": lambda block: block.properties.values_of(TAGS),
     "shardingKey": lambda block: block.properties.values_of(SHARDING_KEY),
     "transactionId": lambda block: block.properties.values_of(TRANSACTION_ID),
+    "liteTopic": lambda block: block.properties.values_of(LITE_TOPIC),
     "msgId": Block.message_ids,
     "properties": lambda block: block.properties.as_map(),
 }

@@ -38,6 +38,7 @@ FURTHER_COLUMNS: Final = {
     "logOffset": "bigint",
     "bodyCrc": "int",
     "transactionId": "string",
+    "liteTopic": "string",
 }
 """Columns that `.schema(...)` can ask for as well."""
 
