@@ -22,20 +22,31 @@ from pyromq.protocol.requests.topics import TopicConfig
 
 PICTURES = ROOT / "docs" / "pictures"
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
+PAGES = {
+    "overview": "",
+    "problems": "problems",
+    "topics": "topics",
+    "topic": f"topics/{ORDERS}",
+    "messages": f"topics/{ORDERS}/messages",
+    "message": f"topics/{ORDERS}/at/broker-a/0/0",
+    "tail": f"topics/{ORDERS}/tail?with=Payments,Shipments",
+    "groups": "groups",
+    "group": f"groups/{GROUP}",
+    "group-queues": f"groups/{GROUP}/queues",
+    "dead-letters": "dlq",
+    "reset": f"do/offsets.reset?group={GROUP}&topic={ORDERS}&to=end",
+    "brokers": "brokers",
+    "broker": "brokers/broker-a/0",
+    "name-servers": "nameservers",
+    "controllers": "controllers",
+    "clients": f"clients?group={GROUP}",
+    "pipelines": "pipelines",
+}
+"""The page below its cluster, by the name of its pictures."""
 SHOTS = (
-    ("console-overview", "", "light", "en", WIDE),
+    *((f"console-{name}", below, "light", "en", WIDE) for name, below in PAGES.items()),
+    *((f"console-{name}-narrow", below, "light", "en", NARROW) for name, below in PAGES.items()),
     ("console-topics-dark", "topics", "dark", "en", WIDE),
-    ("console-messages", f"topics/{ORDERS}/messages", "light", "en", WIDE),
-    ("console-group", f"groups/{GROUP}", "light", "en", WIDE),
-    ("console-reset", f"do/offsets.reset?group={GROUP}&topic={ORDERS}&to=end", "light", "en", WIDE),
-    ("console-tail", f"topics/{ORDERS}/tail?with=Payments,Shipments", "light", "en", WIDE),
-    ("console-pipelines", "pipelines", "light", "en", WIDE),
-    ("console-brokers", "brokers", "light", "en", WIDE),
-    ("console-brokers-narrow", "brokers", "light", "en", NARROW),
-    ("console-overview-narrow", "", "light", "en", NARROW),
-    ("console-topics-narrow", "topics", "light", "en", NARROW),
-    ("console-messages-narrow", f"topics/{ORDERS}/messages", "light", "en", NARROW),
-    ("console-group-narrow", f"groups/{GROUP}", "light", "en", NARROW),
     ("console-groups-zh", "groups", "dark", "zh", NARROW),
 )
 """The name of a picture, the page below its cluster, colours, language and size."""
