@@ -16,6 +16,7 @@ from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.requests.routes import DeleteTopicFromNameServer
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, DeleteTopicFromBroker
 from pyromq.protocol.requests.upkeep import DeleteExpiredCommitLog
 from pyromq.spark.cluster import SparkCluster
@@ -80,7 +81,7 @@ class Topics:
         chosen = {"subscribe": topic} if topic is not None else {}
         return {"namesrv": self.running.namesrv} | quick | chosen | named
 
-    def create(self, topic: str, queues: int = 2, broker: int = 0) -> None:
+    def create(self, topic: str, queues: int = 2, broker: int = 0, *, attributes: str | None = None) -> None:
         self._call(
             CreateOrUpdateTopic(
                 topic=topic,
@@ -89,6 +90,7 @@ class Topics:
                 write_queue_nums=queues,
                 perm=6,
                 topic_filter_type="SINGLE_TAG",
+                attributes=attributes,
             ),
             broker,
         )
@@ -140,6 +142,9 @@ class Topics:
         """The first offset that the only queue of a topic has."""
         (first,) = self._cluster.earliest(self._cluster.queues(Selection(topics=(topic,)))).values()
         return first
+
+    def change_settings(self, change: str) -> None:
+        self._call(UpdateBrokerConfig(body=change))
 
     def expire_data(self) -> None:
         """Delete all segments of the log but the last."""

@@ -33,6 +33,7 @@ from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.services.acknowledging import Acknowledging
 from pyromq.broker.services.assignments import Assignments
 from pyromq.broker.services.brokers import Brokers
+from pyromq.broker.services.compaction import Compaction
 from pyromq.broker.services.delays import Delays
 from pyromq.broker.services.escaping import Escaping
 from pyromq.broker.services.figures import FiguresInBulk
@@ -280,6 +281,7 @@ class BrokerParts:
             self.brokers,
             unread,
             Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),
+            Compaction(store),
             Protection(live, store, tables),
             *self._pop_services(reading),
             AccessRequests(self.access),

@@ -8,13 +8,12 @@ from collections.abc import Iterable
 
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
-from pyromq.broker.topic_attributes import topics_of_batches
+from pyromq.broker.topic_attributes import is_compacted, topics_of_batches
 from pyromq.protocol import names
 from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore
 
 _NAMED = 5
-_CLEANUP = "cleanup.policy"
 
 
 def table_remarks(
@@ -29,13 +28,17 @@ def table_remarks(
             f"topics.json lacks {_some(lost)}, but the store has messages of these topics:"
             " restore the table, or create the topics again with as many queues as before"
         )
-    compacted = [
-        name for name, topic in topics.all().items() if topic.attributes.get(_CLEANUP) == "COMPACTION"
-    ]
-    if compacted:
+    compacted = [name for name, topic in topics.all().items() if is_compacted(topic.attributes)]
+    if compacted and not store.settings.compaction_enabled:
         remarks.append(
-            f"compacted topics are not supported: messages of {_some(compacted)} expire like all others, and"
-            " those that are only under compaction/ are not read"
+            f"enableCompaction is off: messages of the compacted topics {_some(compacted)} expire like all"
+            " others"
+        )
+    of_apache = store.files.names(store.paths.compacted_by_apache)[1]
+    if of_apache:
+        remarks.append(
+            f"{store.paths.compacted_by_apache} has messages of compacted topics ({_some(of_apache)}) that"
+            " only Apache's broker reads: here, what is still in the commit log is compacted"
         )
     batches = topics_of_batches(topics.all())
     if batches:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pyromq.protocol import lite, quotas
 from pyromq.protocol.requests.topics import TopicConfig
 
+CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
 RESERVE_HOURS, RESERVE_BYTES, TTL_SECONDS = "reserve.time", "reserve.bytes", "message.ttl"
 
 
@@ -37,7 +38,7 @@ _KNOWN = {
         changeable=True,
     ),
     "queue.type": _Attribute(*_only("SimpleCQ", "queues of batches are not supported"), changeable=False),
-    "cleanup.policy": _Attribute(*_only("DELETE", "compacted topics are not supported"), changeable=False),
+    CLEANUP_POLICY: _Attribute(*_one_of("DELETE", COMPACTION), changeable=False),
     RESERVE_HOURS: _Attribute(
         *_number(r"-1|\d{1,7}", "a whole number of hours; -1 and 0 set no limit"), changeable=True
     ),
@@ -55,6 +56,11 @@ _KNOWN = {
 def topics_of_batches(topics: Mapping[str, TopicConfig]) -> list[str]:
     """Topics whose queues count the messages inside batches; only Apache's broker has them."""
     return sorted(name for name, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
+
+
+def is_compacted(attributes: Mapping[str, str]) -> bool:
+    """Whether the newest message of each key is kept for ever."""
+    return attributes.get(CLEANUP_POLICY) == COMPACTION
 
 
 def parse_change(text: str | None) -> dict[str, str | None]:
@@ -91,4 +97,11 @@ def apply_change(attributes: Mapping[str, str] | None, change: Mapping[str, str 
             raise ValueError(f"attribute {key}={value}: expected {known.expected}")
         else:
             after[key] = value
+    if is_compacted(after):
+        for key in (RESERVE_HOURS, RESERVE_BYTES, TTL_SECONDS):
+            if key in change and key in after:
+                raise ValueError(
+                    f"attribute {key}={after[key]}: expected none for a compacted topic, which keeps the"
+                    " newest message of each key"
+                )
     return after

@@ -80,7 +80,8 @@ class MessagePreparer:
         if type(body) is not bytes:
             body = _as_bytes(body)
         size_bytes = len(body)
-        if not 0 < size_bytes <= self._max_bytes:
+        # Without a body it removes its key from a compacted topic: the broker knows whether it is one.
+        if size_bytes > self._max_bytes or not (size_bytes or message.keys):
             raise BadMessage(_size_problem(size_bytes, self._max_bytes))
         if message.flag and not _is_int32(message.flag):
             raise BadMessage(f"flag must be an int of 32 bits, not {message.flag!r}")
@@ -258,7 +259,7 @@ def _as_bytes(body: object) -> bytes:
 
 def _size_problem(size_bytes: int, max_bytes: int) -> str:
     if size_bytes == 0:
-        return "the body is empty: brokers refuse empty messages"
+        return "the body is empty: only a message with keys, for a compacted topic, may have none"
     return f"the body has {size_bytes} bytes, more than max_message_bytes={max_bytes}"
 
 

@@ -17,6 +17,7 @@ from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.remoting.blocking_link import Link
 from pyromq.spark.cluster import SparkCluster, pull_of
+from pyromq.spark.compacted import is_compacted
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Queue, Span
 
@@ -227,7 +228,8 @@ class Fetch:
 
     def _lose(self, link: Link, offset: int, messages: int, end: int, why: str) -> None:
         end = min(max(end, offset + 1), self._span.end)
-        report_loss(self._span.queue, offset, end, why, fails=self._options.fail_on_data_loss)
+        if not is_compacted(self._cluster, self._span.queue):
+            report_loss(self._span.queue, offset, end, why, fails=self._options.fail_on_data_loss)
         self._arrived[offset] = _Piece(memoryview(b""), end)
         self._frontier = max(self._frontier, end)
         if end < offset + messages:

@@ -14,6 +14,7 @@ from pyromq.filtering.tags import parse_tags
 from pyromq.spark import by_offsets
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.columns import read_columns
+from pyromq.spark.compacted import is_compacted
 from pyromq.spark.fetch import Chunk, Fetch, report_loss
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import ReadOptions
@@ -65,7 +66,7 @@ def read_span(
     repeats = None
     if options.drop_duplicates_within is not None:
         repeats = repeats_before(cluster, options, span, options.drop_duplicates_within)
-    rows = _Rows(options, schema, span, repeats)
+    rows = _Rows(cluster, options, schema, span, repeats)
     if rows.are_offsets and by_offsets.is_whole(cluster, span):
         yield from by_offsets.batches(span, rows.schema, rows.constants, MAX_ROWS)
         return
@@ -79,8 +80,15 @@ class _Rows:
     """Turns chunks of one span into batches of one schema."""
 
     def __init__(
-        self, options: ReadOptions, schema: StructType, span: Span, repeats: Repeats | None = None
+        self,
+        cluster: SparkCluster,
+        options: ReadOptions,
+        schema: StructType,
+        span: Span,
+        repeats: Repeats | None = None,
     ) -> None:
+        self._cluster = cluster
+        self._is_compacted: bool | None = None
         self._options = options
         self._repeats = repeats
         self._span = span
@@ -104,7 +112,7 @@ class _Rows:
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
         end = min(chunk.end, self._span.end)
         count, columns = read_columns(chunk.bodies, self._names, self.constants, chunk.start, end)
-        if count < end - chunk.start and not self._options.is_filtered:
+        if count < end - chunk.start and not (self._options.is_filtered or self._may_have_gaps()):
             self._report_gaps(chunk, end)
         try:
             arrays = [self._fitted(columns[field.name], field) for field in self.schema]
@@ -119,6 +127,12 @@ class _Rows:
             is_first = pa.array(self._repeats.first_ones(columns["msgId"], columns["offset"]), pa.bool_())
             is_wanted = is_first if is_wanted is None else pc.and_(is_first, is_wanted)
         return batch if is_wanted is None else batch.filter(is_wanted)
+
+    def _may_have_gaps(self) -> bool:
+        """Asked once, and only where there are some."""
+        if self._is_compacted is None:
+            self._is_compacted = is_compacted(self._cluster, self._span.queue)
+        return self._is_compacted
 
     def _report_gaps(self, chunk: Chunk, end: int) -> None:
         """Name the messages that an answer should have and has not."""

@@ -5,6 +5,7 @@ master deletes is deleted up to the same log offset.
 """
 
 from pyromq.errors import StoreError
+from pyromq.store.compacted.snapshots import Snapshots
 from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.faults import Fault, StoreFaults
@@ -22,12 +23,14 @@ class Copying:
         dispatcher: Dispatcher,
         deletions: Deletions,
         faults: StoreFaults,
+        snapshots: Snapshots,
     ) -> None:
         self._log = log
         self._queues = queues
         self._dispatcher = dispatcher
         self._deletions = deletions
         self._faults = faults
+        self._snapshots = snapshots
         self._replicated = ReplicatedLog(log)
         self.is_on = False
         """Whether the log is a copy."""
@@ -106,6 +109,7 @@ class Copying:
             for queue in [each for each in self._queues.of_topic(topic).values() if each.last_place < before]:
                 self._queues.drop_files(queue)
                 self._queues.discard(queue)
+            self._snapshots.remove_topic(topic, before)
             if self._dispatcher.light is not None:
                 self._dispatcher.light.remove_deleted([topic])
         except OSError as error:

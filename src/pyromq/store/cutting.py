@@ -51,6 +51,7 @@ class Cutting:
         self._timers = timers
         self._copying = copying
         self._time = parts.time
+        self._snapshots = parts.snapshots
         self._waiters = waiters
         self._damaged = DamagedBytes(parts.files, parts.log, parts.paths.damaged)
         self.kept_as: tuple[Path, ...] = ()
@@ -125,6 +126,7 @@ class Cutting:
                 yield partial(self._damaged.set_aside, taken)
                 self.kept_as = taken.kept_as
             self.is_unfinished = True
+            yield partial(self._cut_snapshots, end)
             self._mending.close()
             if self._timers.wheel.is_made:
                 # What was delivered after the last record that stays is to be delivered again.
@@ -193,6 +195,9 @@ class Cutting:
         queue = self._queues.find(TIMER_TOPIC, 0)
         queue_offset = 0 if queue is None else queue.units_before(end)
         return self._timers.cut(end, queue_offset, first_ms, self._time.now_ms())
+
+    def _cut_snapshots(self, end: int) -> None:
+        self._snapshots.cut(end)
 
     def _cut_queues(self, end: int, is_emptied: bool) -> None:
         if is_emptied:

@@ -24,6 +24,9 @@ class StorePaths:
         self.index = root / "index"
         self.light_queues = root / "lightqueues"
         """Ours."""
+        self.compacted = root / "compacted"
+        """Ours: the newest message of each key of compacted topics."""
+        self.compacted_by_apache = root / "compaction" / "compactionLog"
         self.config = root / "config"
         self.topics = self.config / "topics.json"
         """The table of the broker's topics."""
@@ -45,6 +48,9 @@ class StorePaths:
 
     def queue(self, topic: str, queue_id: int) -> Path:
         return self.consume_queues / topic / str(queue_id)
+
+    def snapshot(self, topic: str, queue_id: int) -> Path:
+        return self.compacted / topic / str(queue_id)
 
 
 def can_be_directory(topic: str) -> bool:

@@ -18,6 +18,10 @@ from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.protocol.record import peek_log_offset, scan_record
 from pyromq.store.appending import LogAppending, compiled_appender
 from pyromq.store.checkpoint import read_checkpoint
+from pyromq.store.compacted.snapshots import Snapshots
+from pyromq.store.compacted_copying import SnapshotCopy
+from pyromq.store.compacted_reading import CompactedReader
+from pyromq.store.compacting import Compacting
 from pyromq.store.copying import Copying
 from pyromq.store.cutting import Cutting
 from pyromq.store.deletions import Deletions
@@ -91,6 +95,8 @@ class MessageStore:
         )
         self._mending = Mending(files, self._log, self._queues, tags_codes, lambda: dispatcher.offset)
         self._reader = StoreReader(self._log, self._mending, settings)
+        self._snapshots = Snapshots(files, self.paths)
+        self._compacted_reader = CompactedReader(self._log, self._reader, settings)
         self.time = LogTime(clock, self._log)
         self.appender = compiled_appender(self._log, self._queues, self._dispatcher, self.time)
         """The compiled append, for other compiled code; call `append` for messages that it declines."""
@@ -164,7 +170,9 @@ class MessageStore:
         self._deletions = Deletions(files, paths.deletions)
         purges = Deletions(files, paths.purges)
         marks = self._deletions, self.time, purges
-        parts = StoreParts(files, paths, self._log, self._queues, self._index, self._dispatcher, *marks)
+        parts = StoreParts(
+            files, paths, self._log, self._queues, self._index, self._dispatcher, *marks, self._snapshots
+        )
         recovery = Recovery(parts, checkpoint, was_clean=was_clean, has_group=has_group)
         try:
             recovery.load_log()
@@ -176,28 +184,44 @@ class MessageStore:
         if self.light is None and any(files.names(paths.light_queues)):
             files.remove_tree(paths.light_queues)  # nobody adds to them: they are built from the log again
         self.recovery: RecoveryReport = recovery.run()
+        self.recovery.remarks += self._snapshots.load(
+            self._deletions.offset_of, self._log.end_offset, self._queues.begin_at
+        )
         self.expiry = Expiry(parts, self._reader)
         self.expiry.fit()
         checkpoint = write_first_checkpoint(parts, checkpoint, self.recovery.began_at)
         self.epochs = EpochFile(files, paths.epochs, self._log.end_offset)
         """Which masters wrote the log, under a controller."""
-        self.copying = Copying(self._log, self._queues, self._dispatcher, self._deletions, self._faults)
+        self.copying = Copying(
+            self._log, self._queues, self._dispatcher, self._deletions, self._faults, self._snapshots
+        )
         self._flusher = Flusher(files, self._log, paths.checkpoint, checkpoint)
         self._waiters = waiters = FlushWaiters(self._flusher)
         self.scrubbing = Scrubbing(files, self._log)
         self.cutting = Cutting(
             parts, self.epochs, self._mending, self._flusher, self.timers, self.copying, waiters
         )
-        self.cutting.on_cut = self.expiry.fit
+        self.cutting.on_cut = self._was_cut
+        self.compacting = Compacting(
+            parts,
+            self._reader,
+            self.cutting,
+            self.copying,
+            self._settings,
+            self._clock,
+            lambda: self._flusher.flushed_offset,
+        )
         queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
         self.log = LogReading(parts, self._settings.max_query_messages)
-        self.queues = QueueReading(parts, self._reader, self._mending, self.expiry, self._light_reader)
+        self.queues = QueueReading(
+            parts, self._reader, self._mending, self.expiry, self._compacted_reader, self._light_reader
+        )
         self.flushes = Flushes(
             self._flusher, waiters, queue_flushing, self._faults, self._clock, self._settings
         )
         self.topics = StoredTopics(parts, self._clock, self._flusher, queue_flushing)
         self.time.begin()
-        self._retention = Retention(parts, self.epochs, self._settings, self._clock)
+        self._retention = Retention(parts, self.epochs, self.compacting, self._settings, self._clock)
         self._upkeep = StoreUpkeep(
             self._settings,
             self._log,
@@ -212,6 +236,10 @@ class MessageStore:
         if self._settings.timer_wheel:
             self.timers.recover(self.time.now_ms(), self._timed_queue_offset)
             self._refuse_timers_in_rocksdb()
+
+    def _was_cut(self) -> None:
+        self._snapshots.reload()
+        self.expiry.fit()
 
     def _refuse_timers_in_rocksdb(self) -> None:
         """Raises StoreError if Apache's broker left timed messages to RocksDB instead of the wheel.
@@ -278,6 +306,7 @@ class MessageStore:
         self._faults.replace(Fault.NOT_WRITEABLE, "the store is closed")
         self._mending.close()
         self.timers.close()
+        self._snapshots.close()
         self._log.close()
         self._queues.close()
         if self._index is not None:
@@ -410,7 +439,12 @@ class MessageStore:
         else:
             if self.expiry.limits and queue is not None:
                 self.expiry.apply(queue)
-            result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, only)
+            snapshot = self._snapshots.by_queue.get((topic, queue_id)) if self._snapshots.by_queue else None
+            if queue is None or snapshot is None:
+                result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, only)
+            else:
+                limits = max_messages, max_bytes
+                result = self._compacted_reader.read(queue, snapshot, offset, limits, tag_codes, only)
         if (
             queue is not None
             and self._asks_others
@@ -425,6 +459,11 @@ class MessageStore:
 
     # The rest
 
+    def copy_compacted(self, topic: str, queue_id: int) -> SnapshotCopy:
+        """What this store lacks of a compacted queue, to be filled with a master's messages."""
+        queue = self._queues.find(topic, queue_id)
+        return SnapshotCopy(self.compacting, (topic, queue_id), queue, self._log.start_offset)
+
     def table(self, name: str) -> JsonTable:
         """A table under `config/`."""
         return JsonTable(self.files, self.paths.config / name)
@@ -437,9 +476,11 @@ class MessageStore:
         self._log.segments.set_read_ahead(settings.read_ahead)
         self._appending.apply_settings(settings)
         self._reader.apply_settings(settings)
+        self._compacted_reader.apply_settings(settings)
         self.log.max_query_messages = settings.max_query_messages
         self.flushes.apply_settings(settings)
         self._upkeep.apply_settings(settings)
+        self.compacting.apply_settings(settings)
 
     @property
     def settings(self) -> StoreSettings:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pyromq.filesystem import Files
+from pyromq.store.compacted.snapshots import Snapshots
 from pyromq.store.deletions import Deletions
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.filenames import StorePaths
@@ -23,3 +24,4 @@ class StoreParts:
     deletions: Deletions
     time: LogTime
     purges: Deletions
+    snapshots: Snapshots

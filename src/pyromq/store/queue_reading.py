@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from pyromq.store.compacted_reading import CompactedReader
 from pyromq.store.expiry import Expiry
 from pyromq.store.light_reading import LightReader
 from pyromq.store.log.damage import Damage, is_filler
@@ -21,6 +22,7 @@ class QueueReading:
         reader: StoreReader,
         mending: Mending,
         expiry: Expiry,
+        compacted: CompactedReader,
         light: LightReader | None = None,
     ) -> None:
         self._light = light
@@ -31,6 +33,8 @@ class QueueReading:
         self._reader = reader
         self._mending = mending
         self._expiry = expiry
+        self._snapshots = parts.snapshots
+        self._compacted = compacted
         # Bound here: a method in between would cost a call.
         self.find = parts.queues.find
         self.sound_units = reader.sound_units
@@ -53,6 +57,8 @@ class QueueReading:
             return light.min_offset(topic) if light is not None and light.has(topic, queue_id) else 0
         if self._expiry.limits:
             self._expiry.apply(queue)
+        if (snapshot := self._snapshots.find(topic, queue_id)) is not None:
+            return self._compacted.min_offset(queue, snapshot)
         return queue.min_offset(self._log.start_offset)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
@@ -78,6 +84,8 @@ class QueueReading:
         light = self._light
         if queue is None and light is not None and light.has(topic, queue_id):
             return light.offset_at(topic, timestamp_ms, boundary)
+        if queue is not None and (snapshot := self._snapshots.find(topic, queue_id)) is not None:
+            return self._compacted.offset_at(queue, snapshot, timestamp_ms, boundary)
         return self._reader.offset_at(queue, timestamp_ms, boundary) if queue is not None else 0
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
@@ -86,6 +94,9 @@ class QueueReading:
         light = self._light
         if queue is None and light is not None and light.has(topic, queue_id):
             return light.stored_at(topic, offset)
+        snapshot = self._snapshots.find(topic, queue_id)
+        if queue is not None and snapshot is not None and self._compacted.covers(queue, snapshot, offset):
+            return self._compacted.stored_at(queue, snapshot, offset)
         if queue is None or not queue.first_unit <= offset < queue.end_offset:
             return -1
         return self._reader.stored_at(queue, offset)

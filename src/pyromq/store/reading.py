@@ -367,6 +367,10 @@ class StoreReader:
         stored_ms = None if place is None else self._log.store_timestamp(place)
         return -1 if stored_ms is None else stored_ms
 
+    def is_awaited(self, place: int) -> bool:
+        """Whether other brokers are asked for damage at a log offset."""
+        return self._mending.is_awaited(place)
+
     def place_of(self, queue: ConsumeQueue, offset: int) -> int | None:
         """The log offset of a message; None for one that the log does not have."""
         if not queue.min_offset(self._log.start_offset) <= offset < queue.end_offset:

@@ -11,6 +11,7 @@ from math import inf
 
 from pyromq.clock import Clock
 from pyromq.filesystem import Space
+from pyromq.store.compacting import Compacting
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.parts import StoreParts
 from pyromq.store.settings import StoreSettings
@@ -29,6 +30,8 @@ class CleaningReport:
     """Files had to go before they expired."""
     is_kept_for_groups: bool = False
     """Nothing more goes, because a group has not read it."""
+    is_kept_for_compaction: bool = False
+    """Nothing more goes, because it has messages of compacted topics that are in no snapshot yet."""
     segments_removed: int = 0
     queue_files_removed: int = 0
     index_files_removed: int = 0
@@ -43,6 +46,7 @@ class Retention:
         self,
         parts: StoreParts,
         epochs: EpochFile,
+        compacting: Compacting,
         settings: StoreSettings,
         clock: Clock,
     ) -> None:
@@ -57,6 +61,7 @@ class Retention:
         self._deletions, self._purges = parts.deletions, parts.purges
         self._dispatcher = parts.dispatcher
         self._epochs = epochs
+        self._compacting = compacting
         self.unread_from = 0
         """A group has not read the message at this log offset; with `keep_unread` space does not cost it."""
         self._held_since: float | None = None
@@ -165,6 +170,10 @@ class Retention:
                     report.is_kept_for_groups = True
                     return
                 report.is_forced = True
+            if (held_from := self._compacting.held_from()) is not None and segment.end > held_from:
+                self._compacting.want(segment.end)
+                report.is_kept_for_compaction = True
+                return
             if not segment.try_unmap() and not self._has_waited_enough():
                 report.held_by_readers = True
                 return

@@ -67,6 +67,12 @@ class StoreSettings(Settings):
     max_unique_key_messages: int = setting(32, "Maximum number of messages in the answer to a query by unique key.", key="defaultQueryMaxNum", mutable=True, check=POSITIVE)
     message_delay_levels: str = setting(DEFAULT_DELAYS, "Delay of each delay level, starting with level 1.", key="messageDelayLevel")
 
+    # Compacted topics
+    compaction_enabled: bool = setting(True, "Compact the topics with `cleanup.policy=COMPACTION`. If false, no such topic can be created, and messages of existing ones expire like all others.", key="enableCompaction")
+    compaction_interval_ms: Millis = setting(900_000, "How often the broker looks for compacted queues with many new messages.", key="compactionScheduleInternal", mutable=True, check=POSITIVE)
+    max_offset_map_bytes: SizeBytes = setting(100 * _MIB, "Memory for the keys of new messages while a queue is compacted, about 300 bytes each. A queue with more new keys is compacted in several rounds.", key="maxOffsetMapSize", mutable=True, check=POSITIVE)
+    compaction_removals_kept_hours: int = setting(24, "How many hours a message without a body, which removes its key, is kept for readers in a compacted topic.", key="compactionRemovalReservedTime", mutable=True, check=NOT_NEGATIVE)
+
     # Timed messages
     timer_wheel: bool = setting(True, "Accept messages with a delivery time.", key="timerWheelEnable")
     timer_precision_ms: Millis = setting(1000, "Width of a slot of the timer wheel: 100, 200, 500 or 1000. Other values are rounded down. Delivery is exact to the millisecond in any case. Change it only when no timed message is waiting.", key="timerPrecisionMs", check=POSITIVE)

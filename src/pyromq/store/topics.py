@@ -18,6 +18,7 @@ class StoredTopics:
         self._queues = parts.queues
         self._dispatcher = parts.dispatcher
         self._deletions = parts.deletions
+        self._snapshots = parts.snapshots
         self._clock = clock
         self._flusher = flusher
         self._queue_flushing = queue_flushing
@@ -57,6 +58,7 @@ class StoredTopics:
             self._deletions.mark(topic, self._log.end_offset, self._clock.now_ms())
             self._dispatcher.forget_topic(topic)
             removed = self._queues.remove_topic(topic)
+            self._snapshots.remove_topic(topic, self._log.end_offset)
             if self._dispatcher.light is not None:
                 removed += self._dispatcher.light.remove(topic)
         except OSError as error:
@@ -75,5 +77,6 @@ class StoredTopics:
 
     def finish_deletion(self, topic: str) -> None:
         """Nothing is left of a deleted topic; any thread may say so. Raises OSError."""
+        self._snapshots.sync_removals()
         self._queues.sync_removals()  # a deletion is finished only when no queue can come back
         self._deletions.finish(topic)

@@ -85,7 +85,7 @@ async def test_the_smaller_of_two_limits_decides_which_replicas_are_in_sync(benc
 @pytest.mark.parametrize(
     ("attribute", "reason"),
     [
-        ("cleanup.policy=COMPACTION", "expected DELETE, because compacted topics are not supported"),
+        ("cleanup.policy=COMPACT", "expected one of DELETE, COMPACTION"),
         ("queue.type=BatchCQ", "expected SimpleCQ, because queues of batches are not supported"),
         ("reserve.time=1d", "expected a whole number of hours; -1 and 0 set no limit"),
     ],

@@ -1,5 +1,6 @@
 """A start tells of tables that are gone though the store has messages, and of damage that a backup mended."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.support.broker_parts import broker_parts
@@ -51,11 +52,22 @@ async def test_damage_that_a_backup_made_good_is_told(tmp_path: Path) -> None:
         assert "topics.json.bak was loaded instead" in remark
 
 
-async def test_compacted_topics_of_apaches_broker_are_told(tmp_path: Path) -> None:
+async def test_what_apaches_broker_has_compacted_is_told(tmp_path: Path) -> None:
     with broker_parts(tmp_path) as parts:
         parts.add_topic("Prices", attributes={"cleanup.policy": "COMPACTION"})
+        assert table_remarks(parts.store, parts.topics, parts.groups, []) == []
+        (parts.store.paths.root / "compaction" / "compactionLog" / "Prices" / "0").mkdir(parents=True)
         (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [])
-        assert "messages of Prices expire like all others" in remark
+        assert "has messages of compacted topics (Prices) that only Apache's broker reads" in remark
+
+
+async def test_compacted_topics_without_compaction_are_told(tmp_path: Path) -> None:
+    with broker_parts(tmp_path) as parts:
+        parts.add_topic("Prices", attributes={"cleanup.policy": "COMPACTION"})
+        settings = replace(parts.store.settings, compaction_enabled=False)
+        parts.store.apply_settings(settings)
+        (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [])
+        assert "enableCompaction is off: messages of the compacted topics Prices expire" in remark
 
 
 async def test_topics_of_batches_that_a_master_of_apache_had_are_told(tmp_path: Path) -> None:

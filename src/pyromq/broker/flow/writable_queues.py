@@ -12,6 +12,7 @@ import msgspec
 
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.topic_attributes import is_compacted
 from pyromq.chance import randrange
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
@@ -28,7 +29,6 @@ from pyromq.protocol.requests.topics import TopicConfig, TopicFilterType
 _UNIT_TOPIC, _UNIT_RETRY_TOPIC = 1, 2
 """Bits of a topic's system flag."""
 _DLQ_QUEUES = 1
-_CLEANUP_POLICY = "cleanup.policy"
 
 SendRequest = SendMessage | SendMessageV2
 """Both forms of the request have the same attributes."""
@@ -268,7 +268,7 @@ def _writable_queue(config: TopicConfig, queue_id: int) -> WritableQueue:
         topic,
         queue_id,
         sys_flag=SysFlag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0,
-        needs_keys=config.attributes.get(_CLEANUP_POLICY) == "COMPACTION",
+        needs_keys=is_compacted(config.attributes),
         retry_group=topic.removeprefix(names.RETRY_PREFIX) if names.is_retry_topic(topic) else None,
         has_quota=rates(config.attributes, SENDING) is not None,
         is_lite=is_lite(config.attributes),

@@ -6,6 +6,7 @@ from typing import Self
 from pyromq.broker.context import Context
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.replication.acting_master import ActingMaster
+from pyromq.broker.replication.compacted_sync import CompactedSync
 from pyromq.broker.replication.controller_session import ControllerSession
 from pyromq.broker.replication.ha_status import HaStatus
 from pyromq.broker.replication.in_sync_master import InSyncMaster
@@ -29,6 +30,7 @@ class Replication:
     table_changes: TableChanges
     table_sync: TableSync
     timer_sync: TimerSync
+    compacted_sync: CompactedSync
     acting_master: ActingMaster
     status: HaStatus
     repair: Repair
@@ -76,6 +78,7 @@ class Replication:
             TableChanges(live, store, tables, context.slices, access, master),
             TableSync(context, access, appending, replica, dialer),
             TimerSync(store, tables, replica, dialer),
+            CompactedSync(store, tables, replica, dialer),
             ActingMaster(live, store, tables, master, replica, registration, dialer),
             HaStatus(live, store, tables.role, master, replica, clock),
             repair,
@@ -101,6 +104,7 @@ class Replication:
             self.table_changes,
             self.table_sync,
             self.timer_sync,
+            self.compacted_sync,
             self.acting_master,
             self.status,
             self.repair,

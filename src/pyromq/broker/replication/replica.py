@@ -81,6 +81,8 @@ class Replica:
         """Whether this copy lacks files that the master has: then it never counts as in sync."""
         self.is_damaged: Callable[[], bool] = lambda: False
         """Whether this copy has damage that no broker could repair: then it does not count, either."""
+        self.lacks_compacted: Callable[[], bool] = lambda: False
+        """Whether this copy lacks messages of compacted topics that no log has any more: then likewise."""
         self._stuck_at = -1
         self._stuck_because = ""
         appending.durability.on_progress(self._flushed)
@@ -263,7 +265,8 @@ class Replica:
         if not self._is_controlled:
             return MasterLink(self._store, self._clock, appended, self._hello)
         settings = self._live.now
-        is_whole = self._has_tables and not self._is_partial and not self.is_damaged()
+        is_lacking = self._is_partial or self.is_damaged() or self.lacks_compacted()
+        is_whole = self._has_tables and not is_lacking
         is_learner = settings.learner or not is_whole
         greeting = ReplicaGreeting(self._role.broker_id, settings.sync_from_last_file, is_learner)
         return EpochMasterLink(

@@ -133,17 +133,15 @@ class Sending:
         if unique_key is None:
             unique_key = self._unique_keys.next(self._clock.now_ms())
             text += pair(props.UNIQ_KEY, unique_key)
-        if queue.needs_keys and not (get_property(text, props.KEYS) or "").strip():
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL, f"a message of the compacted topic {queue.topic} needs a key"
-            )
+        if queue.needs_keys and not _has_keys(text):
+            raise _without_keys(queue.topic)
         is_half = unusual and self._is_half(request, text)
         fenced: list[str] = []
         if queue.is_lite and props.LITE_TOPIC in text:
             text, fenced = _for_lite_topic(request.topic, text, is_half=is_half)
         elif self._appending.has_light_queues and props.INNER_MULTI_DISPATCH in text:
             fenced = _lite_queues(request.topic, text)
-        if not request.body:
+        if not request.body and not queue.needs_keys:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
         if unusual or request.sys_flag & SysFlag.INNER_BATCH:
             _refuse_inner_batch(request, text)
@@ -182,6 +180,8 @@ class Sending:
         if is_unusual(text) and is_timed(text.encode()):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a time of delivery")
         draft, entries = self._draft(request, queue, text, caller), _entries(request.body)
+        if queue.needs_keys and not all(_has_keys(each.properties) for each in entries):
+            raise _without_keys(queue.topic)
         if queue.is_lite and any(get_property(each.properties, props.LITE_TOPIC) for each in entries):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "messages of lite topics cannot be in a batch")
         unique_key = get_property(text, props.UNIQ_KEY)
@@ -397,6 +397,14 @@ def _refuse_inner_batch(request: SendRequest, text: str) -> None:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported: send the messages as a batch"
         )
+
+
+def _has_keys(properties: str | bytes) -> bool:
+    return bool((get_property(properties, props.KEYS) or "").strip())
+
+
+def _without_keys(topic: str) -> Refused:
+    return Refused(ResponseCode.MESSAGE_ILLEGAL, f"a message of the compacted topic {topic} needs a key")
 
 
 def _entries(body: bytes) -> list[BatchEntry]:

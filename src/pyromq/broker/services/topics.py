@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.broker.topic_attributes import apply_change, parse_change
+from pyromq.broker.topic_attributes import apply_change, is_compacted, parse_change
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, StoreError
 from pyromq.protocol import names
@@ -121,6 +121,11 @@ class Topics:
                 ResponseCode.INVALID_PARAMETER,
                 "message.type=LITE needs light queues: set enableLmq and enableMultiDispatch to true",
             )
+        if is_compacted(attributes) and not self._store.settings.compaction_enabled:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                "cleanup.policy=COMPACTION is not allowed: enableCompaction is off",
+            )
         config.attributes = attributes
         return config != existing
 
@@ -180,8 +185,13 @@ class Topics:
         topic, queue_id = request.topic, request.queue_id
         if self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is a system topic")
-        if self._topics.get(topic) is None:
+        if (config := self._topics.get(topic)) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
+        if is_compacted(config.attributes):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the topic {topic} is compacted: to remove a key, send a message with it and without a body",
+            )
         async with self._changing:
             promise = self._topics.promise()
             try:

@@ -190,7 +190,7 @@ _BY_REASON = {
     "its answer has the secret keys of all accounts": "getAclConfig",
     "clients from before 3.0.7 are not supported": "resetOffsetByTimeOld",
     "static topics are not supported yet": "updateStaticTopic remappingStaticTopic",
-    "compacted topics are not supported yet": "dumpCompactionLog",
+    "compacted topics have no log of their own": "dumpCompactionLog",
     "the store does not use RocksDB": (
         "checkRocksdbCqWriteProgress exportMetadataInRocksDB rocksDBConfigToJson"
     ),

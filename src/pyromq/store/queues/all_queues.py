@@ -58,6 +58,17 @@ class Queues:
         self.count += 1
         return queue
 
+    def begin_at(self, topic: str, queue_id: int, offset: int) -> None:
+        """The messages before `offset` are known elsewhere: the next one of the queue follows them. Raises
+        OSError."""
+        queue = self.get(topic, queue_id)
+        if queue.end_offset < offset:
+            if queue.end_offset > queue.first_unit:
+                queue.fill_gap(offset)
+            else:
+                queue.fill_up_to(offset)
+            queue.next_offset = offset
+
     def discard(self, queue: ConsumeQueue) -> None:
         """Forget a queue that has no files."""
         del self.by_topic[queue.topic][queue.queue_id]

@@ -61,7 +61,7 @@ class ConsumeQueue(FiledQueue):
         if queue_offset != self.end_offset:
             if queue_offset < self.end_offset:
                 return
-            self._fill_up_to(queue_offset)
+            self.fill_up_to(queue_offset)
         position = self.write_position
         if position == self.write_limit:
             self._make_room()
@@ -80,7 +80,7 @@ class ConsumeQueue(FiledQueue):
         self.write_position = byte_offset - start
         self.write_limit = limit
 
-    def _fill_up_to(self, queue_offset: int) -> None:
+    def fill_up_to(self, queue_offset: int) -> None:
         """The log no longer has the messages before `queue_offset`: write pre-blank units for them."""
         per_file = self._files.file_bytes // UNIT_BYTES
         start_unit = queue_offset - queue_offset % per_file

@@ -1,0 +1,1 @@
+"""Compacted topics: of each key, a queue keeps the newest message."""
