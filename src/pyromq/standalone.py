@@ -141,6 +141,7 @@ class StandaloneSettings:
             "listen_port": port,
             "namesrv_addr": namesrv_address,
             "sql_filters": True,
+            "body_filters": True,
             "trace_topic_enabled": True,
             # A client that is refused during a short stall has no other broker to use.
             "fast_failure": False,

@@ -154,6 +154,10 @@ def test_brokers_filter_by_tags_and_by_sql(spark: SparkSession, topics: "Topics"
     big = values(load(spark, topics.options("Orders", sqlFilter="n BETWEEN 800 AND 1100 OR TAGS = 'Aa'")))
     assert big == [*range(0, 1200, 100), 9999]
     assert values(load(spark, topics.options("Orders", sqlFilter="n > 9000"))) == [9999]
+    # A number is JSON, too, but has no fields.
+    topics.send("Orders", 0, b'{"order": {"n": 7}}')
+    by_body = load(spark, topics.options("Orders", sqlFilter="body.order.n BETWEEN 5 AND 9"))
+    assert [row.value for row in by_body.collect()] == [b'{"order": {"n": 7}}']
 
 
 def test_a_schema_reads_some_columns_only(spark: SparkSession, topics: "Topics") -> None:

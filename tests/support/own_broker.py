@@ -35,6 +35,7 @@ class OwnBroker(OwnServer):
                 "mappedFileSizeCommitLog": str(16 << 20),
                 "registerNameServerPeriod": "10000",
                 "enablePropertyFilter": "true",
+                "filterSupportBody": "true",
                 "traceTopicEnable": "true",
                 "diskMaxUsedSpaceRatio": "95",
                 "logDir": "",

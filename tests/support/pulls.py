@@ -44,7 +44,13 @@ class Pulls:
         parts.add_topic(TOPIC)
 
     def put(self, body: str, queue_id: int = 0, **properties: str) -> None:
-        draft = Draft(TOPIC, queue_id, body.encode(), props.encode_properties(properties).encode(), 1, BORN)
+        encoded = props.encode_properties(properties).encode()
+        self._append(Draft(TOPIC, queue_id, body.encode(), encoded, 1, BORN))
+
+    def put_raw(self, body: bytes, sys_flag: int = 0) -> None:
+        self._append(Draft(TOPIC, 0, body, b"", 1, BORN, sys_flag=sys_flag))
+
+    def _append(self, draft: Draft) -> None:
         assert self.parts.appending.append(draft).is_ok
         self.dispatch()
 

@@ -172,6 +172,8 @@ class BrokerSettings(ServerSettings):
     reject_different_subscriptions: bool = setting(False, "Refuse a member whose subscriptions differ from those of the other members of its group. If false, broker and clients warn: such a group loses messages.", key="rejectDifferentSubscriptions", mutable=True)
     slave_read: bool = setting(False, "Refer consumers that are far behind to a replica.", key="slaveReadEnable", mutable=True)
     sql_filters: bool = setting(False, "Let consumers filter with SQL92 expressions.", key="enablePropertyFilter", mutable=True)
+    body_filters: bool = setting(False, "Let SQL92 expressions name fields of JSON bodies, as in `body.customer.region = 'eu'`. Needs enablePropertyFilter.", key="filterSupportBody", mutable=True)
+    filter_body_bytes: SizeBytes = setting(128 * 1024, "Size of the largest body, decompressed, of which an expression may read fields. For a larger one they are NULL, and it is counted in `pyromq_filter_unread_bodies_total`.", key="filterMaxBodySize", mutable=True, check=POSITIVE)
     filter_retries: bool = setting(False, "Match retried messages against the group's filter for the original topic.", key="filterSupportRetry", mutable=True)
     dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the broker keeps the filter of a group without members.", key="filterDataCleanTimeSpan", mutable=True, check=POSITIVE)
     stop_slow_groups: bool = setting(False, "Stop groups that read too far behind the end of the log (see consumerFallbehindThreshold). An operator must enable them again.", key="disableConsumeIfConsumerReadSlowly", mutable=True)

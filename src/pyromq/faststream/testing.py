@@ -19,6 +19,7 @@ from pyromq.faststream.commands import RocketCommand
 from pyromq.faststream.producer import RocketProducer, message_of
 from pyromq.faststream.publisher import TopicPublisher
 from pyromq.faststream.subscriber import TopicSubscriber
+from pyromq.filtering.json_body import MessageWithBody
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.protocol.record import StoredMessage
 
@@ -110,5 +111,5 @@ def _wants(subscriber: TopicSubscriber, message: ReceivedMessage) -> bool:
         return False
     wanted = subscriber.options.tags
     if isinstance(wanted, Sql):
-        return compile_sql(wanted.text).matches(message.properties)
+        return compile_sql(wanted.text).matches(MessageWithBody(message.properties, lambda: message.body))
     return Subscription.of(subscriber.topic, wanted, 0).wants(message.tags)

@@ -2,6 +2,7 @@
 
 Properties are text; a literal on the other side decides what the text is read as. There are three truths:
 true, false and NULL. A text that cannot be read as what it must be is an error: the message does not match.
+Fields of bodies have kinds of their own: with one of them, a comparison of different kinds is NULL.
 """
 
 import math
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt
 
 from pyromq.errors import BadExpression
+from pyromq.filtering.json_body import MessageWithBody, Path, Structure
 
 _MAX_DIGITS = 19
 
@@ -19,7 +21,7 @@ class Long(int):
     """An integer literal that needs 64 bits: what it is compared with is read as 64 bits wide, too."""
 
 
-Value = str | bool | int | float | None
+Value = str | bool | int | float | Structure | None
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
 
@@ -38,6 +40,8 @@ class Node:
     is_constant: bool = False
     constant: Value = None
     property_name: str | None = None
+    is_typed: bool = False
+    """Whether it is a field of the body, whose values have the kinds of JSON."""
 
 
 def constant(value: Value) -> Node:
@@ -65,10 +69,20 @@ def property_(name: str) -> Node:
     return Node(lambda properties: properties.get(name), property_name=name)
 
 
+def body_field(path: Path) -> Node:
+    return Node(
+        lambda message: message.body.field(path) if isinstance(message, MessageWithBody) else None,
+        is_typed=True,
+    )
+
+
 def as_truth(node: Node) -> Node:
-    """A lone property may be a condition: NULL if it is missing, else false, whatever its value."""
+    """A lone property may be a condition: NULL if it is missing, else false, whatever its value. A lone field
+    of the body is what it says, and NULL if it is not a boolean."""
     if node.is_boolean:
         return node
+    if node.is_typed:
+        return _truth(lambda message: _boolean_or_null(node.evaluate(message)), node)
     if node.property_name is None:
         raise BadExpression("a number or a string is not a condition")
     name = node.property_name
@@ -82,7 +96,11 @@ def negated(node: Node) -> Node:
             return None
         return type(value)(-value)
 
-    return Node(evaluate, depth=node.depth + 1)
+    return Node(evaluate, depth=node.depth + 1, is_typed=node.is_typed)
+
+
+def _boolean_or_null(value: Value) -> Value:
+    return value if isinstance(value, bool) else None
 
 
 def not_(node: Node) -> Node:
@@ -131,6 +149,8 @@ def equal(left: Node, right: Node) -> Node:
             raise BadExpression("NULL cannot be compared; use IS NULL")
     if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
         raise BadExpression("a boolean cannot be compared with a number or a string")
+    if left.is_typed or right.is_typed:
+        return _typed(eq, left, right)
     if (quick := _property_with_literal(eq, left, right)) is not None:
         return _truth(quick, left, right)
 
@@ -159,10 +179,17 @@ Operator = Callable[[float, float], bool]
 
 
 def ordered(operator: Operator, left: Node, right: Node) -> Node:
+    is_typed = left.is_typed or right.is_typed
     for side in (left, right):
         is_number = isinstance(side.constant, int | float) and not isinstance(side.constant, bool)
-        if side.is_boolean or (side.is_constant and not is_number):
-            raise BadExpression("only numbers and properties can be compared with <, <=, > and >=")
+        is_text = is_typed and isinstance(side.constant, str)
+        if side.is_boolean or (side.is_constant and not is_number and not is_text):
+            raise BadExpression(
+                "only numbers, properties and fields of bodies can be compared with <, <=, > and >=,"
+                " and strings with fields of bodies"
+            )
+    if is_typed:
+        return _typed(operator, left, right)
     if (quick := _property_with_literal(operator, left, right)) is not None:
         return _truth(quick, left, right)
 
@@ -181,7 +208,7 @@ def _property_with_literal(operator: Operator, left: Node, right: Node) -> Evalu
     """A property on the left and a literal on the right, as in nearly every filter: the short way to what
     `_compare` says of them, because it is gone once for each term and message."""
     name, literal = left.property_name, right.constant
-    if name is None or not right.is_constant or literal is None or isinstance(literal, bool):
+    if name is None or not right.is_constant or literal is None or isinstance(literal, bool | Structure):
         return None
     if isinstance(literal, str):
 
@@ -223,10 +250,25 @@ def not_between(value: Node, low: Node, high: Node) -> Node:
     return some((ordered(lt, value, low), ordered(gt, value, high)))
 
 
-def in_(node: Node, texts: Sequence[str], *, wanted: bool) -> Node:
-    if node.property_name is None:
-        raise BadExpression("IN needs a property on its left")
-    choices = frozenset(texts)
+def in_(node: Node, listed: Sequence[str | int | float], *, wanted: bool) -> Node:
+    choices = frozenset(listed)
+    if node.is_typed:
+        kinds = frozenset(map(kind_of, choices))
+
+        def evaluate_typed(message: Properties) -> Value:
+            value = node.evaluate(message)
+            if isinstance(value, str | int | float) and not isinstance(value, bool):
+                if value in choices:
+                    return wanted
+                if kinds == {kind_of(value)}:
+                    return not wanted
+            return None
+
+        return _truth(evaluate_typed, node)
+    if node.property_name is None or not all(isinstance(each, str) for each in listed):
+        raise BadExpression(
+            "IN needs a property on its left and strings in its list, or a field of the body on its left"
+        )
 
     def evaluate(properties: Properties) -> Value:
         value = node.evaluate(properties)
@@ -249,8 +291,52 @@ def _truth(evaluate: Evaluate, *parts: Node) -> Node:
     return Node(evaluate, depth=1 + max(part.depth for part in parts), is_boolean=True)
 
 
+def _typed(operator: Operator, left: Node, right: Node) -> Node:
+    """A comparison with a field of the body: NULL if a side is NULL or the kinds differ. A property has no
+    kind: its text is read as the kind of the field."""
+
+    def evaluate(message: Properties) -> Value:
+        one, other = left.evaluate(message), right.evaluate(message)
+        if left.property_name is not None:
+            one = _as_kind_of(other, one)
+        if right.property_name is not None:
+            other = _as_kind_of(one, other)
+        return compare_kinds(operator, one, other)
+
+    return _truth(evaluate, left, right)
+
+
+def compare_kinds(operator: Operator, one: Value, other: Value) -> bool | None:
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other if isinstance(one, bool) and isinstance(other, bool) and operator is eq else None
+    if isinstance(one, str) and isinstance(other, str):
+        return operator((one > other) - (one < other), 0)
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return operator(one, other)  # exact, also between a large integer and a double
+    return None
+
+
+def kind_of(value: Value) -> type:
+    """Integers and doubles are one kind: numbers."""
+    return float if type(value) in (int, Long) else type(value)
+
+
+def _as_kind_of(pattern: Value, value: Value) -> Value:
+    """The text of a property as what the field of the body is; NULL if it cannot be read so."""
+    if not isinstance(value, str) or isinstance(pattern, str):
+        return value
+    if isinstance(pattern, bool):
+        return {"true": True, "false": False}.get(value.lower())
+    try:
+        return _integer(value, 63) if _INTEGER.fullmatch(value) else _double(value)
+    except Unmatched:
+        return None
+
+
 def _compare(operator: Operator, left: Value, right: Value) -> bool:
     """Compare two values that are not NULL, reading a text as the kind of the other side."""
+    if isinstance(left, Structure) or isinstance(right, Structure):
+        raise Unmatched
     if isinstance(left, bool):
         if isinstance(right, str):
             raise Unmatched  # java: a truth on the left cannot be compared with a text

@@ -13,6 +13,7 @@ KEYWORDS = frozenset(
 )
 
 _EXPONENT = r"[eE][+-]?+[0-9]++"
+_STEP = r"(?:\.[A-Za-z_$][A-Za-z0-9_$]*+|\[(?:0|[1-9][0-9]*+)\]|\['(?:''|[^'])*+'\])"
 _TOKEN = re.compile(
     rf"""
     (?:[ \t\n\r\f]|--[^\n\r]*+[\n\r]|/\*.*?\*/)*+
@@ -20,6 +21,7 @@ _TOKEN = re.compile(
       (?P<float>[0-9]+\.[0-9]*+(?:{_EXPONENT})?|\.[0-9]++(?:{_EXPONENT})?|[0-9]+{_EXPONENT})
     | (?P<integer>0|[1-9][0-9]*+[lL]?)
     | (?P<string>'(?:''|[^'])*+')
+    | (?P<path>body{_STEP}++)
     | (?P<word>[A-Za-z_$][A-Za-z0-9_$]*+)
     | (?P<symbol><>|>=|<=|[=<>(),+-])
     | (?P<end>\Z)
@@ -32,7 +34,7 @@ _SHOWN_CHARS = 200
 
 
 class Token(NamedTuple):
-    """`kind` is `float`, `integer`, `string`, `word`, `end`, or the keyword or symbol itself."""
+    """`kind` is `float`, `integer`, `string`, `path`, `word`, `end`, or the keyword or symbol itself."""
 
     kind: str
     text: str
@@ -78,13 +80,29 @@ class SqlTokens:
         self._position = match.end()
         kind = match.lastgroup
         if kind == "symbol":
-            return _SYMBOLS[match[5]]
+            return _SYMBOLS[match[6]]
+        if kind == "path":
+            self._check_end_of_path()
         if kind == "word":
-            text = match[4]
+            text = match[5]
+            if text == "body":
+                self._check_end_of_path()
             return Token(upper, text) if (upper := text.upper()) in KEYWORDS else Token("word", text)
         if kind == "end" or kind is None:
             return END
         return Token(kind, match[kind])
+
+    def _check_end_of_path(self) -> None:
+        if self._text[self._position : self._position + 1] in (".", "["):
+            raise BadExpression(
+                f"a field of a body is written body.name, body['any name'] or body.list[0] in {self._shown()}"
+            )
+
+    def expect_end(self) -> None:
+        if self._next is not END:
+            raise BadExpression(
+                f"{self._next.text[:_SHOWN_CHARS]!r} follows the complete expression in {self._shown()}"
+            )
 
     def refuse(self, token: Token) -> BadExpression:
         """The error for a word that begins no value."""

@@ -5,16 +5,20 @@
     equality   = comparison ( "=" comparison | "<>" comparison | IS [ NOT ] NULL )*
     comparison = unary ( ">" unary | ">=" unary | "<" unary | "<=" unary | [ NOT ] BETWEEN unary AND unary
                        | [ NOT ] IN "(" text, … ")" | [ NOT ] ( CONTAINS | STARTSWITH | ENDSWITH ) text )*
-    unary      = "+" unary | "-" unary | NOT unary | literal | property | "(" or ")"
+    unary      = "+" unary | "-" unary | NOT unary | literal | property | field | "(" or ")"
+    field      = "body" ( "." name | "['" any name "']" | "[" number "]" )+
 
-java: NOT binds tighter than "=", and whatever follows a complete expression is ignored.
+java: NOT binds tighter than "=", and whatever follows a complete expression is ignored; where the expression
+names fields of the body, which no other broker knows, that is an error.
 """
 
+import re
 from collections.abc import Callable
 from operator import ge, gt, le, lt
 
 from pyromq.errors import BadExpression
 from pyromq.filtering import sql_eval as sql
+from pyromq.filtering.json_body import Path
 from pyromq.filtering.sql_lexer import SqlTokens
 
 MAX_EXPRESSION_CHARS = 32 * 1024
@@ -22,7 +26,11 @@ MAX_WORK = 2048
 """How much work a filter may be for each message: its operands, and more for each search in a text."""
 
 _MAX_DEPTH = 100
+_MAX_STEPS = 8
+_MAX_INDEX_DIGITS = 6
 _TEXT_TEST_WORK = 16
+_BODY_TEXT_TEST_WORK = 64
+"""A text of a body may be longer than that of a property."""
 _MAX_REMEMBERED_CHARS = 64 * 1024
 _ORDERINGS: dict[str, sql.Operator] = {">": gt, ">=": ge, "<": lt, "<=": le}
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
@@ -36,9 +44,11 @@ _NEGATABLE = frozenset(("BETWEEN", "IN", *_TEXT_TESTS))
 class SqlFilter:
     """A compiled expression; `work` tells what it costs to ask it, and to keep it."""
 
-    def __init__(self, expression: str, root: sql.Node, work: int = 1) -> None:
+    def __init__(self, expression: str, root: sql.Node, work: int = 1, *, reads_body: bool = False) -> None:
+        """`reads_body`: whether it has to be asked about `MessageWithBody`, which have the body."""
         self.expression = expression
         self.work = work
+        self.reads_body = reads_body
         self._evaluate = root.evaluate
 
     def __repr__(self) -> str:
@@ -65,7 +75,10 @@ def compile_sql(expression: str) -> SqlFilter:
 
 def _compile(expression: str) -> SqlFilter:
     parser = _Parser(expression)
-    return SqlFilter(expression, sql.as_truth(parser.disjunction(0)), parser.work)
+    root = sql.as_truth(parser.disjunction(0))
+    if parser.reads_body:
+        parser.expect_end()
+    return SqlFilter(expression, root, parser.work, reads_body=parser.reads_body)
 
 
 _remembered: dict[str, SqlFilter] = {}
@@ -85,6 +98,10 @@ class _Parser:
     def __init__(self, expression: str) -> None:
         self._tokens = SqlTokens(expression)
         self.work = 0
+        self.reads_body = False
+
+    def expect_end(self) -> None:
+        self._tokens.expect_end()
 
     def disjunction(self, depth: int) -> sql.Node:
         nodes = [self._conjunction(depth)]
@@ -130,7 +147,7 @@ class _Parser:
                 left = sql.ordered(_ORDERINGS[kind], left, self._unary(depth))
             elif kind in _TEXT_TESTS:
                 self._tokens.take()
-                self._add_work(_TEXT_TEST_WORK)
+                self._add_work(_BODY_TEXT_TEST_WORK if left.is_typed else _TEXT_TEST_WORK)
                 left = sql.text_test(left, _TEXT_TESTS[kind], self._text(), wanted=wanted)
             elif kind == "BETWEEN":
                 self._tokens.take()
@@ -140,7 +157,7 @@ class _Parser:
                 left = make(left, low, self._unary(depth))
             elif kind == "IN":
                 self._tokens.take()
-                left = sql.in_(left, self._texts(), wanted=wanted)
+                left = sql.in_(left, self._choices(), wanted=wanted)
             else:
                 return left
             _check_depth(left.depth)
@@ -162,6 +179,9 @@ class _Parser:
                 return inner
             case "word":
                 return sql.property_(token.text)
+            case "path":
+                self.reads_body = True
+                return sql.body_field(_path(token.text))
             case "string":
                 return sql.constant(_unquoted(token.text))
             case "integer":
@@ -179,18 +199,47 @@ class _Parser:
         if self.work > MAX_WORK:
             raise BadExpression(
                 f"the expression is too large: it may have {MAX_WORK} operands, of which each CONTAINS,"
-                f" STARTSWITH and ENDSWITH counts {_TEXT_TEST_WORK} times; IN with a list counts once"
+                f" STARTSWITH and ENDSWITH counts {_TEXT_TEST_WORK} times; IN with a list counts once."
+                f" On a field of the body CONTAINS and the like count {_BODY_TEXT_TEST_WORK} times"
             )
 
     def _text(self) -> str:
         return _unquoted(self._tokens.take_one_of("string").text)
 
-    def _texts(self) -> list[str]:
+    def _choices(self) -> list[str | int | float]:
         self._tokens.take_one_of("(")
-        texts = [self._text()]
+        choices = [self._choice()]
         while self._tokens.take_one_of(",", ")").kind == ",":
-            texts.append(self._text())
-        return texts
+            choices.append(self._choice())
+        return choices
+
+    def _choice(self) -> str | int | float:
+        sign = -1 if self._tokens.kind == "-" else 1
+        if sign < 0:
+            self._tokens.take()
+        token = self._tokens.take_one_of(*(("integer", "float") if sign < 0 else _CHOICES))
+        if token.kind == "string":
+            return _unquoted(token.text)
+        number = (sql.integer if token.kind == "integer" else sql.floating)(token.text).constant
+        assert isinstance(number, int | float), number
+        return sign * number
+
+
+_PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\['((?:''|[^'])*)'\]")
+_CHOICES = ("string", "integer", "float")
+
+
+def _path(text: str) -> Path:
+    steps: list[str | int] = []
+    for name, index, quoted in _PATH_STEP.findall(text):
+        if len(index) > _MAX_INDEX_DIGITS:
+            raise BadExpression(f"[{index[:20]}] is not an index of a list: expected at most 999999")
+        steps.append(name or (int(index) if index else quoted.replace("''", "'")))
+    if len(steps) > _MAX_STEPS:
+        raise BadExpression(
+            f"{text[:200]!r} goes {len(steps)} levels into the body: expected at most {_MAX_STEPS}"
+        )
+    return tuple(steps)
 
 
 def _unquoted(text: str) -> str:

@@ -155,7 +155,7 @@ class ReadOptions(_EitherWay):
     max_records_per_partition: Count | None = setting(None, "Maximum number of messages in a partition.", check=POSITIVE)
     driver_reads_up_to: Count = setting(64, "Number of messages up to which the driver reads a batch itself, of 1 MiB or less. Starting a task would take longer. 0 turns this off. Has no effect with `minPartitions`, `maxRecordsPerPartition` or `dropDuplicatesWithin`.", only=STREAMS, check=NOT_NEGATIVE)
     tags: str | None = setting(None, "Tags to read, as in `a || b`, filtered by brokers. Not together with `sqlFilter`.")
-    sql: Sql | None = setting(None, "SQL92 expression over the properties, evaluated by brokers.", key="sqlFilter")
+    sql: Sql | None = setting(None, "SQL92 expression over the properties, evaluated by brokers; also over fields of JSON bodies, as in `body.amount > 100`, if they have filterSupportBody.", key="sqlFilter")
     drop_duplicates_within: Count | None = setting(None, "Drop a message if one of this many earlier messages in its queue has the same id, for topics written at least once. Each task re-reads that many messages and keeps their ids in memory. Duplicates in different queues remain; `dropDuplicatesWithinWatermark` finds these, with state.", check=POSITIVE)
     group: Group | None = setting(None, f"Consumer group under which the query reads. Default: `{PULL_GROUP}`.", key="consumerGroup", alias="kafka.group.id")
     group_id_prefix: Group | None = setting(None, "Read each query as a new group with this prefix. Brokers remember every group they have seen.")

@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec import structs
@@ -378,6 +378,31 @@ async def test_only_what_is_wanted_comes(cluster: ConsumerCluster, expression: s
         await cluster.send_to(queue, ["later"], tags="Created", properties={"price": "11", "region": "north"})
         await received.wait_for_all(["later"])
     assert received.bodies == ["yes", "later"]
+
+
+@pytest.mark.parametrize("mode", ["pull", "pop"])
+async def test_only_messages_with_the_wanted_bodies_come(
+    tmp_path: Path, mode: Literal["pull", "pop"]
+) -> None:
+    async with consumer_cluster(tmp_path, body_filters=True) as cluster:
+        (queue,) = await cluster.create_topic("Orders", queues=1)
+        received = Received()
+        consumer = PushConsumer("billing", cluster.namesrv, start_from="first", mode=mode)
+        consumer.subscribe("Orders", Sql("body.amount > 100 AND body.region = 'eu'"), received.take)
+        wanted = '{"amount": 101, "region": "eu"}'
+        async with consumer:
+            await cluster.send_to(queue, ['{"amount": 9, "region": "eu"}', "none", wanted])
+            await received.wait_for_all([wanted])
+        assert received.bodies == [wanted]
+
+
+async def test_a_broker_that_does_not_read_bodies_stops_the_start(tmp_path: Path) -> None:
+    async with consumer_cluster(tmp_path, body_filters=False) as cluster:
+        await cluster.create_topic("Orders")
+        consumer = PushConsumer("billing", cluster.namesrv)
+        consumer.subscribe("Orders", Sql("body.amount > 1"), print)
+        with pytest.raises(Refused, match="filterSupportBody"):
+            await consumer.start()
 
 
 async def test_tags_whose_hashes_collide_are_told_apart(cluster: ConsumerCluster) -> None:

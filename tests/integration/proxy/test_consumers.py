@@ -148,6 +148,14 @@ async def test_tags_and_sql_choose_messages(running: SharedFront, client: FrontU
     assert sorted(map(len, by_sql.bodies)) == [2, 3]
 
 
+async def test_fields_of_bodies_choose_messages(running: SharedFront, client: FrontUser) -> None:
+    bodies = (b'{"size": 1}', b"no JSON", b'{"size": 2}')
+    topic, _ = await _prepare(running, client, "Bodies", *bodies)
+    await running.create_group("BodyGroup")
+    found = await client.receive("BodyGroup", topic, expression="body.size > 1", filter_type=2)
+    assert found.bodies == [b'{"size": 2}']
+
+
 async def test_two_members_share_the_messages(running: SharedFront, client: FrontUser) -> None:
     topic, group = await _prepare(running, client, "Shared", *(bytes([number]) for number in range(20)))
     async with user(running.target, "another-member") as other:

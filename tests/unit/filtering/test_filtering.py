@@ -3,6 +3,7 @@
 import pytest
 
 from pyromq.errors import BadExpression
+from pyromq.filtering.json_body import MessageWithBody
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.filtering.tags import parse_tags
 
@@ -188,3 +189,78 @@ def test_the_expressions_compiled_last_are_remembered() -> None:
     for number in range(1, 20):
         compile_sql(f"a IN ('{'x' * 4096}', '{number}')")
     assert compile_sql("a = 0") is not first
+
+
+BODY = (
+    b'{"amount": 150, "big": 5000000000, "paid": true, "note": null, "day": "2026-01-02", "id": 7,'
+    b' "customer": {"region": "eu", "first name": "Ann"}, "items": [{"sku": "a"}, {"sku": "b"}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("body.amount > 100 AND body.customer.region = 'eu'", True),
+        ("body.amount BETWEEN 100 AND 200", True),
+        ("body.big > 4999999999", True),
+        ("body.amount IN (1, 150)", True),
+        ("body.amount NOT IN (1, 150.0)", False),
+        ("body.customer['first name'] STARTSWITH 'A'", True),
+        ("body.items[1].sku = 'b'", True),
+        ("body.items[2].sku IS NULL", True),
+        ("body.day >= '2026-01-01'", True),
+        ("body.paid", True),
+        ("NOT body.amount", False),
+        ("body.note IS NULL AND body.customer IS NOT NULL", True),
+        # Another kind than expected is unknown, whether or not the comparison is negated.
+        ("body.amount = '150'", False),
+        ("body.amount <> '150'", False),
+        ("body.customer = 'eu'", False),
+        ("body.nothing <> 'eu'", False),
+        ("body.nothing > 1 OR body.paid", True),
+        # The text of a property is read as the kind of the field.
+        ("body.id = number AND number = body.id", True),
+        ("body.id = word", False),
+        ("body.paid = truth", True),
+        ("body.customer.region = region", True),
+        # `body` alone is a property, as ever.
+        ("body = 'property'", True),
+    ],
+)
+def test_a_filter_reads_fields_of_the_body(expression: str, expected: bool) -> None:
+    properties = {"number": "7", "word": "seven", "truth": "TRUE", "region": "eu", "body": "property"}
+    assert compile_sql(expression).matches(MessageWithBody(properties, lambda: BODY)) is expected
+
+
+def test_a_body_is_read_only_if_the_properties_do_not_decide() -> None:
+    def unwanted() -> bytes:
+        raise AssertionError("the body was read")
+
+    filter_ = compile_sql("region = 'eu' AND body.amount > 100")
+    assert filter_.reads_body
+    assert not filter_.matches(MessageWithBody({"region": "us"}, unwanted))
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", b"[1, 2]", b'{"amount": 150', b'{"amount": 150} x', b"\xff"])
+def test_a_body_without_the_field_matches_nothing(body: bytes) -> None:
+    for expression in ("body.amount > 100", "NOT (body.amount > 100)", "body.amount <> 3"):
+        assert not compile_sql(expression).matches(MessageWithBody({}, lambda: body))
+    assert compile_sql("body.amount IS NULL").matches(MessageWithBody({}, lambda: body))
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("body.0.x = 5", r"written body.name, body\['any name'\] or body.list\[0\]"),
+        ("body.first-name = 5", "'-' follows the complete expression"),
+        ("body.a = 5 xx", "'xx' follows the complete expression"),
+        ("body.a < TRUE", "strings with fields of bodies"),
+        ("body.a = NULL", "use IS NULL"),
+        ("body.a.b.c.d.e.f.g.h.i = 1", "goes 9 levels into the body: expected at most 8"),
+        ("body.a[1000000] = 1", "expected at most 999999"),
+        ("a IN (1, 2)", "strings in its list, or a field of the body on its left"),
+    ],
+)
+def test_a_field_written_wrongly_is_refused(expression: str, reason: str) -> None:
+    with pytest.raises(BadExpression, match=reason):
+        compile_sql(expression)

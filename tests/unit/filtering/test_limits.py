@@ -29,6 +29,12 @@ def test_a_search_in_a_text_counts_more_than_a_comparison() -> None:
         compile_sql(contains)
 
 
+def test_a_search_in_a_text_of_the_body_counts_most() -> None:
+    assert compile_sql("body.a CONTAINS 'x'").work == 65
+    with pytest.raises(BadExpression, match="On a field of the body CONTAINS and the like count 64 times"):
+        compile_sql(" OR ".join(["body.a CONTAINS 'x'"] * 32))
+
+
 def test_a_long_list_counts_once() -> None:
     listed = ",".join(f"'id{number}'" for number in range(3000))
     filter_ = compile_sql(f"a IN ({listed})")

@@ -3,6 +3,7 @@
 Pulls and all other requests that read for a group use this.
 """
 
+import logging
 from collections.abc import Collection
 from enum import IntEnum
 
@@ -12,18 +13,22 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.filters import is_tag_type
 from pyromq.config.live import LiveSettings
-from pyromq.errors import BadExpression, Refused
+from pyromq.errors import BadExpression, Refused, RemoteProtocolError
+from pyromq.filtering.json_body import MessageWithBody
 from pyromq.filtering.sql_parser import SqlFilter, compile_sql
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol import names
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.compression import compression_of, decompress
 from pyromq.protocol.properties import decode_properties
-from pyromq.protocol.record import scan_record
+from pyromq.protocol.record import RecordOutline, SysFlag, scan_record
 from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 from pyromq.store.reading import RecordFilter, RecordTest
 from pyromq.store.results import ReadResult, ReadStatus
+
+_log = logging.getLogger(__name__)
 
 _ANY_VERSION = (1 << 63) - 1
 _MAX_BYTES = 1 << 30
@@ -109,11 +114,11 @@ class Reading:
         try:
             if is_tag_type(expression_type):
                 return _by_tags(parse_tags(expression).codes)
-            wanted = _by_properties(compile_sql(expression or ""))
+            compiled = compile_sql(expression or "")
         except BadExpression as problem:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
-        self._check_sql(expression_type)
-        return wanted
+        check_served(self._live.now, compiled, expression_type)
+        return self._by_sql(compiled)
 
     def wanted_by_subscription(
         self, group: SubscriptionGroupConfig, topic: str, known_version: int
@@ -155,15 +160,47 @@ class Reading:
                 ResponseCode.FILTER_DATA_NOT_LATEST,
                 f"the broker has an older filter of {name} for {topic} than the consumer",
             )
-        self._check_sql(subscription.expression_type)
-        return _by_properties(compiled.filter)
+        check_served(self._live.now, compiled.filter, subscription.expression_type)
+        return self._by_sql(compiled.filter)
 
-    def _check_sql(self, expression_type: str | None) -> None:
-        if not self._live.now.sql_filters:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"this broker does not filter by {expression_type}: enablePropertyFilter is off",
+    def _by_sql(self, compiled: SqlFilter) -> WantedMessages:
+        if not compiled.reads_body:
+            return _by_properties(compiled)
+
+        def matches(record: memoryview) -> bool:
+            outline = scan_record(record)
+            if outline is None:
+                return False
+            properties = decode_properties(bytes(record[outline.properties_start : outline.properties_end]))
+            return compiled.matches(MessageWithBody(properties, lambda: self._body(record, outline)))
+
+        return WantedMessages(matches=matches)
+
+    def _body(self, record: memoryview, outline: RecordOutline) -> bytes | None:
+        """The body as it was sent; None for one that is too large for a filter, or broken."""
+        limit = self._live.now.filter_body_bytes
+        raw = record[outline.body_start : outline.body_end]
+        if len(raw) <= limit:
+            if not outline.sys_flag & SysFlag.COMPRESSED:
+                return bytes(raw)
+            try:
+                return decompress(bytes(raw), compression_of(outline.sys_flag), limit)
+            except RemoteProtocolError as problem:
+                reason = str(problem)
+        else:
+            reason = f"it has {len(raw)} bytes"
+        if not self._statistics.bodies_unread:
+            _log.warning(
+                "a filter cannot read a body and passes the message over, topic=%s offset=%d: %s"
+                " (filterMaxBodySize=%d; further ones are only counted:"
+                " pyromq_filter_unread_bodies_total)",
+                outline.topic,
+                outline.queue_offset,
+                reason,
+                limit,
             )
+        self._statistics.bodies_unread += 1
+        return None
 
     # Messages
 
@@ -192,6 +229,24 @@ class Reading:
         if result.status is not ReadStatus.FOUND:
             self._statistics.pulls_missed += 1
         return result
+
+
+def check_served(settings: BrokerSettings, compiled: SqlFilter, expression_type: str | None) -> None:
+    """Refuse a filter of a kind that this broker is not set to evaluate."""
+    if not settings.sql_filters:
+        raise sql_is_off(expression_type)
+    if compiled.reads_body and not settings.body_filters:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            "this broker does not filter by fields of bodies: filterSupportBody is off",
+        )
+
+
+def sql_is_off(expression_type: str | None) -> Refused:
+    return Refused(
+        ResponseCode.SYSTEM_ERROR,
+        f"this broker does not filter by {expression_type}: enablePropertyFilter is off",
+    )
 
 
 def _by_tags(codes: Collection[int], version: int = _ANY_VERSION) -> WantedMessages:

@@ -42,6 +42,11 @@ class MessageCounts:
             lambda: self._read("size_bytes"),
             _OUT,
         )
+        metrics.read_counter(
+            "pyromq_filter_unread_bodies_total",
+            "Messages passed over by a filter: the body is too large or cannot be decompressed.",
+            lambda: self._statistics.bodies_unread,
+        )
         offer(
             "rocketmq_send_to_dlq_messages_total",
             "Messages sent to the dead letters of a group.",

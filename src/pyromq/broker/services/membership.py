@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from pyromq.broker.flow.reading import check_served, sql_is_off
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.clients import Client, ConsumerGroup, described, size_of
@@ -240,19 +241,17 @@ class Membership:
         if subscription is None or is_tag_type(subscription.expression_type):
             return
         if not self._live.now.sql_filters:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"this broker does not filter by {subscription.expression_type}: enablePropertyFilter is off",
-            )
+            raise sql_is_off(subscription.expression_type)
         if subscription.expression_type != SQL92:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 f"unknown expression type {subscription.expression_type}: expected TAG or {SQL92}",
             )
         try:
-            compile_sql(subscription.sub_string or "")
+            compiled = compile_sql(subscription.sub_string or "")
         except BadExpression as problem:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
+        check_served(self._live.now, compiled, SQL92)
 
     # Leaving
 

@@ -112,7 +112,16 @@ class FilterTable(FiledTable):
             return None
         if not names.is_retry_topic(topic) or not self._retries_by_origin():
             return known
-        return replace(known, compiled=SqlFilter(known.expression, Node(self._origin_test(group))))
+        by_origin = SqlFilter(
+            known.expression, Node(self._origin_test(group)), reads_body=self._reads_body(group)
+        )
+        return replace(known, compiled=by_origin)
+
+    def _reads_body(self, group: str) -> bool:
+        try:
+            return any(known.filter.reads_body for known in self._groups.get(group, {}).values())
+        except BadExpression:
+            return True
 
     def _origin_test(self, group: str) -> Callable[[Properties], bool]:
         def passes(properties: Properties) -> bool:

@@ -112,6 +112,8 @@ class Statistics:
         self._forgotten_puts = self._forgotten_bytes = self._forgotten_gets = self._forgotten_pulls = 0
         self.put_failures = 0
         self.pulls_missed = 0
+        self.bodies_unread = 0
+        """Bodies of which a filter could not read the fields: too large, or badly compressed."""
         """Reads that found nothing; `got` counts the others."""
         self.start_ms = clock.now_ms()
         self._sampled_ms = [elapsed_ms(clock)] * len(_SPANS)

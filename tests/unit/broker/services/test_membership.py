@@ -335,6 +335,7 @@ class TestFilters:
             (False, "", "*", None),
             (False, "SQL92", "a > 1", ResponseCode.SYSTEM_ERROR),
             (True, "SQL92", "a > 1", None),
+            (True, "SQL92", "body.a > 1", ResponseCode.SYSTEM_ERROR),
             (True, "SQL92", "a >", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
             (True, "SQL92", None, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
             (True, "XPATH", "//a", ResponseCode.SUBSCRIPTION_PARSE_FAILED),

@@ -13,7 +13,9 @@ from tests.support.pulls import GROUP, TOPIC, Pulls, bodies, request
 
 from pyromq.broker.flow.read_grants import ReadGrant
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.compression import Compression, compress
 from pyromq.protocol.java_hash import tag_code
+from pyromq.protocol.record import decode_records
 from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.pulling import LitePullMessage
 from pyromq.store.json_table import JsonTable
@@ -275,6 +277,51 @@ async def test_an_expression_filters_by_properties(pulls: Pulls) -> None:
     for amount, region in [("5", "eu"), ("50", "eu"), ("50", "us"), ("11", "eu")]:
         pulls.put(f"{amount} {region}", amount=amount, region=region)
     assert bodies(at_once(pulls.pull())) == ["50 eu", "11 eu"]
+
+
+async def test_an_expression_filters_by_fields_of_the_body(pulls: Pulls) -> None:
+    pulls.parts.change(enablePropertyFilter="true", filterSupportBody="true")
+    pulls.subscribe("body.amount > 10", kind="SQL92")
+    for body in ('{"amount": 5}', "no JSON", '{"amount": 50}', '{"amount": "50"}', "{}"):
+        pulls.put(body)
+    assert bodies(at_once(pulls.pull())) == ['{"amount": 50}']
+    assert pulls.statistics.bodies_unread == 0
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+async def test_an_expression_reads_compressed_bodies(pulls: Pulls, kind: Compression) -> None:
+    pulls.parts.change(enablePropertyFilter="true", filterSupportBody="true")
+    pulls.subscribe("body.amount > 10", kind="SQL92")
+    for amount in (5, 50):
+        pulls.put_raw(compress(b'{"amount": %d}' % amount, kind), sys_flag=kind.sys_flag)
+    answer = at_once(pulls.pull())
+    assert [message.queue_offset for message in decode_records(answer.body)] == [1]
+
+
+async def test_the_fields_of_a_large_or_broken_body_are_unknown_and_that_is_counted(
+    pulls: Pulls, caplog: pytest.LogCaptureFixture
+) -> None:
+    pulls.parts.change(enablePropertyFilter="true", filterSupportBody="true", filterMaxBodySize="1000")
+    pulls.subscribe("body.amount > 10", kind="SQL92")
+    large = b'{"amount": 50, "rest": "%s"}' % (b"x" * 1000)
+    pulls.put_raw(large)
+    pulls.put_raw(compress(large, Compression.ZSTD), sys_flag=Compression.ZSTD.sys_flag)
+    pulls.put_raw(b"broken", sys_flag=Compression.ZLIB.sys_flag)
+    pulls.put('{"amount": 51}')
+    with caplog.at_level("WARNING"):
+        assert bodies(at_once(pulls.pull())) == ['{"amount": 51}']
+    assert pulls.statistics.bodies_unread == 3
+    assert [record.getMessage().count("filterMaxBodySize=1000") for record in caplog.records] == [1]
+
+
+async def test_fields_of_bodies_are_refused_unless_the_broker_serves_them(pulls: Pulls) -> None:
+    pulls.parts.change(enablePropertyFilter="true")
+    pulls.subscribe("body.amount > 10", kind="SQL92")
+    problem = refusal(pulls.pull)
+    assert problem.code == ResponseCode.SYSTEM_ERROR
+    assert "filterSupportBody is off" in str(problem)
+    own = refusal(lambda: pulls.pull(sys_flag=4, subscription="body.amount > 10", expression_type="SQL92"))
+    assert "filterSupportBody is off" in str(own)
 
 
 async def test_an_expression_that_was_never_compiled_is_missed(pulls: Pulls) -> None:

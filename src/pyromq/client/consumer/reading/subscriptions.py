@@ -18,7 +18,8 @@ _LIKE_SQL = re.compile(r"[<>]|\s=\s|\s(is|between|in)\s", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """An SQL92 expression over the properties of messages: `Sql("a BETWEEN 0 AND 3")`."""
+    """An SQL92 expression over the properties of messages: `Sql("a BETWEEN 0 AND 3")`; also over fields of
+    JSON bodies, if the broker has `filterSupportBody`: `Sql("body.amount > 100")`."""
 
     text: str
 
