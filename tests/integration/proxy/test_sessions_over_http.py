@@ -4,7 +4,9 @@ import asyncio
 import base64
 import json
 import socket
+import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -391,6 +393,27 @@ async def test_sessions_are_served_over_http_2(running: SharedFront, web: HttpUs
     writer.write(request(5, b"GET", "/nothing", ends=True))
     assert (await read_until(5))["headers"][b":status"] == b"404"
     writer.close()
+
+
+# TLS
+
+
+@pytest.mark.parametrize("offered", [["http/1.1"], ["h2", "http/1.1"]])
+async def test_with_tls_the_two_sides_agree_on_a_version(running: SharedFront, offered: list[str]) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(offered)
+    host, _, port = running.target.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    agreed = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+    assert agreed == offered[0]
+    if agreed == "http/1.1":
+        writer.write(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with asyncio.timeout(60):
+            assert await reader.readline() == b"HTTP/1.1 404 Not Found\r\n"
+    writer.close()
+    with suppress(ssl.SSLError):
+        await writer.wait_closed()
 
 
 # Limits

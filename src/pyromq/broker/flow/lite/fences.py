@@ -17,6 +17,7 @@ from pyromq.protocol.record import decode_record
 from pyromq.store.message_store import MessageStore
 
 _MAX_KNOWN: Final = 10_000
+_EPOCH_MARK: Final = props.LITE_EPOCH.encode()
 _MAX_NUMBER: Final = 2**63 - 1
 
 
@@ -76,11 +77,13 @@ class Fences:
             last = decode_record(views[0], check_crc=False) if views else None
         except RemoteProtocolError:
             last = None
-        return (_number(last.properties, props.LITE_EPOCH) or 0) if last is not None else 0
+        if last is None or _EPOCH_MARK not in last.properties:
+            return 0
+        return _number(last.properties.decode("utf-8", "replace"), props.LITE_EPOCH) or 0
 
 
-def _number(properties: str | bytes, name: str) -> int | None:
-    text = get_property(properties, name)
+def _number(properties: str, name: str) -> int | None:
+    text = get_property(properties, name) if name in properties else None
     if text is None:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > _MAX_NUMBER:
