@@ -3,9 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from opentelemetry.instrumentation.instrumentor import (
-    BaseInstrumentor,  # type: ignore[attr-defined]
-)
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
 from pyromq.client import tracing_choice
 

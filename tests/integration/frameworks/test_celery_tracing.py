@@ -25,7 +25,7 @@ def test_a_task_runs_in_the_trace_of_its_sender_also_after_an_eta(rocketmq: Runn
     def add(x: int, y: int) -> int:
         return x + y
 
-    instrumentor = CeleryInstrumentor()  # type: ignore[no-untyped-call]
+    instrumentor = CeleryInstrumentor()
     instrumentor.instrument()
     try:
         with start_worker(app, pool="solo", perform_ping_check=False):
