@@ -13,7 +13,8 @@ import msgspec
 from pyromq.errors import CallTimeout, LocalProtocolError, NoRoute, PyroError, Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.proxy.codes import Code, Rejected
-from pyromq.proxy.http.exchange import Exchange, Head, Headers, HttpError, PeerGone
+from pyromq.proxy.http.exchange import Exchange, Head, Headers
+from pyromq.proxy.http.problems import HttpError, PeerGone
 
 _log = logging.getLogger(__name__)
 

@@ -11,26 +11,12 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from pyromq.errors import PyroError
+from pyromq.proxy.http.problems import HttpError
 
 if TYPE_CHECKING:
     from pyromq.proxy.http.websocket import WebSocket
 
 Headers = list[tuple[bytes, bytes]]
-
-
-class PeerGone(PyroError):
-    """Nothing more can be sent."""
-
-
-class HttpError(PyroError):
-    """A request that gets this status and text as its answer."""
-
-    def __init__(self, status: int, text: str, **more: object) -> None:
-        super().__init__(text)
-        self.status = status
-        self.more = more
-        """Further fields of the answer."""
 
 
 class Head(msgspec.Struct, frozen=True):

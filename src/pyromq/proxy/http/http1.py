@@ -7,17 +7,16 @@ for a request's head, for its body, for the next request, and for a peer that re
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import h11
 
-from pyromq.proxy.http.exchange import Head, Headers, PeerGone, RequestBody
+from pyromq.proxy.http.exchange import Exchange, Head, Headers, RequestBody
+from pyromq.proxy.http.problems import PeerGone
 from pyromq.proxy.http.websocket import WebSocket
 from pyromq.remoting.addresses import format_socket_address
+from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.outbox import NOT_CONNECTED
-
-if TYPE_CHECKING:
-    from pyromq.proxy.http.server import HttpServer
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +25,24 @@ _MAX_AHEAD_BYTES = 64 * 1024
 """What a peer may send before its last request is answered."""
 
 
+class Owner(Protocol):
+    """The server of a connection."""
+
+    limits: ServerLimits
+    stall_s: float
+    is_draining: bool
+
+    def opened(self, connection: "Http1Connection") -> bool: ...
+
+    def closed(self, connection: "Http1Connection") -> None: ...
+
+    def new_body(self) -> RequestBody: ...
+
+    async def answer(self, exchange: Exchange, *, has_room: bool = True) -> None: ...
+
+
 class Http1Connection(asyncio.Protocol):
-    def __init__(self, server: "HttpServer", source: str | None) -> None:
+    def __init__(self, server: Owner, source: str | None) -> None:
         self._server = server
         self._source = source
         self._transport = NOT_CONNECTED

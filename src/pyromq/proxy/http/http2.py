@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyromq.http2 import hpack
 from pyromq.proxy.grpc.call import Call, CallOrigin, Method, Shape
 from pyromq.proxy.grpc.metadata import Metadata
-from pyromq.proxy.http.exchange import Head, Headers, PeerGone, RequestBody
+from pyromq.proxy.http.exchange import Head, Headers, RequestBody
+from pyromq.proxy.http.problems import PeerGone
 
 if TYPE_CHECKING:
     from pyromq.proxy.http.websocket import WebSocket

@@ -17,7 +17,8 @@ import msgspec
 
 from pyromq.clock import Clock
 from pyromq.protocol.needs import Need
-from pyromq.proxy.http.exchange import Head, HttpError
+from pyromq.proxy.http.exchange import Head
+from pyromq.proxy.http.problems import HttpError
 from pyromq.remoting.access.control import AccessControl
 from pyromq.security.address_patterns import host_of
 from pyromq.security.decision import described

@@ -20,8 +20,9 @@ from pyromq.proxy.checks import check_group, check_invisible_time, check_topic
 from pyromq.proxy.codes import OK
 from pyromq.proxy.context import FrontContext
 from pyromq.proxy.http.app import Answered, Asked, HttpApp
-from pyromq.proxy.http.exchange import Exchange, HttpError
+from pyromq.proxy.http.exchange import Exchange
 from pyromq.proxy.http.identity import HttpAccess
+from pyromq.proxy.http.problems import HttpError
 from pyromq.proxy.messages import enum_values, message
 from pyromq.proxy.outgoing import prepare
 from pyromq.proxy.sending import ProxySending

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pyromq.http2 import hpack
-from pyromq.proxy.http.exchange import Exchange, HttpError, PeerGone, RequestBody
+from pyromq.proxy.http.exchange import Exchange, RequestBody
 from pyromq.proxy.http.http1 import Http1Connection
 from pyromq.proxy.http.http2 import Http2Exchange, StreamOrigin
+from pyromq.proxy.http.problems import HttpError, PeerGone
 from pyromq.remoting.limits import ServerLimits
 
 _log = logging.getLogger(__name__)

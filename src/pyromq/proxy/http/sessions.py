@@ -30,8 +30,9 @@ from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.proxy.checks import check_body, check_lite_topic, check_topic
 from pyromq.proxy.context import FrontContext
 from pyromq.proxy.http.app import Answered, Asked, HttpApp, http_error
-from pyromq.proxy.http.exchange import Exchange, Headers, HttpError
+from pyromq.proxy.http.exchange import Exchange, Headers
 from pyromq.proxy.http.identity import Grant, HttpAccess, HttpCaller
+from pyromq.proxy.http.problems import HttpError
 from pyromq.proxy.http.websocket import WebSocket
 from pyromq.proxy.sending import TERMS
 from pyromq.proxy.topics import LITE

@@ -13,7 +13,7 @@ from wsproto.connection import ConnectionState, ConnectionType
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
 from wsproto.utilities import RemoteProtocolError
 
-from pyromq.proxy.http.exchange import HttpError, PeerGone
+from pyromq.proxy.http.problems import HttpError, PeerGone
 
 _MAX_UNREAD: Final = 4
 _MAX_MESSAGE: Final = 1024 * 1024
