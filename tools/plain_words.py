@@ -112,7 +112,8 @@ def _in_console() -> Iterator[Text]:
 
 
 def _in_pages() -> Iterator[Text]:
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+    news = (ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md"))
+    for page in (*news, *sorted((ROOT / "changes").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))):
         if not page.is_relative_to(_REFERENCE) or page in _WRITTEN_BY_HAND:
             path = str(page.relative_to(ROOT))
             yield from (Text(path, each) for each in paragraphs(page.read_text()))
