@@ -34,9 +34,14 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 )
 @click.option("--allow-changes", is_flag=True, help="Offer tools that change something, after a preview.")
 @click.option("--show-bodies", is_flag=True, help="Show bodies of messages, cut to 1 KiB.")
-@click.option("--mask", multiple=True, metavar="NAME", help="Hide fields and properties; * and ? work.")
+@click.option(
+    "--mask",
+    multiple=True,
+    metavar="NAME",
+    help="Hide fields and properties with this name; * and ? are wildcards.",
+)
 @click.option("--config-key", multiple=True, metavar="KEY", help="A broker setting that may be changed.")
-@click.option("--who", default=None, help="For the audit log; default: the user of this process.")
+@click.option("--who", default=None, help="Name in the audit log; default: the user of this process.")
 @click.option(
     "--audit-log",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -54,7 +59,7 @@ def command(
     who: str | None,
     **options: Any,
 ) -> None:
-    """Serve tools for an operator's assistant.
+    """Let an assistant inspect clusters, over MCP.
 
     Credentials come from the environment or from key files, never from the assistant. Over HTTP the variable
     PYROMQ_MCP_TOKEN must be set; clients send it as a bearer token.

@@ -6,7 +6,7 @@ COMMANDS = LazyGroup(
     "pyromq",
     "Apache RocketMQ, rebuilt in Python.",
     {
-        "acl": LazyCommand("pyromq.cli.acl", "acl", "Ask which rule of access control decides."),
+        "acl": LazyCommand("pyromq.cli.acl", "acl", "Show which rule of access control decides."),
         "admin": LazyCommand("pyromq.cli.mqadmin.tree", "mqadmin", "Inspect and change a running cluster."),
         "bench": LazyCommand("pyromq.cli.bench.command", "bench", "Measure how fast a cluster is."),
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
@@ -14,7 +14,7 @@ COMMANDS = LazyGroup(
         "console": LazyCommand("pyromq.apps.console", "console", "Run the web console, or change its users."),
         "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
         "controller": LazyCommand("pyromq.apps.controller", "command", "Run a controller."),
-        "mcp": LazyCommand("pyromq.apps.mcp", "command", "Serve tools for an operator's assistant."),
+        "mcp": LazyCommand("pyromq.apps.mcp", "command", "Let an assistant inspect clusters, over MCP."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
         "pipeline": LazyCommand(
             "pyromq.apps.pipelines.tree", "pipeline", "Run Spark jobs over topics: archive, replay, SQL …"

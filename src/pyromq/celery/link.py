@@ -123,7 +123,7 @@ class BrokerLink:
             if len(message.body) > limit:
                 raise BadMessage(
                     f"{problem}: raise maxMessageSize of the brokers and max_message_bytes of"
-                    " broker_transport_options, or store the argument elsewhere and send its address"
+                    " broker_transport_options, or store the argument elsewhere and send a reference to it"
                 ) from problem
             raise
 

@@ -23,7 +23,7 @@ _MASK = "**"
 
 class TransportOptions(TaskOptions, frozen=True, kw_only=True):
     namespace: str | None = None
-    """Put in front of every topic and group, so that projects can share a cluster."""
+    """Prefix of every topic and group, so that projects can share a cluster."""
     native_delay: bool = True
     """Tasks with an ETA wait at the broker, not in a worker."""
     recall: bool = False

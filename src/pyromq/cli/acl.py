@@ -68,6 +68,6 @@ check.params[:0] = [click.Argument([name]) for name in ("user", "action", "resou
 acl = click.Group(
     "acl",
     {"check": check},
-    help="Ask access control.",
+    help="Query access control.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

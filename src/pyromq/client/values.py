@@ -44,7 +44,7 @@ class Message(msgspec.Struct, frozen=True):
     the application's own. The broker can hold a message back: for a delay level, for some milliseconds, or
     until a time. Unless `wait_stored`, the broker answers before the message is flushed and replicated.
     `priority` counts in topics of the type PRIORITY, for consumers that pop: higher numbers come first.
-    `lite_topic` names a lite topic inside a topic of the type LITE: the first message makes it.
+    `lite_topic` names a lite topic inside a topic of type LITE: the first message makes it.
     """
 
     topic: str

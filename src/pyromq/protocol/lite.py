@@ -1,6 +1,6 @@
 """Lite topics: what the attributes of their parent topics and of their groups say.
 
-A lite topic is a name inside a parent topic of the type LITE. Its first message makes it. A lite group is
+A lite topic is a name inside a parent topic of type LITE. Its first message makes it. A lite group is
 bound to one parent topic, and its members subscribe to lite topics while they run.
 """
 

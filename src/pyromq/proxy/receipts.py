@@ -112,7 +112,7 @@ def lite_popped(answer: PopLiteMessageAnswer, broker_name: str) -> list[tuple[St
     for number, stored in enumerate(decode_records(answer.body)):
         lite_topic, offset = stored.get(LITE_TOPIC), stored.get(INNER_MULTI_QUEUE_OFFSET) or ""
         if lite_topic is None or not offset.isdecimal():
-            raise RemoteProtocolError(f"a pop of lite topics from {broker_name} has a message of none")
+            raise RemoteProtocolError(f"{broker_name} answered a lite pop with a message of no lite topic")
         stored.queue_id, stored.queue_offset = 0, int(offset)
         if number < len(counts) and counts[number].isdecimal():
             stored.reconsume_times = int(counts[number])

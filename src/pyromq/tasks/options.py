@@ -17,15 +17,15 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     invisible_s: _Positive = 30.0
-    """After a worker has died, its tasks come again in this time. Workers that live renew theirs."""
+    """Seconds after which the tasks of a dead worker are delivered again. Live workers renew theirs."""
     queues: _Count = 8
-    """Queues on each broker of a topic that is created."""
+    """Queues on each broker, for topics that are created."""
     max_delay_s: _Positive = 3 * 86_400 - 60
-    """As long as the broker's timerMaxDelaySec allows; a longer wait is made of several."""
+    """The longest delay of one message, at most the broker's timerMaxDelaySec. Longer ones take steps."""
     max_retries: _Count = 100
-    """How often a task comes again, after a crash or given back, before it is a dead letter."""
+    """Redeliveries of a task, after crashes or stops of workers, before it becomes a dead letter."""
     max_message_bytes: _Count = 4 * 1024 * 1024
-    """As the broker's maxMessageSize."""
+    """The largest message, at most the broker's maxMessageSize."""
 
 
 def task_options(given: Mapping[str, Any], kind: type[O], where: str) -> O:

@@ -316,7 +316,7 @@ async def test_only_a_group_that_is_bound_to_the_topic_reads_it(user: LiteUser) 
     await user.create_topic("Plain")
     with pytest.raises(Refused, match="is bound to Another"):
         await user.sync(ADD, "a", group="elsewhere")
-    with pytest.raises(Refused, match="not of the type LITE"):
+    with pytest.raises(Refused, match="not of type LITE"):
         await user.sync(ADD, "a", topic="Plain")
     with pytest.raises(Refused, match="is bound to Another") as caught:
         await user.pop(group="elsewhere")

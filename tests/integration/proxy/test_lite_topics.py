@@ -46,7 +46,7 @@ async def _prepare(
     kind: str = "LITE_PUSH_CONSUMER",
     **attributes: str,
 ) -> tuple[str, str]:
-    """A topic of the type LITE, and a group of which this client is a member."""
+    """A topic of type LITE, and a group of which this client is a member."""
     topic, group = f"{name}Topic", f"{name}Group"
     await running.create_topic(topic, "LITE", queues=2)
     named = {"+lite.bind.topic": topic} | {f"+lite.{key}": value for key, value in attributes.items()}

@@ -61,7 +61,7 @@ _OF_TOPIC = re.compile(r"([%|a-zA-Z0-9_-]+)=(.+)", re.DOTALL)
     "schemas",
     multiple=True,
     metavar="DDL",
-    help="The columns, for events without schemas: 'id bigint, note string'. Once for a table.",
+    help="The columns, for events without schemas: 'id bigint, note string'. At most one for each table.",
 )
 @click.option(
     "--partition-by",
@@ -90,7 +90,7 @@ _OF_TOPIC = re.compile(r"([%|a-zA-Z0-9_-]+)=(.+)", re.DOTALL)
 @click.option(
     "--flattened",
     is_flag=True,
-    help="The events are rows, as Debezium's ExtractNewRecordState leaves them.",
+    help="The events are rows, as Debezium's ExtractNewRecordState writes them.",
 )
 @click.option(
     "--as-text",

@@ -9,7 +9,7 @@ from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, job_options
 @click.argument("lake", metavar="DIR")
 @job_options
 @click.option(
-    "--file-size", type=click.IntRange(min=1), default=128, metavar="MB", help="The size of a file to aim at."
+    "--file-size", type=click.IntRange(min=1), default=128, metavar="MB", help="The target size of a file."
 )
 def compact(lake: str, job: PipelineJob, file_size: int) -> None:
     """Join small files of the Delta or Iceberg table in DIR; `archive` may run meanwhile."""

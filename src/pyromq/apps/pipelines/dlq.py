@@ -31,7 +31,7 @@ from pyromq.protocol.names import TRACE_TOPIC
     "--max-retries",
     type=click.IntRange(min=0),
     default=16,
-    help="How often the groups try to consume a message.",
+    help="Number of times that the groups retry a message.",
 )
 @click.option("--traced", is_flag=True, help=f"Look up the result of the last attempts in {TRACE_TOPIC}.")
 @click.option(

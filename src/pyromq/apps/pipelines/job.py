@@ -241,7 +241,7 @@ PATTERN = click.option("--pattern", metavar="REGEX", help="All topics whose name
 RESTART = click.option(
     "--restart",
     is_flag=True,
-    help="After a failure that may pass, start again: after 1 second, later after up to a minute.",
+    help="Restart after a temporary failure: after 1 second, later after up to a minute.",
 )
 EVERY = click.option(
     "--every", default="1 second", metavar="TIME", help="With --follow: the time between batches."

@@ -23,7 +23,7 @@ from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, can_write, job_opti
 @click.option(
     "--keep-queues",
     is_flag=True,
-    help="Send each message to the queue with the same number, on the same broker if it is here.",
+    help="Send each message to the queue with the same number, on the same broker if the cluster has it.",
 )
 @click.option(
     "--checkpoint", metavar="DIR", help="The directory that records what was sent; the next run continues."

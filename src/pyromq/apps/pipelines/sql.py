@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--topics",
     "pattern",
     metavar="REGEX",
-    help="Make each topic whose name matches a stream of that name, with the columns that its messages have.",
+    help="Create a stream for each topic whose name matches, with the columns of its messages.",
 )
 @click.option(
     "--sink",
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The directory that records progress; required for topics and Parquet.",
 )
-@click.option(
-    "--follow/--once", default=True, help="Run until Ctrl-C, or stop after the messages that are there now."
-)
+@click.option("--follow/--once", default=True, help="Run until Ctrl-C, or stop after the current messages.")
 @EVERY
 def sql(
     script: Path | None,

@@ -34,7 +34,7 @@ def trace(
 ) -> None:
     """Show percentiles in ms, from send to first consumption, for each topic and group.
 
-    Clients must trace: PyroMQ's with trace=True, Java's with enableMsgTrace. Delayed messages are left out.
+    Clients must trace: PyroMQ's with trace=True, Java's with enableMsgTrace. Delayed messages do not count.
     """
     if plot is not None and plot.suffix not in _PLOTS:
         raise click.UsageError(f"--plot {plot}: expected a name that ends in {', '.join(_PLOTS)}")

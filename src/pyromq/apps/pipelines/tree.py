@@ -15,7 +15,7 @@ pipeline = LazyGroup(
             f"{_HERE}.changes", "changes", "Apply Debezium's change events to a Delta or Iceberg table."
         ),
         "compact": LazyCommand(
-            f"{_HERE}.compact", "compact", "Join the small files of an archive that is a table."
+            f"{_HERE}.compact", "compact", "Join the small files of a Delta or Iceberg archive."
         ),
         "dlq": LazyCommand(
             f"{_HERE}.dlq", "dlq", "Show dead letters with their reasons, or send them again."

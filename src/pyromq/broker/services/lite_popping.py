@@ -78,7 +78,7 @@ class LitePopping:
         group = self._reading.check(name, topic, 0, caller.address)
         config, lite = self._topics.get(topic), lite_group(group.attributes)
         if config is None or not is_lite(config.attributes):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is not of the type LITE")
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is not of type LITE")
         if lite is None or lite.topic != topic:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,

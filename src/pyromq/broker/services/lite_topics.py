@@ -137,7 +137,7 @@ class LiteTopics:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
         group = lite_group(config.attributes)
         if not is_lite(parent.attributes):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is not of the type LITE")
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is not of type LITE")
         if group is None or group.topic != topic:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -359,7 +359,7 @@ class LiteTopics:
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
         if not is_lite(config.attributes):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is not of the type LITE")
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is not of type LITE")
         return config.attributes
 
     def _queues_of(self, topic: str) -> Iterable[str]:

@@ -60,7 +60,7 @@ _DEFAULT_LATENCY_RATE = 1000.0
     default=64,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Without --rate: messages under way at any time.",
+    help="Without --rate: messages in flight at any time.",
 )
 @click.option(
     "-c",
@@ -106,7 +106,7 @@ _DEFAULT_LATENCY_RATE = 1000.0
     type=click.Path(dir_okay=False, path_type=Path),
     help="Draw the latencies into this file (SVG).",
 )
-@click.option("--keep", is_flag=True, help="Leave the topic and its messages there.")
+@click.option("--keep", is_flag=True, help="Do not delete the topic and its messages.")
 @click.option("-y", "--yes", is_flag=True, help="Run even if the cluster has other topics.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress on stderr.")
 def bench(
@@ -135,7 +135,7 @@ def bench(
       send         producers
       transaction  half messages, each committed at once
       latency      from a producer to a push consumer
-      consume      push consumers, over messages sent before
+      consume      push consumers, which read messages sent first
       pull         pull consumers, the same
       pop          simple consumers, which acknowledge
 

@@ -13,7 +13,7 @@ from pyromq.cli.mqadmin.times import to_milliseconds
 from pyromq.protocol.names import lite_queue
 from pyromq.protocol.requests.lite import LiteLagInfo
 
-Parent = Annotated[str, option("-p --parentTopic", "The topic of the type LITE.")]
+Parent = Annotated[str, option("-p --parentTopic", "The topic of type LITE.")]
 _LiteTopic = Annotated[str, option("-l --liteTopic", "The lite topic.")]
 _Group = Annotated[str, option("-g --group", "The group.")]
 _TIME = to_milliseconds
@@ -166,7 +166,9 @@ async def get_lite_group_info(
     parent: Parent,
     group: _Group,
     lite_topic: Annotated[str | None, option("-l --liteTopic", "This lite topic only.")] = None,
-    top: Annotated[int, option("-k --topK", "How many of those furthest behind to show.", type=int)] = 20,
+    top: Annotated[
+        int, option("-k --topK", "Number of lite topics to show, largest lag first.", type=int)
+    ] = 20,
 ) -> None:
     """Show how far a group is behind: in one lite topic, or in all."""
     found = await lite.group(cluster, parent, group, lite_topic, top)
@@ -227,7 +229,7 @@ async def trigger_lite_dispatch(
     client_id: Annotated[str | None, option("-c --clientId", "This client only.")] = None,
     broker_name: Annotated[str | None, option("-b --brokerName", "This broker only.")] = None,
 ) -> None:
-    """Let brokers look through the lite topics of a group for messages."""
+    """Make brokers check the lite topics of a group for messages."""
     names = await lite.dispatch(cluster, parent, group, client_id, broker_name)
     lines = [f"Group And Topic Info: [{group}] [{parent}]", *(f"{name}: dispatched" for name in names)]
     out.show(Report.of(ReportLines(lines, {"group": group, "brokers": names})))

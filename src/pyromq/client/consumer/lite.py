@@ -46,7 +46,7 @@ LiteStart = Literal["first", "end"] | int
 class LiteConsumer(SimpleConsumer):
     """`async with LiteConsumer("agents", "Sessions", namesrv=...) as consumer: ... subscribe_lite("s-1")`.
 
-    The group must be bound to the topic (`lite.bind.topic`), and the topic be of the type LITE. Options are
+    The group must be bound to the topic (`lite.bind.topic`), and the topic be of type LITE. Options are
     the fields of `SimpleSettings` and of `ClientSettings`.
     """
 
@@ -62,7 +62,9 @@ class LiteConsumer(SimpleConsumer):
         for name in ("start_from", "ordered"):
             if name in options:
                 given: Any = options.get(name)
-                raise ConfigError(name, given, "nothing: `subscribe_lite` says where, and in order it is")
+                raise ConfigError(
+                    name, given, "nothing: `subscribe_lite` sets the start, and lite topics are in order"
+                )
         super().__init__(group, namesrv, **options)
         super().subscribe(topic)
         self.topic = topic

@@ -1,4 +1,4 @@
-"""Lite topics: names inside a parent topic of the type LITE, to which clients subscribe while they run.
+"""Lite topics: names inside a parent topic of type LITE, to which clients subscribe while they run.
 
 java: these codes do not fit into the two bytes of Apache's binary header; see binary_header.
 """

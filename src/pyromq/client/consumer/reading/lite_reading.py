@@ -50,7 +50,9 @@ class LitePopReading(PopReading):
         for number, record in enumerate(decode_records(answer.body)):
             offset = record.get(INNER_MULTI_QUEUE_OFFSET) or ""
             if record.get(LITE_TOPIC) is None or not offset.isdecimal():
-                raise RemoteProtocolError(f"a pop of lite topics from {broker_name} has a message of none")
+                raise RemoteProtocolError(
+                    f"{broker_name} answered a lite pop with a message of no lite topic"
+                )
             # The place in the lite topic is what counts here.
             record.queue_id, record.queue_offset = 0, int(offset)
             if number < len(counts) and counts[number].isdecimal():
