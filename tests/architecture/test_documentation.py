@@ -55,6 +55,12 @@ def paths() -> str:
     return "".join(f"{path}\n" for path in (*ROOT.glob("*.*"), *found))
 
 
+def test_the_readme_shows_the_layers_of_the_tour() -> None:
+    tour = re.search(r"^```\n7 .*?^```", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert tour
+    assert tour[0] in (ROOT / "README.md").read_text(), "copy it from ARCHITECTURE.md"
+
+
 def test_a_page_is_filed_by_its_kind() -> None:
     """Only the landing page is at the top."""
     assert [page.name for page in (ROOT / "docs").glob("*.md")] == ["README.md"]
