@@ -8,15 +8,27 @@ was completed while the store was open is no older than that, even if its date s
 import time
 from dataclasses import dataclass
 from math import inf
+from typing import Protocol
 
 from pyromq.clock import Clock
 from pyromq.filesystem import Space
-from pyromq.store.compacting import Compacting
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.parts import StoreParts
 from pyromq.store.settings import StoreSettings
 
 _HOUR_MS = 3_600_000
+
+
+class Holder(Protocol):
+    """Keeps files of the log until it has taken over what it needs of them."""
+
+    def held_from(self) -> int | None:
+        """From which log offset on; None if it needs nothing."""
+        ...
+
+    def want(self, log_offset: int) -> None:
+        """Files up to here are to go: take over soon what they have."""
+        ...
 
 
 @dataclass(slots=True)
@@ -46,7 +58,7 @@ class Retention:
         self,
         parts: StoreParts,
         epochs: EpochFile,
-        compacting: Compacting,
+        compacting: Holder,
         settings: StoreSettings,
         clock: Clock,
     ) -> None:
