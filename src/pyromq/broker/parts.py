@@ -37,6 +37,7 @@ from pyromq.broker.services.compaction import Compaction
 from pyromq.broker.services.delays import Delays
 from pyromq.broker.services.escaping import Escaping
 from pyromq.broker.services.figures import FiguresInBulk
+from pyromq.broker.services.filter_servers import FilterServers
 from pyromq.broker.services.groups import Groups
 from pyromq.broker.services.inspection import Inspection
 from pyromq.broker.services.lite_popping import LitePopping
@@ -222,6 +223,7 @@ class BrokerParts:
         tables.write_in_threads()
         unread = Unread(store, tables.offsets, slices)
         self._membership = Membership(live, tables, clock)
+        self._filter_servers = FilterServers(live, tables.role, clock, self.registration.name_filter_servers)
         self.brokers = Brokers(
             live,
             store,
@@ -264,6 +266,7 @@ class BrokerParts:
             checks,
             self.timers,
             self._membership,
+            self._filter_servers,
             Offsets(
                 live,
                 store,
@@ -393,6 +396,7 @@ class BrokerParts:
             self._membership.on_leaving(held_pops.release_member)
         for server in servers:
             server.on_connection_lost(self._membership.connection_lost)
+            server.on_connection_lost(self._filter_servers.connection_lost)
             for held in self._held:
                 server.on_connection_lost(held.release_owner)
         return servers

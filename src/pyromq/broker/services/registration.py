@@ -6,7 +6,7 @@ registers everything again as soon as it can reach the name server.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -126,6 +126,7 @@ class Registration:
         self._list_changed = asyncio.Event()
         self._everything: dict[bool, _Everything] = {}
         self._on_master: Callable[[str | None, str | None], None] = lambda _master, _ha: None
+        self._filter_servers: tuple[str, ...] = ()
         self._permission = live.now.broker_permission
         self._is_held = live.now.controller_mode
         topics.on_change(self._topics_changed)
@@ -149,6 +150,12 @@ class Registration:
         """Register again with every name server that can be reached."""
         for server in self._servers.values():
             server.tell_everything()
+
+    def name_filter_servers(self, addresses: Sequence[str]) -> None:
+        """Routes shall name these from now on."""
+        if tuple(addresses) != self._filter_servers:
+            self._filter_servers = tuple(addresses)
+            self._register_anew()
 
     def release(self) -> None:
         """The role of this broker is known: register. Under a controller nothing is registered before."""
@@ -362,7 +369,7 @@ class Registration:
         """The same for all name servers until a topic changes."""
         settings, version = self._live.now, self._topics.data_version
         part_size = settings.split_registration_topics if settings.split_registration else 0
-        made_from = (version, settings.broker_permission, part_size)
+        made_from = (version, settings.broker_permission, part_size, self._filter_servers)
         known = self._everything.get(is_compressed)
         if known is None or known.made_from != made_from:
             parts = list(_parts(self._topics.all(), part_size))
@@ -380,7 +387,8 @@ class Registration:
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
                 data_version=version, topic_config_table=self._permitted(topics)
-            )
+            ),
+            filter_server_list=list(self._filter_servers),
         )
         encode = registration.encode_compressed if is_compressed else registration.encode_plain
         return encode(body, CURRENT_VERSION)

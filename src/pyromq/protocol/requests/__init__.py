@@ -4,6 +4,7 @@ from pyromq.protocol.requests import (  # noqa: F401
     access,
     brokers,
     controller,
+    filter_servers,
     groups,
     inspection,
     kv,
