@@ -254,7 +254,7 @@ def test_rows_of_many_messages_keep_their_places() -> None:
 
 @pytest.mark.parametrize(
     ("day", "problem"),
-    [(2**31 - 1, "day is infinity.*--as-text"), ("soon", "day is 'soon'. Expected a whole number")],
+    [(-622_191_234, "day is infinity.*--as-text"), ("soon", "day is 'soon'. Expected a whole number")],
 )
 def test_a_row_that_cannot_be_read_ends_the_job_with_its_place(day: Any, problem: str) -> None:
     """A database may have dates without end."""
@@ -282,9 +282,13 @@ def row_of(name: str, kind: str, value: Any, called: str | None = None, **more: 
     return event
 
 
+# Those of dates and of times without an end were taken from Debezium 3.3.1 with PostgreSQL 15.
 FAR = [
-    ("int32", 2**31 - 1, "io.debezium.time.Date", "infinity"),
-    ("int32", -(2**31), "io.debezium.time.Date", "-infinity"),
+    ("int32", -622_191_234, "io.debezium.time.Date", "infinity"),
+    ("int32", -625_821_272, "io.debezium.time.Date", "-infinity"),
+    ("int32", -2_147_472_692, "io.debezium.time.Date", "infinity"),
+    ("int32", -2_147_472_691, "io.debezium.time.Date", "-infinity"),
+    ("int32", 2_145_042_905, "io.debezium.time.Date", "+5874897-12-31"),
     ("int32", 2_932_897, "io.debezium.time.Date", "+10000-01-01"),
     ("int32", -719_528, "io.debezium.time.Date", "0000-01-01"),
     ("int64", 9223372036825200000, "io.debezium.time.MicroTimestamp", "infinity"),
@@ -678,3 +682,11 @@ def test_of_two_types_the_wider_one_is_kept() -> None:
     for wrong in ("id string", "d decimal(9, 3)", "x bigint"):
         with pytest.raises(ConfigError, match="the type it has in the lake"):
             grown(table, ddl(wrong), widens=True)
+
+
+@pytest.mark.parametrize("day", [2**31 - 1, -(2**31), -622_191_233])
+@pytest.mark.parametrize("type_", [pa.date32(), pa.string()])
+def test_a_day_that_no_database_has_is_refused_also_as_text(day: int, type_: pa.DataType) -> None:
+    rows = Rows(pa.struct([("id", pa.int64()), ("day", type_)]))
+    with pytest.raises(ValueError, match=f"day is day {day}, which no database has"):
+        rows.read([row_of("day", "int32", day, "io.debezium.time.Date")])

@@ -68,7 +68,15 @@ _ENDLESS = {
     -9223372036832400000: "-infinity",
 }
 """What Debezium writes for times of PostgreSQL without an end, whatever their unit is."""
-_ENDLESS_DAYS = {2**31 - 1: "infinity", -(2**31): "-infinity"}
+_ENDLESS_DAYS = {
+    -622191234: "infinity",
+    -625821272: "-infinity",
+    -2147472692: "infinity",
+    -2147472691: "-infinity",
+}
+"""What its numbers of dates become when they overflow: in a snapshot (in UTC), then in the stream."""
+_DAYS_OF_DATABASES = range(-2_441_000, 2_145_100_000)
+"""From 4713 BC to the year 5874897, with PostgreSQL's as the widest of all."""
 DOCUMENT = "document"
 """The column with a row of MongoDB, which has no columns."""
 _FLAT_DELETED, _FLAT_OP = "__deleted", "__op"
@@ -343,8 +351,10 @@ def _same(value: Any) -> Any:
 
 def _day(days: int, field: str | None, *, is_text: bool) -> str:
     _check_number(days, field)
-    if (endless := _ENDLESS_DAYS.get(days) or _ENDLESS.get(days)) is not None:
+    if (endless := _ENDLESS_DAYS.get(days)) is not None:
         return _endless(endless, field, is_text=is_text)
+    if days not in _DAYS_OF_DATABASES:
+        raise ValueError(f"{field} is day {days}, which no database has: an infinity whose sign is lost")
     return _in_range(*_civil(days), field, is_text=is_text)
 
 
