@@ -16,7 +16,7 @@ from pyromq.apps.pyromq import COMMANDS
 from pyromq.errors import ConfigError, RemoteProtocolError
 from pyromq.spark.pipelines.change_feed import delta_changes, to_debezium
 from pyromq.spark.pipelines.changes import apply_changes, behind_truncates, last_by_key
-from pyromq.spark.pipelines.lake import DELTA
+from pyromq.spark.pipelines.lake import DELTA, ICEBERG, table_at
 
 if TYPE_CHECKING:
     from tests.conftest import ErrorLogs
@@ -90,6 +90,11 @@ def test_a_table_follows_a_database_whatever_died(
     )
     apply_changes(spark, options, str(place))
     assert in_table(form, place) == [(2, "b", 5)]
+    table = table_at(str(place), form)
+    assert [tuple(row) for row in table.read(spark, table.schema()).collect()] == [(2, "b", 5)]
+    if form == ICEBERG:
+        assert table.compact(spark, 1 << 40)[1] == 1
+        assert in_table(form, place) == [(2, "b", 5)]
     topics.send("Orders", 0, b'{"op": "t"}')
     send(topics, event("c", {"id": 4, "note": "after"}))
     apply_changes(spark, options, str(place))

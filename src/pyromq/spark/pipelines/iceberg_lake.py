@@ -3,40 +3,40 @@
 The number of the last batch is a property of the table, set in the commit that enters the files of the batch.
 """
 
+import pickle
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, IsNaN, IsNull, Or
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
-from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import assign_fresh_schema_ids
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from pyromq.errors import ConfigError
 from pyromq.spark.pipelines.directory_catalog import DirectoryCatalog
 from pyromq.spark.pipelines.grown_schema import grown
-from pyromq.spark.pipelines.lake_files import (
-    DELETED,
-    DataFile,
-    absolute,
-    check_partitions,
-    distinctive,
-    write_files,
-)
+from pyromq.spark.pipelines.iceberg_rows import Rewritten, RowChanges, batches, find, tasks_near
+from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, check_partitions, write_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 LAST_BATCH = "pyromq.batch"
+_ATTEMPTS = 10
+"""Of a commit that others forestall."""
+_OF_ARCHIVES = ["topic", "timestamp"]
 
 
 class IcebergLake:
@@ -63,13 +63,15 @@ class IcebergLake:
         """Add the files of a batch; columns that the table does not have yet become columns of it."""
         if self._table is None:
             self._table = self._make(schema)
-        is_wider = grown(self.schema(), schema) != self.schema()
-        with self._table.transaction() as transaction:
-            if is_wider:
+        paths = [self._path(file) for file in files]
+
+        def enter(table: Table, transaction: Transaction) -> None:
+            if grown(self.schema(), schema) != self.schema():
                 with transaction.update_schema() as update:
                     update.union_by_name(_arrow(schema))
-            transaction.add_files([self._path(file) for file in files], check_duplicate_files=False)
-            transaction.set_properties({LAST_BATCH: str(batch)})
+            transaction.add_files(paths, check_duplicate_files=False)
+
+        self._commit(batch, enter)
 
     def apply(
         self,
@@ -90,27 +92,44 @@ class IcebergLake:
                 for place, name in enumerate(partition_by)
             ]
             self._table = self._catalog.make_table(fields, PartitionSpec(*by))
-        near: BooleanExpression = AlwaysTrue()
-        if not cleared:
-            near = _near(changes, keys)
-        found = self._table.scan(row_filter=near).to_arrow()
-        found = found.cast(pa.schema([rows.schema.field(name) for name in found.column_names]))
-        with self._table.transaction() as transaction:
+
+        def replace(table: Table, transaction: Transaction) -> None:
             with transaction.update_schema() as update:
                 update.union_by_name(rows.schema)
-            if found.num_rows:
-                transaction.delete(near)
-            if not cleared:
-                rows = pa.concat_tables([rows, _without(found, changes, keys)], promote_options="default")
-            if rows.num_rows:
-                transaction.append(rows)
-            transaction.set_properties({LAST_BATCH: str(batch)})
+            if cleared and any(table.scan().plan_files()):
+                transaction.delete(AlwaysTrue())
+            found = [] if cleared else list(find(table, changes, keys))
+            if found or rows.num_rows:
+                snapshot = RowChanges(transaction, table)
+                with snapshot:
+                    snapshot.take_away(found)
+                    snapshot.add(rows)
+
+        self._commit(batch, replace)
+
+    def _commit(self, batch: int, change: "Callable[[Table, Transaction], None]") -> None:
+        """A commit with the number of the batch, worked out again if others have committed meanwhile."""
+        for attempt in range(_ATTEMPTS):
+            table = self._known()
+            # pyiceberg would repeat the same commit, whatever the others have done to its rows.
+            table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+            try:
+                with table.transaction() as transaction:
+                    change(table, transaction)
+                    transaction.set_properties({LAST_BATCH: str(batch)})
+                return
+            except (CommitFailedException, ValidationException):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self._table = self._catalog.load_table(())
+                if self.batch >= batch:
+                    return  # only the answer was lost
 
     def stored(self, changes: pa.Table, keys: "Sequence[str]", columns: "Collection[str]") -> pa.Table:
         """Keys and some columns of the rows with the keys of the changes, and perhaps of others."""
         table = self._known()
         known = [name for name in table.schema().as_arrow().names if name in {*keys, *columns}]
-        rows = table.scan(row_filter=_near(changes, keys), selected_fields=tuple(known)).to_arrow()
+        rows = pa.Table.from_batches(batches(table, list(tasks_near(table, changes, keys)), known))
         return rows.cast(pa.schema([changes.schema.field(name) for name in rows.column_names]))
 
     def schema(self) -> "StructType":
@@ -120,34 +139,79 @@ class IcebergLake:
 
     def read(self, spark: "SparkSession", schema: "StructType") -> "DataFrame":
         """The rows of this version of the table."""
-        tasks = list(self._known().scan().plan_files())
-        if any(task.delete_files for task in tasks):
-            raise ConfigError("lake", self._location, "an Iceberg table without delete files")
-        return spark.read.schema(schema).parquet(*[task.file.file_path for task in tasks])
+        return self._frame(spark, list(self._known().scan().plan_files()), schema)
+
+    def _frame(self, spark: "SparkSession", tasks: "list[FileScanTask]", schema: "StructType") -> "DataFrame":
+        whole = [task.file.file_path for task in tasks if not task.delete_files]
+        rest = [task for task in tasks if task.delete_files]
+        frame = spark.read.schema(schema).parquet(*whole)
+        if not rest:
+            return frame
+        remaining = self._remaining(spark, rest, schema)
+        return frame.unionByName(remaining) if whole else remaining
+
+    def _remaining(
+        self, spark: "SparkSession", tasks: "list[FileScanTask]", schema: "StructType"
+    ) -> "DataFrame":
+        """The rows of files that have delete files; executors read them with pyiceberg."""
+        table, wanted = self._known(), _arrow(schema)
+        metadata, properties, location = table.metadata.model_dump_json(), table.io.properties, self._location
+        names = [name for name in schema.names if name in table.schema().as_arrow().names]
+
+        def read(inputs: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+            known = TableMetadataUtil.parse_raw(metadata)
+            there = Table((), known, "", load_file_io(properties, location), NoopCatalog(""))
+            for each in inputs:
+                for task in each["task"].to_pylist():
+                    for found in batches(there, [pickle.loads(task)], names):
+                        yield _as_rows(found, wanted)
+
+        each = [(pickle.dumps(FileScanTask(task.file, task.delete_files)),) for task in tasks]
+        inputs = spark.createDataFrame(each, "task binary").repartition(len(tasks))
+        return inputs.mapInArrow(read, schema)
 
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]:
-        """Make few large files of many small ones; how many were replaced by how many."""
+        """Make few large files of many small ones and of those with deleted rows; how many of how many."""
         table = self._known()
-        if self._partitions() != ["topic", "timestamp"]:
-            raise ConfigError("lake", self._location, "a lake that `pyromq pipeline archive` has written to")
-        small: dict[str, list[IcebergFile]] = {}
-        for task in table.scan().plan_files():
-            if task.file.file_size_in_bytes < target_bytes:
-                small.setdefault(str(task.file.partition), []).append(task.file)
-        old = [file for files in small.values() if len(files) > 1 for file in files]
+        tasks = list(table.scan().plan_files())
+        groups: dict[str, list[FileScanTask]] = {}
+        for task in tasks:
+            if task.file.file_size_in_bytes < target_bytes or task.delete_files:
+                groups.setdefault(str(task.file.partition), []).append(task)
+        worth = [group for group in groups.values() if len(group) > 1 or group[0].delete_files]
+        old = [task for group in worth for task in group]
         if not old:
             return 0, 0
-        rows = spark.read.schema(self.schema()).parquet(*[file.file_path for file in old])
-        tasks = max(1, round(sum(file.file_size_in_bytes for file in old) / target_bytes))
+        replaced = {task.file.file_path for task in old}
+        needed = {
+            file.file_path
+            for task in tasks
+            if task.file.file_path not in replaced
+            for file in task.delete_files
+        }
+        files = self._joined(spark, old, target_bytes) if self._partitions() == _OF_ARCHIVES else None
+        made = 0
+        with table.transaction() as transaction:
+            snapshot = Rewritten(transaction, table, needed)
+            with snapshot:
+                for task in old:
+                    snapshot.delete_data_file(task.file)
+                if files is None:
+                    made = sum(snapshot.join(group, target_bytes) for group in worth)
+                else:
+                    new = parquet_files_to_data_files(table.io, transaction.table_metadata, iter(files))
+                    for file in new:
+                        snapshot.append_data_file(file)
+                        made += 1
+        return len(old), made
+
+    def _joined(self, spark: "SparkSession", tasks: "list[FileScanTask]", target_bytes: int) -> "list[str]":
+        """The files that executors make of those of an archive."""
+        rows = self._frame(spark, tasks, self.schema())
+        count = max(1, round(sum(task.file.file_size_in_bytes for task in tasks) / target_bytes))
         place = f"data/compacted-{uuid.uuid4()}"
-        new = write_files(rows.repartition(tasks, "topic", "day"), self._location, place)
-        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
-            for file in old:
-                snapshot.delete_data_file(file)
-            paths = iter([self._path(file) for file in new])
-            for file in parquet_files_to_data_files(table.io, transaction.table_metadata, paths):
-                snapshot.append_data_file(file)
-        return len(old), len(new)
+        new = write_files(rows.repartition(count, "topic", "day"), self._location, place)
+        return [self._path(file) for file in new]
 
     def _make(self, schema: "StructType") -> Table:
         fields = assign_fresh_schema_ids(DirectoryCatalog._convert_schema_if_needed(_arrow(schema)))
@@ -177,25 +241,11 @@ def _arrow(schema: "StructType") -> "pa.Schema":
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _near(changes: pa.Table, keys: "Sequence[str]") -> BooleanExpression:
-    """Holds for the rows with the keys of the changes, and perhaps for others: expressions know no pairs."""
-    column = distinctive(changes, keys)
-    values = changes[column].unique()
-    is_plain = pc.invert(pc.is_null(values, nan_is_null=True))
-    near: BooleanExpression = In(column, values.filter(is_plain).to_pylist())  # type: ignore[call-arg, arg-type]
-    if values.null_count:
-        near = Or(near, IsNull(column))  # type: ignore[call-arg, arg-type]
-    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-        near = Or(near, IsNaN(column))  # type: ignore[call-arg, arg-type]
-    return near
-
-
-def _without(rows: pa.Table, changes: pa.Table, keys: "Sequence[str]") -> pa.Table:
-    """The rows with keys that the changes do not have."""
-    # A join finds neither null nor NaN, so each value of a key stands for its number among the changes'.
-    known = {key: changes[key].unique() for key in keys}
-    numbers = {key: pc.index_in(rows[key], value_set=known[key]) for key in keys}
-    numbers[DELETED] = pa.array(range(rows.num_rows), pa.int64())
-    changed = pa.table({key: pc.index_in(changes[key], value_set=known[key]) for key in keys})
-    kept = pa.table(numbers).join(changed, list(keys), join_type="left anti")
-    return rows.take(kept[DELETED])
+def _as_rows(found: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """With the columns that a file lacks, as nulls."""
+    known = set(found.schema.names)
+    columns = [
+        found[field.name].cast(field.type) if field.name in known else pa.nulls(len(found), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
