@@ -29,6 +29,9 @@ FLAVOUR = {
     "beside: say next to, or compared with": r"\bbeside\b",
     "so many: say that many, or give the number": r"\bso (?:many|much)\b",
     "go on: say continue": r"\b(?:go|goes|going|went) on\b",
+    "comes again: say is delivered again": r"\bcom(?:es?|ing) again\b",
+    "left out: say omitted or skipped": r"\b(?:is|are|was|were|be) left out\b",
+    "has to be: say must be": r"\b(?:has|have|had) to be\b",
     "a clause as the subject: begin with the thing": r"^(?:What|Who|Whoever|Whatever)\b.*[.:]$",
 }
 _FLAVOUR = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in FLAVOUR.items()}

@@ -37,7 +37,7 @@ class NameServerSettings(ServerSettings):
     delete_topic_with_broker_registration: bool = setting(False, "Remove a topic's queues on a broker when the broker's registration no longer lists it.", mutable=True)
     guard_live_brokers: bool = setting(True, "Prevent other hosts from replacing or unregistering a live broker. A higher state version, assigned by a controller, overrides this.", mutable=True)
     max_topics_per_broker: int = setting(250_000, "Maximum number of topics in a registration. Larger registrations are refused.", mutable=True, check=POSITIVE)
-    max_queues_per_topic: int = setting(MAX_QUEUES_PER_TOPIC, "Maximum number of queues of a topic on one broker. Topics with more queues, or a negative number, are left out of the registration.", mutable=True, check=POSITIVE)
+    max_queues_per_topic: int = setting(MAX_QUEUES_PER_TOPIC, "Maximum number of queues of a topic on one broker. Topics with more queues, or a negative number, are not registered.", mutable=True, check=POSITIVE)
     return_order_topic_config_to_broker: bool = setting(True, "Include the configuration of ordered topics in answers to registrations.", mutable=True)
     order_message_enable: bool = setting(False, "Include the queue layout of ordered topics in answers to route queries.", mutable=True)
     support_acting_master: bool = setting(False, "Present a replica as acting master in routes while the master is away.", mutable=True)

@@ -214,7 +214,7 @@ class SimpleSettings(Options):
     start_from: StartFrom = setting("last", 'Where to start in queues that the group has never read: "first", "last" or a datetime.', check=_START)
     invisible_s: float = setting(60.0, "How long a received message is hidden from other members, unless `receive` sets another time.", check=between(0.01, 259_200))
     ordered: bool = setting(False, "Receive the messages of each queue in order: the next ones of a queue come when all that were received from it are acknowledged.")
-    max_retries: int | None = setting(None, "How often a message comes again before it is a dead letter. `start` gives the group this number; None leaves the group as it is.", check=between(0, 10**6))
+    max_retries: int | None = setting(None, "Maximum number of retries of a message before it becomes a dead letter. `start` gives the group this number; None leaves the group as it is.", check=between(0, 10**6))
     wait_s: float = setting(15.0, "How long `receive` waits for a message, unless the call sets another time.", check=between(0, 600))
     otel: bool = setting(False, "Create OpenTelemetry spans in `receive`, with links to the traces of messages. Needs `pyromq[otel]`.")
 # fmt: on
