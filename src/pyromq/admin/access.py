@@ -205,7 +205,7 @@ async def copy_acls(cluster: Cluster, source: str, target: str, subjects: Collec
 
 
 async def check(cluster: Cluster, address: str, name: str, need: Need, source_ip: str) -> Decision:
-    """What a broker would decide, and by which rule."""
+    """The decision that a broker would make, and its rule."""
     info = await user(cluster, address, name)
     info.password = "unknown"  # it is not needed to decide
     own = {

@@ -80,7 +80,7 @@ class Cluster:
         return self._credentials is not None
 
     def copy(self) -> "Cluster":
-        """The same cluster, with connections of its own."""
+        """The same cluster, with separate connections."""
         return Cluster(
             self.name_servers,
             timeout_s=self.timeout_s,
@@ -110,7 +110,7 @@ class Cluster:
             await dialer.close()
 
     def apart(self) -> Self:
-        """The same connections with a table `unanswered` of its own: for one reader of many."""
+        """The same connections with a separate table `unanswered`: for one reader of many."""
         other = copy(self)
         other.unanswered = {}
         return other

@@ -108,7 +108,7 @@ async def all_producers(cluster: Cluster, address: str) -> dict[str, list[Produc
 async def running_info(
     cluster: Cluster, group: str, client_id: str, *, stacks: bool = False, address: str | None = None
 ) -> ConsumerRunningInfo:
-    """What a consumer reports about itself, asked through a broker it is connected to."""
+    """The report of a consumer about itself, asked for through a broker that it is connected to."""
     addresses = [address] if address is not None else await brokers_of_group(cluster, group)
     request = GetConsumerRunningInfo(consumer_group=group, client_id=client_id, jstack_enable=stacks)
     refusal: Refused | None = None

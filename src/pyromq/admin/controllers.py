@@ -20,7 +20,7 @@ from pyromq.protocol.requests.settings import GetControllerConfig, UpdateControl
 
 
 async def metadata(cluster: Cluster, controller: str) -> GetControllerMetadataAnswer:
-    """What a controller knows about all controllers."""
+    """The view that one controller has of all controllers."""
     return await cluster.ask(controller, GetControllerMetadata())
 
 
@@ -33,7 +33,7 @@ async def leader_of(cluster: Cluster, controllers: Sequence[str]) -> str:
 
 
 async def known_replicas(cluster: Cluster, leader: str, broker_names: list[str]) -> dict[str, ReplicasInfo]:
-    """What the leading controller knows of these broker groups."""
+    """The record of the leading controller about these broker groups."""
     return (await cluster.ask(leader, GetSyncStateData(body=broker_names))).body.replicas_info_table
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a consumer group, from what its members report about themselves.
+"""Finds the problems of a consumer group, from the reports of its members.
 
 Members must subscribe alike, each queue must have one owner, and an owner must make progress. What cannot be
 known, because members did not answer, is said and not guessed.
@@ -27,7 +27,7 @@ class GroupFault(StrEnum):
     DISAGREE = "disagree"
     """Members subscribe differently: each loses messages that another one should get."""
     NO_OWNER = "no-owner"
-    """Nobody reads a queue."""
+    """A queue has no reader."""
     TWO_OWNERS = "two-owners"
     """Several members read a queue."""
     NOT_PROGRESSING = "not-progressing"

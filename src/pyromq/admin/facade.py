@@ -1,4 +1,4 @@
-"""What services do with topics and groups themselves, as one class: a stable face of the functions here.
+"""Administration of topics and groups by services, as one class: a stable face of the functions here.
 
 Names are the application's: `namespace` is put in front of them, as producers and consumers do.
 """

@@ -13,7 +13,7 @@ _DIGESTS_TIMEOUT_S = 2.0
 
 
 async def since(cluster: Cluster, address: str, version: str | None) -> tuple[str, Figures] | None:
-    """What changed on a broker since a version, or everything, and the version to ask with next time."""
+    """The changes on a broker since a version, or everything, and the version to ask with next time."""
     answer = await cluster.ask_unless(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, address, GetFigures(since=version)
     )

@@ -162,7 +162,7 @@ async def by_unique_key(
 
 
 async def _query(cluster: Cluster, question: QueryMessage, routed_as: str | None) -> list[StoredMessage]:
-    """What all brokers find, oldest first."""
+    """The messages found by all brokers, oldest first."""
     found = chain.from_iterable(messages for _, messages in await _told(cluster, question, routed_as))
     return sorted(found, key=lambda message: message.store_timestamp)
 
@@ -170,7 +170,7 @@ async def _query(cluster: Cluster, question: QueryMessage, routed_as: str | None
 async def _told(
     cluster: Cluster, question: QueryMessage, routed_as: str | None = None
 ) -> list[tuple[int, list[StoredMessage]]]:
-    """What each broker finds: how many records, and the messages in them."""
+    """The result of each broker: the number of records, and the messages in them."""
     told: list[tuple[int, list[StoredMessage]]] = []
     for address in route_addresses(await cluster.route(routed_as or question.topic)).values():
         answer = await cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, question)

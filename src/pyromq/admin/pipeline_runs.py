@@ -13,7 +13,7 @@ import msgspec
 from pyromq.protocol.catalogue import Int64
 
 RUNS: Final = Path("~/.pyromq/pipelines")
-"""Where runs are kept unless told otherwise."""
+"""The default directory of runs."""
 SILENT_AFTER_MS: Final = 30_000
 _KEPT_MS: Final = 7 * 24 * 3_600_000
 _MAX_RUNS: Final = 500
@@ -56,7 +56,7 @@ class PipelineRun(msgspec.Struct, frozen=True, rename="camel"):
     pid: int
     started_ms: Int64
     at_ms: Int64
-    """When it last told of itself."""
+    """The time of its last report."""
     place: str = ""
     group: str = ""
     """The group that its progress is copied to, if it is."""
@@ -104,7 +104,7 @@ def runs(directory: Path) -> list[PipelineRun]:
 
 
 def forget_old(directory: Path, now_ms: int) -> None:
-    """Delete runs that have told nothing for a week, and the oldest beyond a number."""
+    """Delete runs that have reported nothing for a week, and the oldest beyond a number."""
     for number, run in enumerate(runs(directory)):
         if number >= _MAX_RUNS or now_ms - run.at_ms > _KEPT_MS:
             (directory / f"{run.id}.json").unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from pyromq.protocol.requests.replication import EpochEntry, HARuntimeInfo
 
 
 class MemberPicture(msgspec.Struct, frozen=True, rename="camel"):
-    """One broker of a group. None is what nobody told; `problem` is why it did not answer."""
+    """One broker of a group. None means not reported; `problem` is why it did not answer."""
 
     address: str
     broker_id: int
@@ -64,7 +64,7 @@ async def pictures(
 
 
 class BrokerReport(msgspec.Struct, frozen=True):
-    """What one broker told of itself."""
+    """The report of one broker about itself."""
 
     member: BrokerMember
     status: HARuntimeInfo | None = None

@@ -1,7 +1,7 @@
 """The same producers and consumers for programs without an event loop.
 
 All of them run on one background loop of the process; a call here waits for a call there. A forked child has
-no such loop: clients of the parent cannot be used in it, clients made in the child get a loop of its own.
+no such loop: clients of the parent cannot be used in it, clients made in the child get a new loop.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ SIGNAL_LOOK_S = 0.5
 """A waiting thread wakes up this often: a signal that came just before it waits does not wake it."""
 
 _CALLED = {"_shut": "close", "_drain_for": "drain", "_seek_for": "seek"}
-"""What applications call, where that has another name here."""
+"""The names that applications call, where they differ here."""
 
 _GREEN = {"gevent": "monkey.patch_all(thread=False)", "eventlet": "eventlet.monkey_patch(thread=False)"}
 """Libraries that put their own threads in the place of Python's, and how to keep them from it."""
@@ -77,7 +77,7 @@ def _check_threads() -> None:
 
 
 class LoopThread:
-    """An event loop on a thread of its own."""
+    """An event loop on a separate thread."""
 
     _shared: ClassVar["LoopThread | None"] = None
     _making: ClassVar[threading.Lock] = threading.Lock()
@@ -224,7 +224,7 @@ class Grouped(AsyncTwin, Protocol):
 
 
 class Blocking:
-    """What the blocking classes have in common: start, close, and the loop thread."""
+    """The base of the blocking classes: start, close, and the loop thread."""
 
     _aio: AsyncTwin
 

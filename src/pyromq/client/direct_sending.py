@@ -1,4 +1,4 @@
-"""Plain sends of a blocking producer, on the caller's thread and a connection of its own.
+"""Plain sends of a blocking producer, on the caller's thread and a separate connection.
 
 The event loop knows the routes and introduces the producer to brokers; this path only reads what it knows. So
 the first message of a topic goes through the loop, and so does every message of a producer that batches,

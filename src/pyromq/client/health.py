@@ -18,7 +18,7 @@ NOT_RUNNING = "it is not running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What `health` returns; `problems` says in words what is wrong."""
+    """The result of `health`; `problems` describes in words what is wrong."""
 
     group: str
     problems: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a session needs of its producers and consumers, to pass on requests of brokers."""
+"""The face of producers and consumers that a session uses to pass on requests of brokers."""
 
 from typing import Protocol
 

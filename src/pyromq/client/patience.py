@@ -19,7 +19,7 @@ async def patiently(
     on_wait: Callable[[TransportError], None] = lambda _: None,
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> T:
-    """The answer; while nobody can be reached, ask again after growing pauses until the time is up.
+    """The answer; while no server can be reached, ask again after growing pauses until the time is up.
 
     A server with a certificate that is not trusted is not asked again. `on_wait` is called once, before the
     first pause. `pause` may end early if there is news.

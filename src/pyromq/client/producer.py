@@ -667,7 +667,7 @@ class ProducerParts:
     def _place(
         self, outcome: SendOutcome
     ) -> tuple[SendStatus, MessageQueue, int, str | None, str | None, str]:
-        """What the results of one request have in common; the offset is that of the first message."""
+        """The result that all messages of one request share; the offset is that of the first message."""
         answer = outcome.answer
         queue = outcome.queue if not self._has_namespace else self.shown_queue(outcome.queue)
         if queue.queue_id != answer.queue_id:

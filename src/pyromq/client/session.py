@@ -460,7 +460,7 @@ class Session:
         self._start_task(self._heartbeat_and_rebalance(address))
 
     async def _heartbeat_and_rebalance(self, address: str) -> None:
-        """Rebalance, too: meanwhile the broker may have told others that we are gone."""
+        """Rebalance, too: meanwhile the broker may have reported us as gone."""
         if await self._send_heartbeat(address):
             for member in list(self._consumers.values()):
                 member.members_changed()
@@ -472,7 +472,7 @@ class Session:
         for name, addresses in self.routes.brokers.items():
             master = addresses.get(MASTER_ID)
             if master is not None and (replaced := self._masters.get(name, master)) not in known:
-                # It hangs, or nobody sees it any more: whoever waits for its answers asks the new one.
+                # It hangs, or is lost: calls that wait for its answers ask the new one.
                 self._dialer.hang_up(replaced, f"{master} is the master of {name} now")
             if master is not None:
                 self._masters[name] = master
@@ -527,7 +527,7 @@ class Session:
 
 
 def _forget_closed_loops() -> None:
-    """Clients that nobody closed before their loop ended would be kept for ever, sockets and all."""
+    """Clients that were not closed before their loop ended would be kept for ever, sockets and all."""
     for reference in _SESSIONS.keyrefs():
         loop = reference()
         if loop is not None and loop.is_closed():

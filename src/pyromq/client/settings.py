@@ -1,4 +1,4 @@
-"""What producers and consumers of one process have in common: where the cluster is, and who they are.
+"""The settings that producers and consumers of one process share: the cluster and their identity.
 
 Equal settings share one client: its connections, its routes and its heartbeats.
 """

@@ -225,7 +225,7 @@ class ConsumeSpans:
 def processing(
     messages: ReceivedMessage | Sequence[ReceivedMessage], more: Attributes | None = None
 ) -> Iterator[Span]:
-    """A `process` span; the trace of a single message goes on in it."""
+    """A `process` span; the trace of a single message continues in it."""
     several = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
     first = several[0]
     attributes = {**_attributes("process", first.topic), **(more or {}), **_of_queue(first)}

@@ -39,7 +39,7 @@ class Troubles:
 
     def ended(self, what: Hashable, text: str, *args: object) -> None:
         if self._lasting.pop(what, None) is not None:
-            # As loud as the trouble: who was told of it waits for this line.
+            # As loud as the trouble: readers of the first line wait for this one.
             self._log.log(self._level, text, *args)
 
     def of_broker(self, queue: MessageQueue, problem: PyroError, text: str, *args: object) -> None:

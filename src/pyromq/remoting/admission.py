@@ -17,7 +17,7 @@ MAX_GRANTS = 10_000
 
 
 class Proof(NamedTuple):
-    """What the fast path checks of each request on a connection that others could write to."""
+    """The checks of the fast path for each request on a connection that others could write to."""
 
     key: SigningKey
     """Of RocketMQ's signature; a full one is checked instead, if the request has it."""
@@ -33,7 +33,7 @@ class Proof(NamedTuple):
 
 
 class Grants:
-    """What the fast path may take from a connection: requests like those that were authorized before."""
+    """The requests that the fast path may accept from a connection: those like earlier authorized ones."""
 
     __slots__ = ("access_key", "proof", "pulls", "sends")
 
@@ -41,7 +41,7 @@ class Grants:
         """`access_key`: the field that each request must have; empty means that it must have none."""
         self.access_key = access_key
         self.proof = proof
-        """None if nobody else can write to the connection."""
+        """None if no one else can write to the connection."""
         self.sends: set[bytes] = set()
         """Topics of sends, and of transactions that end."""
         self.pulls: set[tuple[bytes, bytes]] = set()

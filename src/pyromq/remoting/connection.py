@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         self.grants: Grants | None = None
         """What it is vouched for; None means everything."""
         self.is_private = False
-        """Whether nobody on the network can read it or write to it."""
+        """Whether it is safe from others on the network: they can neither read it nor write to it."""
         self.certificate_names: tuple[str, ...] = ()
         """The names in the peer's certificate, which has been checked."""
         self.state = ConnectionState.NEW
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
         self.take_opaque = self._pending.take_opaque
         self.fast_path = group.fast_path
         self.quick: dict[int, Any] = {}
-        """What the fast path of a client needs to read answers, by the numbers of its calls."""
+        """The state by which a client's fast path reads answers, by the numbers of its calls."""
         self._answering = Answering(group, self._outbox)
         self._direct_answers = DirectAnswers()
         # Direct headers do not contain the fields that a signature covers.
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
         return StartedCall(self, opaque, request_type, self._pending.wait(opaque, timeout_s), timeout_s)
 
     def forget(self, opaque: int) -> None:
-        """Nobody waits for this answer any more, or it has come."""
+        """The caller no longer waits for this answer, or it has arrived."""
         self._pending.by_opaque.pop(opaque, None)
         self._direct_answers.expected.pop(opaque, None)
         if self.state is _RETIRED and not self._pending:

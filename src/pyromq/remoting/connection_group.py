@@ -1,4 +1,4 @@
-"""What all connections of one server, or of one dialer, share: routes, limits and totals.
+"""The state that all connections of one server, or of one dialer, share: routes, limits and totals.
 
 Totals are updated when a request begins and ends, so that checking for overload reads one attribute.
 """
@@ -210,7 +210,7 @@ class ConnectionGroup:
             for connection in list(self.connections):
                 connection.on_close(note_the_last)  # it may have opened meanwhile
                 connection.abort()
-            # A connection whose opening was cancelled may never be told of its end.
+            # A connection whose opening was cancelled may never see its end.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT_S if self.connections else 0):
                     await lost.wait()

@@ -1,7 +1,7 @@
 """Metrics as OpenTelemetry's protocol has them: what Prometheus would read comes in, requests go out.
 
-Names and labels are the same for both. Counts may be told as what was added since the last request that
-arrived; what is lost on the way is told again by the next.
+Names and labels are the same for both. Counts may be sent as additions since the last request that
+arrived; additions that are lost on the way are part of the next request.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,7 +55,7 @@ class OtlpMetrics:
         return f"<OtlpMetrics delta={self._is_delta} series={len(self._arrived)}>"
 
     def batches(self, families: "Iterable[Metric | None]", at_ns: int) -> Iterator[MetricsBatch | None]:
-        """What is to be sent; None while it is not complete: other work may be done then."""
+        """The next request; None while it is incomplete, so that other work can be done."""
         batch = self._new_batch(at_ns)
         for family in families:
             yield None
@@ -117,7 +117,7 @@ class OtlpMetrics:
             )
 
     def _added(self, series: _Series, values: _Values) -> tuple[_Values, int]:
-        """What came since the last request that arrived, and when that was."""
+        """The additions since the last request that arrived, and the time of that request."""
         before, at_ns = self._arrived.get(series, (None, self._started_ns))
         if before is None or any(new < old for new, old in zip(values, before, strict=True)):
             return values, at_ns  # the first time, or the count began again, as that of a topic made anew

@@ -13,7 +13,7 @@ from pyromq.protocol.frame import Frame
 
 
 class Waiting(Protocol):
-    """What waits for an answer: a future, or something simpler."""
+    """A waiter for an answer: a future, or something simpler."""
 
     def done(self) -> bool: ...
     def set_result(self, frame: Frame, /) -> None: ...

@@ -49,7 +49,7 @@ class Program(ABC):
         """Accept nothing more, and finish the requests in flight."""
 
     def _measured(self) -> Measured | None:
-        """What exporters show once the server has started."""
+        """The metrics that exporters show once the server has started."""
         return None
 
     def _described(self) -> str:

@@ -30,7 +30,7 @@ from pyromq.remoting.channel import Channel
 from pyromq.security.replays import SignedSession
 
 Reply: TypeAlias = Answer | RawAnswer | None
-"""What a handler returns; None means SUCCESS without anything else."""
+"""The result of a handler; None means SUCCESS without anything else."""
 
 
 class Caller(msgspec.Struct, gc=False, eq=False):
@@ -41,7 +41,7 @@ class Caller(msgspec.Struct, gc=False, eq=False):
     received_at: float = inf
     """When the frame was read, by the monotonic clock: it may have waited while others had their turn."""
     user: str = ""
-    """Who it is, under access control."""
+    """The user, under access control."""
     session: SignedSession | None = None
     """Of its full signature, if others could have overheard it: it was not sent before."""
     authority: Callable[["Caller", Need], object] | None = None
@@ -50,7 +50,7 @@ class Caller(msgspec.Struct, gc=False, eq=False):
     allowed: str = ""
     """What the audit log will say of it, if it is a change."""
     changed: str = ""
-    """What it changed, from which value to which, for the audit log."""
+    """The change, from which value to which, for the audit log."""
 
     @property
     def check(self) -> Callable[[Need], object] | None:

@@ -1,4 +1,4 @@
-"""What every server tells Prometheus of its protection: refused requests, the end of its certificate."""
+"""Metrics of every server about its protection: refused requests, the end of its certificate."""
 
 import ssl
 from collections.abc import Callable

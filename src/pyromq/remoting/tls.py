@@ -27,7 +27,7 @@ HTTP1_IN_TLS = "http/1.1"
 """The same for HTTP/1.1."""
 
 OLDEST_VERSION = ssl.TLSVersion.TLSv1_2
-"""Whatever the system's OpenSSL would still accept."""
+"""Older versions are refused, even if the system's OpenSSL accepts them."""
 
 _CHECK_INTERVAL_S = 0.5
 

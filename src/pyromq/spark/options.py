@@ -50,7 +50,7 @@ LOG_SCHEMA: Final = (
     " process bigint, thread string, file string, line int, function string, exception string, stack string,"
     " trace_id string, span_id string, dropped bigint, extra map<string,string>"
 )
-"""What `pyromq.logging.TopicHandler` sends."""
+"""The format of `pyromq.logging.TopicHandler`."""
 
 
 # fmt: off

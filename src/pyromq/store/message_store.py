@@ -182,7 +182,7 @@ class MessageStore:
                 files.sync_all_directories()
             raise
         if self.light is None and any(files.names(paths.light_queues)):
-            files.remove_tree(paths.light_queues)  # nobody adds to them: they are built from the log again
+            files.remove_tree(paths.light_queues)  # rebuilt from the log; no thread adds to them now
         self.recovery: RecoveryReport = recovery.run()
         self.recovery.remarks += self._snapshots.load(
             self._deletions.offset_of, self._log.end_offset, self._queues.begin_at
@@ -244,7 +244,7 @@ class MessageStore:
     def _refuse_timers_in_rocksdb(self) -> None:
         """Raises StoreError if Apache's broker left timed messages to RocksDB instead of the wheel.
 
-        Nobody here could tell which of them it has delivered already.
+        This broker cannot know which of them it has delivered already.
         """
         first_ms = self.queues.earliest_time(TIMER_TOPIC)
         latest_ms = self.timers.checkpoint.read_ms - _LATEST_INTAKE_MS

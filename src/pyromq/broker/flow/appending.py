@@ -159,7 +159,7 @@ class Appending:
         return result
 
     def sent_before(self, topics: Sequence[str], sent: Sent) -> list[StoredMessage]:
-        """What an earlier try of the same send has stored: everything, or nothing. See `Resends.find`."""
+        """The result of an earlier try of the same send, if one was stored. See `Resends.find`."""
         return self.resends.find(topics, sent) if self._role.now.is_master else []
 
     def message_ids(self, result: AppendResult) -> str:

@@ -37,7 +37,7 @@ class BrokerProperties:
     def recall_handle(self, topic: str, slot_ms: int, unique_key: str) -> str | None:
         """The handle in the answer for a message that waits for its time in a slot; None if it has none."""
         if not names.is_retry_topic(topic):
-            # java: any time in the slot will do; a name with a space would make a handle that nobody can read
+            # java: any time in the slot will do; a name with a space would make an unreadable handle
             with suppress(LocalProtocolError):
                 return encode_recall_handle(RecallHandle(topic, self._broker_name, slot_ms + 1, unique_key))
         return None

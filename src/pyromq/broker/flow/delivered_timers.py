@@ -30,7 +30,7 @@ class DeliveredTimers:
         return self._seen.total()
 
     def take(self, topic: str, properties: bytes) -> bool:
-        """Whether this delivery, about to be stored, was made before; each one is told once."""
+        """Whether this delivery, about to be stored, was made before; each one is reported once."""
         if not self._seen:
             return False
         key = hash(delivery_key(topic, properties))

@@ -73,7 +73,7 @@ class Durability:
         """Enough replicas have the log up to `offset`. From the first call on senders wait for replicas; None
         ends that and answers the waiting senders.
 
-        Unless enough replicas are reachable, new messages do not wait: their senders are told so at once.
+        Unless enough replicas are reachable, new messages do not wait: their senders get an error at once.
         """
         if offset is not None and offset >= self._store.queues.dispatched_offset:
             self.is_readable = True
@@ -91,8 +91,8 @@ class Durability:
         self._confirmed.clear()
 
     def when_readable(self, answer: Callable[[], T]) -> "T | asyncio.Future[T]":
-        """What `answer` returns, called when everything in the queues is confirmed. The future raises Refused
-        if that takes long."""
+        """The result of `answer`, called when everything in the queues is confirmed. The future raises
+        Refused if that takes long."""
         return answer() if self.is_readable else self._loop.create_task(self._answer_when_readable(answer))
 
     async def _answer_when_readable(self, answer: Callable[[], T]) -> T:
@@ -108,8 +108,8 @@ class Durability:
         return answer()
 
     def give_up(self) -> None:
-        """This broker is not the master any more: nobody knows whether what senders wait for stays in the
-        log. They are told that it took too long."""
+        """This broker is no longer the master. The messages of waiting senders may or may not stay in the
+        log, so their sends time out."""
         self._store.flushes.fail_waiters()
         self._replicated.give_up()
 
@@ -202,7 +202,7 @@ class _Replicated:
 
     @property
     def readable_offset(self) -> int | None:
-        """Nobody waits for messages before it; None if nobody waits at all."""
+        """No sender waits for messages before it; None if no sender waits at all."""
         if self.offset is None or (not self._is_reachable and not self._waiting):
             return None
         return max(self.offset, self._given_up) if self.shows_given_up else self.offset

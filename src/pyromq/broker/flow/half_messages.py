@@ -1,4 +1,4 @@
-"""What half messages and op messages say: pure functions of their properties and bodies.
+"""The contents of half messages and op messages: pure functions of their properties and bodies.
 
 A half message waits in queue 0 of its system topic for the end of its transaction. A transaction that is
 checked gets a new copy of its half message at the end of the queue, and only the last copy counts. An op
@@ -27,7 +27,7 @@ _native = twin("protocol.requests")
 
 
 class HalfOutline(NamedTuple):
-    """What there is to know of a half message to find the open ones."""
+    """The facts about a half message that decide whether it is open."""
 
     key: int
     topic: str

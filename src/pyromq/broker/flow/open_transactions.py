@@ -301,7 +301,7 @@ class OpenTransactions:
         counts: Counter[str] = Counter()
         async for offset, (key, topic, is_copy) in self._read_queue(names.HALF_TOPIC, first, end, read_half):
             if is_over[offset - first]:
-                # The earlier copies of a checked half message have no ends of their own.
+                # The earlier copies of a checked half message have no separate ends.
                 if is_copy and found.pop(key, None) is not None:
                     counts[topic] -= 1
             else:

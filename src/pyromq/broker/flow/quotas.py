@@ -1,7 +1,7 @@
 """Quotas: how much a topic, a group and a user may send to this broker and read from it in a second.
 
-Who sends more gets its answers later, and who reads more waits for its messages, up to `quotaMaxDelayMillis`.
-Who goes on is refused with SYSTEM_BUSY, and that answer is as late. The compiled path charges sends to
+Answers to sends over a quota come later, and reads over one wait, up to `quotaMaxDelayMillis`. Requests
+further over it are refused with SYSTEM_BUSY, and that answer is as late. The compiled path charges sends to
 a topic that has a quota; users and readers that have one take the general path.
 """
 
@@ -29,7 +29,7 @@ _Key = tuple[str, str, tuple[str, str]]
 
 
 class Limit(NamedTuple):
-    """What one topic, group or user may send or read."""
+    """The limits of one topic, group or user."""
 
     whose: str
     """topic, group or user."""
@@ -210,7 +210,7 @@ class Quotas:
         counts[limit.whose, limit.name, quota] += 1
 
     def _refusal(self, limits: list[Limit]) -> Callable[[], RawAnswer] | None:
-        """What raises Refused, if the debt is too high already."""
+        """A function that raises Refused, if the debt is already too high."""
         return self._refuse(limits) if self._worst(limits)[0] > self._max_delay_s else None
 
     def _refuse(self, limits: list[Limit]) -> Callable[[], RawAnswer]:
@@ -228,7 +228,7 @@ class Quotas:
     def _later(
         self, delay_s: float, attempt: Callable[[], Reply], is_open: Callable[[], bool] = lambda: True
     ) -> "asyncio.Future[RawAnswer]":
-        """What an attempt returns or raises after a time; nothing is tried for a caller that has left."""
+        """The result of an attempt that is made later, or not at all if the caller has left."""
         answered: asyncio.Future[RawAnswer] = asyncio.get_running_loop().create_future()
 
         def tell(found: "asyncio.Future[RawAnswer]") -> None:

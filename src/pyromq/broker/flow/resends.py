@@ -26,7 +26,7 @@ MAX_KEPT: Final = 100_000
 
 
 class Sent(NamedTuple):
-    """What the tries of one send have in common."""
+    """The fields that all tries of one send share."""
 
     messages: Sequence[tuple[str, bytes]]
     """Unique keys and bodies."""

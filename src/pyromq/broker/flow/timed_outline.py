@@ -1,4 +1,4 @@
-"""What a record says about a message that waits for its time, without its body.
+"""The facts in a record about a message that waits for its time, without its body.
 
 Compiled code reads the usual messages; this code reads recalls, messages on a longer way, and damaged ones.
 """

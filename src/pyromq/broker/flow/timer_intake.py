@@ -23,7 +23,7 @@ _MAX_DELAY_MS = 1 << 31
 _hash_of = lru_cache(maxsize=1024)(java_string_hash)
 
 OnScheduled = Callable[[int, TimerUnit, TimedOutline], None]
-"""Told the position of a new unit, the unit, and its message."""
+"""Called with the position of a new unit, the unit, and its message."""
 
 
 class TimerIntake:

@@ -57,7 +57,7 @@ def recall_key(topic: str, unique_key: str) -> str:
 
 
 def delivery_key(topic: str, properties: bytes) -> DeliveryKey | None:
-    """What a record says it is a delivery of; None if it is no delivery."""
+    """The message that a record delivers; None if the record is not a delivery."""
     if get_property(properties, props.TIMER_DEQUEUE_MS) is None:
         return None
     is_stage = topic == names.TIMER_TOPIC

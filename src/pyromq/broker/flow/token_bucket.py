@@ -18,7 +18,7 @@ class TokenBucket:
         return f"<TokenBucket rate={self.rate} level={self._level:.1f}>"
 
     def level(self, now_s: float) -> float:
-        """What may be taken now; below 0, the debt."""
+        """The amount that may be taken now; below 0, the debt."""
         if now_s > self._at_s:
             self._level = min(self._level + (now_s - self._at_s) * self.rate, float(self.rate))
             self._at_s = now_s

@@ -87,7 +87,7 @@ class _Loop(Iterator[ReceivedMessage]):
 
 
 class BlockingConsumer(BlockingClient):
-    """What all blocking consumers have in common."""
+    """The base of all blocking consumers."""
 
     _aio: Consumer[Any]
 

@@ -44,7 +44,7 @@ def _spans(
 
 @dataclass(frozen=True, slots=True)
 class ConsumerParts:
-    """What exists while a consumer is running."""
+    """The parts of a running consumer."""
 
     membership: GroupMembership
 
@@ -188,7 +188,7 @@ class Consumer(ABC, Generic[P]):
     def _kind(
         self, consume_type: ConsumeType, *, is_ordered: bool = False, concurrency: int = 1, **shown: Any
     ) -> MemberKind:
-        """What brokers and operators are told; `shown` adds settings under their Java names."""
+        """The description for brokers and operators; `shown` adds settings under their Java names."""
         settings = self.settings
         named = {f"pyromq.{name}": value for name, value in asdict(settings).items()} | shown
         return MemberKind(

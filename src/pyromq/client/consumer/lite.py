@@ -34,7 +34,7 @@ from pyromq.protocol.requests.membership import ConsumeFromWhere, ConsumerData, 
 _log = logging.getLogger(__name__)
 
 _REPEAT_S = 30.0
-"""How often brokers are told all that this client reads: they may have started again."""
+"""How often the client repeats its subscriptions to brokers, which may have restarted."""
 _TIMEOUT_S = 10.0
 _PAUSE_S = 1.0
 _MAX_RETRIES = 16
@@ -131,7 +131,7 @@ class LiteConsumer(SimpleConsumer):
     async def subscribe_lite(self, *lite_topics: str, start: LiteStart | None = None) -> None:
         """Read these lite topics, whether they have messages yet or not.
 
-        The group goes on where it was, or begins with the first message, unless `start` says otherwise.
+        The group continues where it was, or starts with the first message, unless `start` is given.
         Raises Refused with LITE_SUBSCRIPTION_QUOTA_EXCEEDED if these are too many.
         """
         self._running()

@@ -41,7 +41,7 @@ class PullStatistics:
 
 
 class _Polling:
-    """What was pulled waits until the application polls."""
+    """Pulled messages wait until the application polls."""
 
     handle_now = None
 

@@ -78,7 +78,7 @@ class SimpleConsumer(Opened):
         self._pops: dict[tuple[Subscription, str], _Pop] = {}
         """Pops that wait at brokers, by subscription and broker."""
         self._found: list[tuple[Subscription, PoppedMessage]] = []
-        """What they found and no call has taken."""
+        """Messages that they found and no call has returned yet."""
         self._starting: set[asyncio.Task[None]] = set()
         """Have the group begin in topics that were just subscribed to."""
         self._showing: set[asyncio.Task[None]] = set()
@@ -327,7 +327,7 @@ class SimpleConsumer(Opened):
             task.add_done_callback(self._showing.discard)
 
     async def _show_again(self, messages: list[PoppedMessage]) -> None:
-        """Nobody has received these: other members shall not wait until they are visible."""
+        """The application has not received these: other members need not wait until they are visible."""
 
         async def show(message: PoppedMessage) -> None:
             try:
@@ -398,7 +398,7 @@ class SimpleConsumer(Opened):
 
 
 class SimpleMember:
-    """What brokers and operators are told about this consumer."""
+    """The description of this consumer for brokers and operators."""
 
     def __init__(self, group: str, begins: ConsumeFromWhere, subscriptions: dict[str, Subscription]) -> None:
         self.group = group

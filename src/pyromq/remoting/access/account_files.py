@@ -1,4 +1,4 @@
-"""The YAML files of access control 1.0: `plain_acl.yml`, and every file in the directory `acl` beside it."""
+"""The YAML files of access control 1.0: `plain_acl.yml`, and every file in the directory `acl` next to it."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The rules of one server: read from their files, read again when these change, changed by requests.
 
-A changed file that cannot be read changes nothing: the server goes on with the rules it has, and says so.
+A changed file that cannot be read changes nothing: the server keeps the rules it has, and logs a warning.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class AccessRules:
         await asyncio.Event().wait()  # nothing to watch
 
     async def check_files(self) -> None:
-        """Read files that have changed; a broken one is told once and changes nothing."""
+        """Read files that have changed; a broken one is reported once and changes nothing."""
         async with self._writing:
             await self._check_files()
 

@@ -175,7 +175,7 @@ class AccessRequests:
         return BodyAnswer(body=found)
 
     def _require_on(self) -> AccessControl:
-        """Nobody may prepare users for the time when access control is turned on."""
+        """Users cannot be prepared before access control is turned on."""
         control = self._access.control
         if control is None or not self._access.keeps_users:
             raise Refused(

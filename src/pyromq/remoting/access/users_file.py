@@ -1,4 +1,4 @@
-"""Users and policies in `access.json`; `access.key` beside it encrypts the passwords.
+"""Users and policies in `access.json`; `access.key` next to it encrypts the passwords.
 
 The file may be shared by several servers on one machine: each reads it again when another has changed it.
 """
@@ -16,7 +16,7 @@ from pyromq.security.sealing import KEY_BYTES, new_key, seal, unseal
 from pyromq.security.users import Policies, UserRules, acl_info, policies_of, subject_name, user_info, user_of
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""What tells a file from its earlier and later contents."""
+"""Distinguishes a file from its earlier and later contents."""
 
 
 def stamp_of(*paths: Path) -> Stamp:

@@ -1,4 +1,4 @@
-"""What groups have popped of light queues and not acknowledged yet: one batch of each queue at a time.
+"""Batches that groups have popped from light queues and not acknowledged: one of each queue at a time.
 
 A queue is held until all messages of its batch are acknowledged, or until those that are not are visible
 again. The same attempt of a consumer may pop again before: its answer was lost. This is in memory only: after
@@ -27,7 +27,7 @@ class HeldBatch:
     is_suspended: bool = False
     """Whether its next delivery does not count as another attempt."""
     alarm_ms: int = 0
-    """When somebody looks next whether it is visible; 0 if nobody will."""
+    """When its visibility is checked next; 0 if no check is planned."""
 
     @property
     def unacknowledged(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Who reads which lite topics, and which of these may have messages for whom.
+"""The clients that read lite topics, and the lite topics that may have messages for each of them.
 
 This is in memory only: clients say every half minute what they subscribe to.
 """
@@ -41,7 +41,7 @@ class LiteClient:
         """Those that may have messages; clients of a group that reads everything share them."""
         self.attempt_id: str | None = None
         self.attempted: list[str] = []
-        """What its last pop took from, and the attempt that it was for."""
+        """The lite topics of its last pop, and the attempt of that pop."""
         self.seen_ms = 0
 
     def __repr__(self) -> str:

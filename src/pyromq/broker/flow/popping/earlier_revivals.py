@@ -25,7 +25,7 @@ class EarlierRevivals:
         self._seen: dict[str, Counter[_Key]] = {}
 
     def take(self, topic: str, message: StoredMessage, deliveries: int) -> bool:
-        """Whether this message was put into `topic` before; each one is told once."""
+        """Whether this message was put into `topic` before; each one is reported once."""
         key = message.get(props.UNIQ_KEY)
         if key is None:
             return False

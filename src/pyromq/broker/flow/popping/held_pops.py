@@ -113,7 +113,7 @@ class HeldPops(HeldRequests[_HeldPop]):
         self._expire_all(held for line in self._by_topic.get(topic, ()) for held in line.waiting)
 
     def release_member(self, owner: Hashable, group: str) -> None:
-        """Answer the pops of a group that their owner leaves: nobody would take the messages."""
+        """Answer the pops of a group that their owner leaves: it would not read their messages."""
         self._expire_all(held for held in self._owned.get(owner, ()) if held.line.group == group)
 
     def _take_out(self, held: _HeldPop) -> None:

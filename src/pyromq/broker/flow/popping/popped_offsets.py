@@ -2,8 +2,9 @@
 
 Offsets are written every few seconds, and checkpoints are in the log at once. With the offsets the broker
 saves up to where they contain the checkpoints. After a crash, or as a new master, it applies the checkpoints
-behind that: messages that were popped are not popped again, but revived if nobody acknowledges them. Offsets
-that another broker wrote say nothing of this: there the times of the file and of the pops decide.
+behind that: messages that were popped are not popped again, but revived unless a consumer acknowledges
+them. Offsets that another broker wrote say nothing of this: there the times of the file and of the pops
+decide.
 """
 
 import logging
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 _MAX_RECORDS: Final = 100_000
 """Some seconds of pops; with more of them messages are delivered twice."""
 _WRITING_MS: Final = 1000
-"""What was popped so shortly before a file was written may be missing in it."""
+"""Pops made so shortly before a file was written may be missing in it."""
 
 
 class PoppedOffsets:

@@ -223,7 +223,7 @@ class AssignedQueues:
             raise problem
 
     async def moved(self, reader: QueueReader, offset: int) -> None:
-        """The broker told the reader to continue at this offset."""
+        """The broker moved the reader to this offset."""
         held = reader.held
         try:
             await self._runner.give_up(held)

@@ -1,4 +1,4 @@
-"""What a consumer tells brokers about itself, and how it answers their requests."""
+"""A consumer as brokers see it: its heartbeats, and its answers to their requests."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pyromq.protocol.requests.membership import ConsumeFromWhere, ConsumerData, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberKind:
-    """What kind of consumer this is, for brokers and operators; `settings` are shown to operators."""
+    """The kind of this consumer, for brokers and operators; operators see `settings`."""
 
     consume_type: ConsumeType
     message_model: MessageModel

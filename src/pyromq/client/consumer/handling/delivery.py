@@ -1,4 +1,4 @@
-"""What concurrent and ordered delivery have in common."""
+"""The parts that concurrent and ordered delivery share."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ _CLEAN_UP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DeliveryParts:
-    """What a delivery works with: at most `concurrency` handlers at a time, plain functions on `threads`."""
+    """The tools of a delivery: at most `concurrency` handlers at a time, plain functions on `threads`."""
 
     handlers: Handlers
     settling: Settling

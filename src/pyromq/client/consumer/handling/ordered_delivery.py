@@ -67,7 +67,7 @@ class RunningHandler(msgspec.Struct, eq=False):
 
     task: "asyncio.Task[None]"
     handled: list[ReceivedMessage] = []
-    """What it has handled so far."""
+    """The messages handled so far."""
     since: float | None = None
     """When it was called with the message it has now."""
     thread: threading.Thread | None = None
@@ -121,7 +121,7 @@ class OrderedDelivery(Delivery):
                 yield from self._current(line, running)
 
     def _current(self, line: Line, running: RunningHandler) -> list[ReceivedMessage]:
-        """What the handler of a line has now."""
+        """The messages that the handler of a line has now."""
         done = len(running.handled)
         return list(islice(line.waiting, done, done + self._batch_size))
 

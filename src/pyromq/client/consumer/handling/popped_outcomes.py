@@ -1,4 +1,4 @@
-"""What becomes of popped messages: acknowledged, hidden until a retry, moved to the dead letters, or renewed.
+"""The outcomes of popped messages: acknowledged, hidden until a retry, moved to the dead letters, or renewed.
 
 A message that waits or is being handled is kept hidden from the other members. Its receipt changes with that,
 so a message is never acknowledged while it is being renewed.
@@ -80,7 +80,7 @@ class PoppedOutcomes:
         task.add_done_callback(self._tasks.discard)
 
     async def show_again(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Nobody will handle these here: other members shall not wait until they are visible."""
+        """This process will not handle these: other members need not wait until they are visible."""
         left = [message for message in messages if id(message) not in self._ending]
         await asyncio.gather(*(self._show_again(message) for message in left))
 

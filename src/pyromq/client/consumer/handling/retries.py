@@ -98,7 +98,7 @@ class HandlerRetries:
         await self.send_again(message, is_dead=delay_level < 0)
 
     async def bury(self, message: ReceivedMessage, reason: str) -> None:
-        """Make it a dead letter that says why. A broker that takes no copy makes one of its own."""
+        """Make it a dead letter that says why. If a broker accepts no copy, it creates one itself."""
         why = {
             # As brokers do: consoles and proxies show them.
             props.DLQ_ORIGIN_TOPIC: message.get(props.RETRY_TOPIC) or message.queue.topic,

@@ -1,4 +1,4 @@
-"""What happens to messages after their handler: done, given back, or kept if no broker takes them."""
+"""Settles messages after their handler: done, given back, or kept if no broker accepts them."""
 
 import asyncio
 import logging

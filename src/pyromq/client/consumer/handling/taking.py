@@ -1,4 +1,4 @@
-"""What a stream does for every message: the next one is taken, and the one before is done.
+"""The work of a stream for every message: the next one is taken, and the one before is done.
 
 There is a compiled twin of the classes.
 """

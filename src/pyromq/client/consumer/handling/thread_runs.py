@@ -46,7 +46,7 @@ class SharedLot(Lot):
 
 
 class Part(msgspec.Struct, eq=False):
-    """What a run did with one lot."""
+    """The outcome of one lot in a run."""
 
     lot: Lot
     done: list[ReceivedMessage] = []
@@ -105,7 +105,7 @@ class ThreadRun:
 
 
 class Load(NamedTuple):
-    """What the process had done at some moment."""
+    """The CPU time and work of the process at one moment."""
 
     at: float
     cpu_s: float

@@ -290,7 +290,7 @@ def _is_all_right(
     """Whether a message that looks wrong belongs to the queue all the same."""
     # java: a queue of a static topic is stored in a queue with another number
     is_of_queue = record.queue_id == queue.queue_id or answer.offset_delta is not None
-    # Brokers with namespaces of their own prepend them to the topic.
+    # Brokers with namespaces prepend them to the topic.
     is_of_topic = record.topic == queue.topic or record.topic.endswith(f"%{queue.topic}")
     # A batch is returned whole, whichever of its messages was asked for.
     is_begun = least == offset and bool(record.sys_flag & SysFlag.INNER_BATCH)

@@ -279,7 +279,7 @@ class InFlight(HeldMessages, Generic[M]):
     # For operators
 
     def info(self, *, is_ordered: bool) -> ProcessQueueInfo:
-        """What operators are shown."""
+        """The state as operators see it."""
         # java: messages of an ordered queue are counted as a transaction
         in_order = len(self._messages) if is_ordered else 0
         first, last = (self.committable, self._last_offset) if self._messages else (0, 0)

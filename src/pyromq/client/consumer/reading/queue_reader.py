@@ -1,4 +1,4 @@
-"""Reads one queue: pulls while the thresholds allow, delivers, and moves to another offset when told."""
+"""Reads one queue: pulls while the thresholds allow, delivers, and moves to another offset on request."""
 
 import asyncio
 import logging
@@ -76,7 +76,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingContext:
-    """What all readers of one consumer have in common.
+    """The parts that all readers of one consumer share.
 
     `deliver` gets the messages of a pull. `introduce` sends a heartbeat.
     """
@@ -240,7 +240,7 @@ class QueueReader:
     async def _pause_after(self, problem: PyroError) -> None:
         self._broker_id = MASTER_ID
         if isinstance(problem, TransportError):
-            # A broker that crashed may have lost the offset it was told last.
+            # A broker that crashed may have lost the last committed offset.
             self.stored_offset = None
         code = problem.code if isinstance(problem, Refused) else None
         if code == ResponseCode.FLOW_CONTROL:
