@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import StaticTable
+from tests.support.chance import examples
 
 from pyromq.spark.pipelines.directory_catalog import DirectoryCatalog
 from pyromq.spark.pipelines.iceberg_lake import IcebergLake
@@ -58,7 +59,7 @@ steps = st.lists(st.one_of(st.just("join"), st.just("clear"), st.lists(edits, ma
 
 
 @given(steps=steps, keys=st.sampled_from([["id"], ["id", "weight"]]), is_parted=st.booleans())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_a_table_has_the_rows_that_its_changes_leave(
     steps: list[Any], keys: list[str], is_parted: bool
 ) -> None:
