@@ -116,14 +116,17 @@ class CompactedMachine(RuleBasedStateMachine):
             os.utime(path, (1, 1))
         self.store.clean(on_demand=True)
 
-    @rule()
-    def clean_and_compact_what_is_in_the_way(self) -> None:
+    @rule(seed=st.none() | st.integers(0, 1 << 32))
+    def clean_and_compact_what_is_in_the_way(self, seed: int | None) -> None:
+        """With a seed the power goes right after it."""
         self.flush()
         self.clean()
         for topic, queue_id in self.store.compacting.due():
             finish(self.store.compacting.round(topic, queue_id))
         self.round = None
         self.clean()
+        if seed is not None:
+            self.lose_power(seed)
 
     @rule()
     def stop_and_start(self) -> None:
@@ -133,6 +136,9 @@ class CompactedMachine(RuleBasedStateMachine):
         self.safe_end = self.store.flushes.offset
 
     @rule(seed=st.integers(0, 1 << 32))
+    def lose_power_now(self, seed: int) -> None:
+        self.lose_power(seed)
+
     def lose_power(self, seed: int) -> None:
         self.store.abandon()
         self.files.crash(Random(seed))
@@ -171,6 +177,13 @@ class CompactedMachine(RuleBasedStateMachine):
                     is_old = self.clock.now_ms() - self.sent_at[queue_id][offset] > A_DAY_MS
                     assert found.pop(key, (offset, b"") if is_old else None) == (offset, b"")
             assert not found
+
+    @invariant()
+    def a_snapshot_has_each_key_once(self) -> None:
+        for (_, queue_id), snapshot in self.store.compacting.snapshots.by_queue.items():
+            end = snapshot.end.queue_offset
+            read = [each for each in read_queue(self.store, queue_id=queue_id) if each.queue_offset < end]
+            assert len({each.get("KEYS") for each in read}) == len(read)
 
     @invariant()
     def offsets_and_times_agree_with_what_is_read(self) -> None:
