@@ -193,6 +193,7 @@ bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where 
 	for each in $(BENCHED); do $(BIN)/python -m benchmarks.$$each --json build/benchmarks/$$each.json $(OPTIONS) || exit; done
 	$(BIN)/python -m benchmarks.stalls $(OPTIONS)
 	$(BIN)/python -m benchmarks.neighbours $(OPTIONS)
+	$(BIN)/python -m benchmarks.filters $(OPTIONS)
 	$(BIN)/python -m benchmarks.scale $(OPTIONS)
 	$(BIN)/python -m benchmarks.several_brokers $(OPTIONS)
 	$(BIN)/python -m benchmarks.console $(OPTIONS)

@@ -1,0 +1,134 @@
+"""What a filter over bodies saves when the broker evaluates it: bytes on the network, CPU time of both sides.
+
+    python -m benchmarks.filters [--quick] [--rounds N] [--messages N] [--json FILE]
+
+A topic has orders of 1 KiB as JSON. A consumer wants those with a small amount, 1 % or 50 % of them, and
+reads the whole topic. Once it takes every message and looks into the body itself; once the broker evaluates
+`body.amount < N`. The cases take turns, and each figure is the least of all rounds: others on the machine can
+only make a round longer. Bytes are those of the records that reach the consumer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.process_cpu import cpu_seconds
+from tests.support.own_broker import OwnBroker
+from tests.support.own_nameserver import OwnNameServer
+
+from pyromq.aio import Admin, Message, Producer, PullConsumer, Sql
+from pyromq.protocol.record import record_size
+
+TOPIC: Final = "Orders"
+BODY_BYTES: Final = 1024
+BATCH: Final = 200
+PERCENT: Final = (1, 50)
+
+
+@dataclass
+class Read:
+    percent: int
+    by: str
+    messages: int
+    megabytes: float
+    consumer_cpu_s: float
+    broker_cpu_s: float
+
+
+def body(number: int) -> bytes:
+    order = {"id": number, "amount": number % 100, "customer": {"region": "eu", "name": f"customer {number}"}}
+    lines = [{"sku": f"sku-{line}", "count": line, "price": 9.5} for line in range(10)]
+    encoded = json.dumps(order | {"lines": lines, "note": ""})
+    return json.dumps(order | {"lines": lines, "note": "x" * (BODY_BYTES - len(encoded))}).encode()
+
+
+async def fill(name_server: str, messages: int) -> None:
+    async with Producer("fill", namesrv=name_server) as producer:
+        for first in range(0, messages, BATCH):
+            batch = [Message(TOPIC, body(number)) for number in range(first, min(first + BATCH, messages))]
+            await producer.send(batch)
+
+
+async def read(
+    name_server: str, broker_pid: int, group: str, percent: int, messages: int, *, at_broker: bool
+) -> Read:
+    wanted = sum(number % 100 < percent for number in range(messages))
+    consumer = PullConsumer(group, namesrv=name_server, start_from="first")
+    consumer.subscribe(TOPIC, Sql(f"body.amount < {percent}") if at_broker else "*")
+    taken = kept = size_bytes = 0
+    began, broker_began = time.process_time(), cpu_seconds(broker_pid)
+    async with consumer:
+        while kept < wanted:
+            for message in await consumer.poll(30):
+                taken += 1
+                encoded = len(json.dumps(message.properties)) - 6 * len(message.properties)
+                size_bytes += record_size(len(message.body), len(TOPIC), encoded)
+                kept += at_broker or json.loads(message.body)["amount"] < percent
+    used, broker_used = time.process_time() - began, cpu_seconds(broker_pid) - broker_began
+    return Read(percent, "broker" if at_broker else "consumer", taken, size_bytes / 1e6, used, broker_used)
+
+
+def least(reads: list[Read]) -> list[Read]:
+    """Of each case."""
+    best: dict[tuple[int, str], Read] = {}
+    for each in reads:
+        known = best.setdefault((each.percent, each.by), each)
+        known.consumer_cpu_s = min(known.consumer_cpu_s, each.consumer_cpu_s)
+        known.broker_cpu_s = min(known.broker_cpu_s, each.broker_cpu_s)
+    return list(best.values())
+
+
+def table(reads: list[Read]) -> str:
+    lines = [
+        "| wanted | filtered by | messages sent | MB | CPU: consumer, s | CPU: broker, s | both |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for each in least(reads):
+        both = each.consumer_cpu_s + each.broker_cpu_s
+        lines.append(
+            f"| {each.percent} % | the {each.by} | {each.messages:,} | {each.megabytes:.2f}"
+            f" | {each.consumer_cpu_s:.2f} | {each.broker_cpu_s:.2f} | {both:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+async def measure(names: str, broker: OwnBroker, rounds: int, messages: int) -> list[Read]:
+    async with Admin(names) as admin:
+        await admin.create_topic(TOPIC, queues=1)
+    await fill(names, messages)
+    found: list[Read] = []
+    for number in range(rounds):
+        for percent in PERCENT:
+            for at_broker in (False, True):
+                group = f"read-{number}-{percent}-{at_broker}"
+                found.append(await read(names, broker.pid, group, percent, messages, at_broker=at_broker))
+                print(f"round {number + 1}: {found[-1]}", file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one small round: does it work at all?")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--messages", type=int, default=50_000)
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    options = parser.parse_args()
+    rounds, messages = (1, 2_000) if options.quick else (options.rounds, options.messages)
+    with OwnNameServer() as names, OwnBroker(names.address) as broker:
+        found = asyncio.run(measure(names.address, broker, rounds, messages))
+    print(table(found))
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(each) for each in found], indent=1))
+
+
+if __name__ == "__main__":
+    main()
