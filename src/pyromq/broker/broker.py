@@ -11,6 +11,7 @@ from pyromq.broker.addresses import BrokerAddresses
 from pyromq.broker.parts import BrokerParts
 from pyromq.broker.recovery_log import log_recovery
 from pyromq.broker.replication.assembly import Replication
+from pyromq.broker.services.tiering import Tiering
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import RoleTable
@@ -123,6 +124,11 @@ class Broker(Program):
     @property
     def replication(self) -> Replication:
         return self._started.replication
+
+    @property
+    def tiering(self) -> Tiering | None:
+        """The lake tier, if there is one."""
+        return self._started.tiering
 
     @property
     def access(self) -> AccessRules:

@@ -55,6 +55,7 @@ from pyromq.broker.services.replies import Replies
 from pyromq.broker.services.retries import Retries
 from pyromq.broker.services.reviving import Reviving
 from pyromq.broker.services.sending import Sending
+from pyromq.broker.services.tiering import Tiering
 from pyromq.broker.services.timers import Timers
 from pyromq.broker.services.topics import Topics
 from pyromq.broker.services.transaction_checks import TransactionChecks
@@ -91,6 +92,7 @@ from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
+from pyromq.store.results import QueueAdvance
 
 _log = logging.getLogger(__name__)
 
@@ -185,12 +187,17 @@ class BrokerParts:
         self.settings_file = SettingsFile(
             settings.config_path or store.paths.config / "broker.properties", store.files
         )
+        self.tiering = Tiering(self._context, self.durability, self._wake) if settings.has_tier else None
         self._all_services = self._services()
+        if self.tiering is not None:
+            self._all_services.append(self.tiering)
         self._unserved = UNDECLARED | UNSERVED | ({} if settings.controller_mode else WITHOUT_CONTROLLER)
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=self._unserved)
         self.metering = self._metering() if is_metered else None
         if self.metering is not None:
             self.metering.watch_replication(self.replication)
+            if self.tiering is not None:
+                self.metering.watch_tier(self.tiering)
             self.metering.watch_security(self.access.refused, settings.tls_cert_path)
             self.metering.watch_pops(self._reviving.behind, lambda: self.held_pops.held_count)
         self.servers = self._servers(admission or self.access.control, http2)
@@ -316,6 +323,12 @@ class BrokerParts:
             self._reviving,
         ]
 
+    def _wake(self, topic: str, queue_id: int) -> None:
+        """Messages that somebody waits for can be read now."""
+        advance = QueueAdvance(topic, queue_id, 0)
+        for held in (self.held_pulls, self.held_pops, self._notices):
+            held.advanced(advance)
+
     async def _find_queues(self, topic: str) -> Sequence[MessageQueue]:
         return (await self._find_route(topic)).subscribe_queues
 
@@ -343,7 +356,8 @@ class BrokerParts:
         """For consoles: who elects its master, and why it is not ready."""
         settings = self._live.now
         controllers = settings.controller_addr if settings.controller_mode else ""
-        return {"controllerAddr": controllers, "readinessProblem": self.replication.problem}
+        tier = self.tiering.figures() if self.tiering is not None else {}
+        return {"controllerAddr": controllers, "readinessProblem": self.replication.problem} | tier
 
     def _metering(self) -> BrokerMetering:
         return BrokerMetering(

@@ -29,6 +29,7 @@ from pyromq.config.loading import Layer, load
 from pyromq.config.options import setting
 from pyromq.config.settings import Notice, UnknownKey, unknown_key
 from pyromq.errors import ConfigError, ConnectFailed
+from pyromq.object_stores import checked
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.replication import HEADER_BYTES
 from pyromq.remoting.addresses import parse_address
@@ -39,6 +40,7 @@ from pyromq.store.settings import StoreSettings
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
 RequestMode = Literal["PULL", "POP"]
+TierLevel = Literal["DISABLE", "NOT_IN_DISK"]
 
 _VIP_PORT_DISTANCE = 2
 _MIN_REGISTRATION_MS = 10_000
@@ -213,6 +215,16 @@ class BrokerSettings(ServerSettings):
     deliveries_per_version: int = setting(200, "Number of delayed messages delivered before their progress table gets a new version.", key="delayOffsetUpdateVersionStep", check=POSITIVE)
     queue_lock_expiry_ms: Millis = setting(60_000, "Time without renewal after which the lock of a queue for ordered consumption expires.", key="rocketmq.broker.rebalance.lockMaxLiveTime", check=POSITIVE)
 
+    # Lake tier
+    tier_level: TierLevel = setting("DISABLE", "Whether closed commit-log files are copied to `tieredStoreFilePath`. `NOT_IN_DISK`: they are, and messages that are not on this disk any more are read from there.", key="tieredStorageLevel")
+    tier_place: str = setting("", "Where the copies go: a directory, or `s3://bucket/path`, `gs://bucket/path` or `abfss://container@account.dfs.core.windows.net/path`, which need `pip install 'pyromq[tier]'`. Credentials come from the environment.", key="tieredStoreFilePath", local=True)
+    object_store_endpoint: str = setting("", "Address of an S3 server that is not Amazon's, as `https://host:port`. Default: `AWS_ENDPOINT_URL` of the environment.", local=True)
+    tier_required: bool = setting(True, "Keep a commit-log file on this disk until its copy is in the tier, even if the disk is full. If false, files go by age and disk usage alone.")
+    tier_upload_concurrency: int = setting(4, "Number of parts of a file that are uploaded at the same time.", check=between(1, 64))
+    tier_read_concurrency: int = setting(4, "Maximum number of reads from the tier at the same time.", check=between(1, 64))
+    tier_read_timeout_ms: Millis = setting(5000, "How long a pull that does not wait for new messages waits for old ones from the tier. It is then answered with PULL_RETRY_IMMEDIATELY.", key="tierReadTimeout", mutable=True, check=POSITIVE)
+    tier_cache_bytes: SizeBytes = setting(64 * _MIB, "Memory for messages that were read from the tier.", check=at_least(_MIB))
+
     # Changing settings over the network
     config_path: Path | None = setting(None, "File for settings changed over the network. The file given with -c takes precedence.", key="brokerConfigPath")
     config_black_list: str = setting("configBlackList;brokerConfigPath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
@@ -245,6 +257,11 @@ class BrokerSettings(ServerSettings):
             raise ConfigError(
                 "haAllowedNetworks", "", "the replicas' addresses, because allowUnsignedReplicas is true"
             )
+        if self.has_tier:
+            if not self.tier_place.strip():
+                expected = "a directory or the URI of a bucket, because tieredStorageLevel is NOT_IN_DISK"
+                raise ConfigError("tieredStoreFilePath", self.tier_place, expected)
+            checked(self.tier_place, "tieredStoreFilePath")
         if self.ha_tls:
             for key, path in (
                 ("tls.server.certPath", self.tls_cert_path),
@@ -254,6 +271,10 @@ class BrokerSettings(ServerSettings):
             ):
                 if path is None:
                     raise ConfigError(key, "", "a file, because haTls is true")
+
+    @property
+    def has_tier(self) -> bool:
+        return self.tier_level != "DISABLE"
 
     def _verify_role(self) -> None:
         if self.controller_mode:

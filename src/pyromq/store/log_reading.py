@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
@@ -9,6 +10,7 @@ from pyromq.filesystem import FileReader
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import SysFlag, scan_record
+from pyromq.store.log.segment import MissingSegment
 from pyromq.store.parts import StoreParts
 
 _MAX_EXAMINED: Final = 4096
@@ -40,6 +42,12 @@ class LogReading:
     @property
     def end(self) -> int:
         return self._log.end_offset
+
+    def closed_files(self, end: int) -> list[tuple[Path, int, int]]:
+        """The files that nothing is appended to any more, up to a log offset: path, start and end."""
+        files = [each for each in self._log.segments.row if not isinstance(each, MissingSegment)]
+        end = min(end, self._log.end_offset)
+        return [(each.path, each.start, each.end) for each in files if each.end <= end]
 
     def open_file(self, offset: int) -> tuple[FileReader, int, int] | None:
         """The file of a log offset, where in it that is, and where in the log it ends; None without one."""

@@ -39,6 +39,7 @@ from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
 from pyromq.store.log_reading import LogReading
+from pyromq.store.older_messages import WantedRead
 from pyromq.store.parts import StoreParts
 from pyromq.store.queue_flushing import QueueFlushing
 from pyromq.store.queue_reading import QueueReading
@@ -48,7 +49,7 @@ from pyromq.store.queues.queue_files import QueueFiles
 from pyromq.store.queues.tags_codes import TagsCodes
 from pyromq.store.reading import RecordFilter, StoreReader
 from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoint
-from pyromq.store.results import QueueAdvance, ReadResult
+from pyromq.store.results import QueueAdvance, ReadResult, ReadStatus
 from pyromq.store.retention import CleaningReport, Retention
 from pyromq.store.scrubbing import Scrubbing
 from pyromq.store.settings import StoreSettings
@@ -222,6 +223,7 @@ class MessageStore:
         self.topics = StoredTopics(parts, self._clock, self._flusher, queue_flushing)
         self.time.begin()
         self._retention = Retention(parts, self.epochs, self.compacting, self._settings, self._clock)
+        self.keep_until_uploaded = self._retention.keep_until_uploaded
         self._upkeep = StoreUpkeep(
             self._settings,
             self._log,
@@ -442,6 +444,12 @@ class MessageStore:
             snapshot = self._snapshots.by_queue.get((topic, queue_id)) if self._snapshots.by_queue else None
             if queue is None or snapshot is None:
                 result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, only)
+                if self.queues.older is not None and result.status is ReadStatus.OFFSET_TOO_SMALL:
+                    wanted = WantedRead(topic, queue_id, offset, max_messages, max_bytes, tag_codes, only)
+                    result = self.queues.older.read(wanted, result)
+                    self._read_messages += result.message_count
+                    self._read_bytes += result.size_bytes
+                    return result
             else:
                 limits = max_messages, max_bytes
                 result = self._compacted_reader.read(queue, snapshot, offset, limits, tag_codes, only)

@@ -7,6 +7,7 @@ from pyromq.store.compacted_reading import CompactedReader
 from pyromq.store.expiry import Expiry
 from pyromq.store.light_reading import LightReader
 from pyromq.store.log.damage import Damage, is_filler
+from pyromq.store.older_messages import OlderMessages
 from pyromq.store.parts import StoreParts
 from pyromq.store.queues.mending import Mending
 from pyromq.store.reading import StoreReader
@@ -26,6 +27,8 @@ class QueueReading:
         light: LightReader | None = None,
     ) -> None:
         self._light = light
+        self.older: OlderMessages | None = None
+        """Has the messages before those of this disk."""
         self._log = parts.log
         self._queues = parts.queues
         self._dispatcher = parts.dispatcher
@@ -59,7 +62,13 @@ class QueueReading:
             self._expiry.apply(queue)
         if (snapshot := self._snapshots.find(topic, queue_id)) is not None:
             return self._compacted.min_offset(queue, snapshot)
-        return queue.min_offset(self._log.start_offset)
+        local = queue.min_offset(self._log.start_offset)
+        return local if self.older is None else self.older.min_offset(topic, queue_id, local)
+
+    def gone_before(self, topic: str, queue_id: int) -> int:
+        """Messages of the queue before this log offset were deleted or purged."""
+        queue = self._queues.find(topic, queue_id)
+        return max(self._deletions.offset_of(topic), queue.floor if queue is not None else 0)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """One past the last message that can be read."""

@@ -80,6 +80,8 @@ class ReadStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
     QUEUE_IS_MENDED = "QUEUE_IS_MENDED"
     """The unit at this offset is damaged and is being rebuilt from the log: ask again."""
+    IN_TIER = "IN_TIER"
+    """The message is not on this disk any more, and is being fetched: ask again."""
 
 
 class ReadResult(msgspec.Struct, frozen=True):

@@ -40,6 +40,8 @@ class CleaningReport:
     used_percent: float = 0.0
     is_forced: bool = False
     """Files had to go before they expired."""
+    is_kept_for_tier: bool = False
+    """Nothing more goes, because elsewhere is no copy of it yet."""
     is_kept_for_groups: bool = False
     """Nothing more goes, because a group has not read it."""
     is_kept_for_compaction: bool = False
@@ -76,6 +78,8 @@ class Retention:
         self._compacting = compacting
         self.unread_from = 0
         """A group has not read the message at this log offset; with `keep_unread` space does not cost it."""
+        self.uploaded_to: int | None = None
+        """Files that end behind this log offset stay; None if that does not matter."""
         self._held_since: float | None = None
         self._cleaned_up_to = parts.log.start_offset
         self._looked = clock.monotonic()
@@ -86,6 +90,10 @@ class Retention:
 
     def apply_settings(self, settings: StoreSettings) -> None:
         self._settings = settings
+
+    def keep_until_uploaded(self, log_offset: int) -> None:
+        """No file goes that ends behind this log offset: elsewhere is no copy of it yet."""
+        self.uploaded_to = log_offset
 
     def spaces(self) -> tuple[Space, Space]:
         """The partitions of the log and of everything else."""
@@ -132,8 +140,9 @@ class Retention:
             report.queue_files_removed = self._queues.clean(log_start)
             if self._index is not None:
                 report.index_files_removed = self._index.clean(log_start)
-            self._deletions.forget_before(log_start)
-            self._purges.forget_before(log_start)
+            if self.uploaded_to is None:  # else there are older messages elsewhere
+                self._deletions.forget_before(log_start)
+                self._purges.forget_before(log_start)
             self._epochs.forget_before(log_start)
             self._cleaned_up_to = log_start
 
@@ -170,6 +179,9 @@ class Retention:
         while report.segments_removed < self._settings.delete_batch_max:
             segment = self._log.segments.row[0] if len(self._log.segments) else None
             if segment is None or segment.end > safe_offset or segment.end >= self._log.end_offset:
+                return
+            if self.uploaded_to is not None and segment.end > self.uploaded_to:
+                report.is_kept_for_tier = True
                 return
             if (
                 self._files.modified_ms(segment.path) >= oldest_kept_ms

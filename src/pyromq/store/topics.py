@@ -19,6 +19,7 @@ class StoredTopics:
         self._dispatcher = parts.dispatcher
         self._deletions = parts.deletions
         self._snapshots = parts.snapshots
+        self._purges = parts.purges
         self._clock = clock
         self._flusher = flusher
         self._queue_flushing = queue_flushing
@@ -27,6 +28,11 @@ class StoredTopics:
         """Whether the topic of a message was deleted after the message was stored."""
         self.deletions = parts.deletions.all
         """The deleted topics that still have records in the log."""
+
+    def hidden(self) -> dict[str, int]:
+        """Deleted topics, and purged queues as `3@topic`: messages before these log offsets are gone."""
+        marks = [*self._deletions.all(), *self._purges.all()]
+        return {each.topic: each.log_offset for each in marks}
 
     def names(self) -> list[str]:
         return self._queues.topics

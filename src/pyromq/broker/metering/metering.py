@@ -17,10 +17,12 @@ from pyromq.broker.metering.quotas import register_quotas
 from pyromq.broker.metering.replication import register_replication
 from pyromq.broker.metering.requests import RequestTimes
 from pyromq.broker.metering.storage import register_storage
+from pyromq.broker.metering.tier import register_tier
 from pyromq.broker.metering.timers import register_timers
 from pyromq.broker.metering.traffic import register_traffic
 from pyromq.broker.metering.transactions import register_transactions
 from pyromq.broker.replication.assembly import Replication
+from pyromq.broker.services.tiering import Tiering
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
@@ -73,6 +75,10 @@ class BrokerMetering:
     def watch_replication(self, replication: Replication) -> None:
         """Also tell how replication stands."""
         register_replication(self._metrics, self._store, self._role, replication)
+
+    def watch_tier(self, tiering: Tiering) -> None:
+        """Also tell what the lake tier has, and what it lacks."""
+        register_tier(self._metrics, tiering)
 
     def watch_security(self, refused: Callable[[], int], certificate: Path | None) -> None:
         register_security(self._metrics, refused, certificate)

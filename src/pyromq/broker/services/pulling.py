@@ -43,8 +43,11 @@ _CODES = {
     ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     # Not PULL_NOT_FOUND: some readers take that for the end of the queue.
     ReadStatus.QUEUE_IS_MENDED: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.IN_TIER: ResponseCode.PULL_RETRY_IMMEDIATELY,
 }
 
+_COMES_SOON = (ReadStatus.QUEUE_IS_MENDED, ReadStatus.IN_TIER)
+"""Whoever waits is woken when it can be read."""
 _NOTHING_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
@@ -147,8 +150,10 @@ class Pulling:
             return self._answer(request, group, result, ResponseCode.PULL_RETRY_IMMEDIATELY)
         if code == ResponseCode.SUCCESS and wanted.matches is None:
             self._keep_grant(request, group, wanted)
-        may_come = code == ResponseCode.PULL_NOT_FOUND or result.status is ReadStatus.QUEUE_IS_MENDED
-        if not may_come or not request.sys_flag & SUSPEND_FLAG:
+        may_come = code == ResponseCode.PULL_NOT_FOUND or result.status in _COMES_SOON
+        # Without a wait, a reader that has to ask again for what is being fetched would ask without a pause.
+        waits = request.sys_flag & SUSPEND_FLAG or result.status is ReadStatus.IN_TIER
+        if not may_come or not waits:
             return self._answer(request, group, result, code)
         return self._hold(request, group, wanted, caller, answered or self._loop.create_future())
 
@@ -227,7 +232,7 @@ class Pulling:
         while True:
             result = self._read(request, wanted, offset)
             code = self._code_of(result, offset)
-            is_stuck = result.status is ReadStatus.QUEUE_IS_MENDED or result.next_offset >= result.max_offset
+            is_stuck = result.status in _COMES_SOON or result.next_offset >= result.max_offset
             if code != ResponseCode.PULL_RETRY_IMMEDIATELY or is_stuck:
                 return result, code
             if self._slices.is_over():
@@ -306,7 +311,9 @@ class Pulling:
         """Wait until a message arrives that matches, or until the time-out."""
         settings = self._live.now
         timeout_ms = request.suspend_timeout_millis
-        if not settings.long_polling:
+        if not request.sys_flag & SUSPEND_FLAG:
+            timeout_ms = settings.tier_read_timeout_ms
+        elif not settings.long_polling:
             timeout_ms = settings.short_polling_ms
         # Messages that did not match are not examined again.
         offset = request.queue_offset
@@ -329,7 +336,7 @@ class Pulling:
                 return self._answer(request, group, result, code)
             is_unfinished = (
                 code == ResponseCode.PULL_RETRY_IMMEDIATELY
-                and result.status is not ReadStatus.QUEUE_IS_MENDED  # a new message wakes it
+                and result.status not in _COMES_SOON
                 and offset < result.max_offset
             )
             return HeldOutcome.GOES_ON if is_unfinished else HeldOutcome.WAITS

@@ -21,10 +21,10 @@ from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.properties import without_property
-from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.record import StoredMessage, decode_records
 from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.store.message_store import MessageStore
-from pyromq.store.results import AppendStatus
+from pyromq.store.results import AppendStatus, ReadResult, ReadStatus
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,11 @@ class Revival:
             return True
         for offset in list(checkpoint.unacked()):
             message = message_at(self._store, topic, info.queue_id, offset)
+            if message is None and self._store.queues.older is not None:
+                result = self._store.read(topic, info.queue_id, offset, 1)
+                if result.status is ReadStatus.IN_TIER:
+                    return False
+                message = _first(result, offset)
             try:
                 if message is not None and not self._put(message, group, info.pop_time):
                     return False
@@ -129,3 +134,9 @@ class Revival:
         if self._offsets.query(group, topic, 0) < 0:
             self._offsets.commit(group, topic, 0, 0)
         return topic
+
+
+def _first(result: ReadResult, offset: int) -> StoredMessage | None:
+    """The message of this queue offset, if it was read."""
+    messages = decode_records(result.views[0]) if result.views else []
+    return messages[0] if messages and messages[0].queue_offset == offset else None

@@ -1,0 +1,31 @@
+"""Messages that have left the log of this disk and can be read elsewhere: what the store asks about them."""
+
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from pyromq.store.reading import RecordFilter
+from pyromq.store.results import ReadResult
+
+
+class WantedRead(NamedTuple):
+    """What a reader asked for."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    max_messages: int
+    max_bytes: int
+    tag_codes: Collection[int] | None
+    only: RecordFilter | None
+
+
+class OlderMessages(Protocol):
+    """It answers at once, from memory. What it does not have there is fetched: ask again."""
+
+    def min_offset(self, topic: str, queue_id: int, local: int) -> int:
+        """The first message of a queue; `local` is the first one that this disk has."""
+        ...
+
+    def read(self, wanted: WantedRead, local: ReadResult) -> ReadResult:
+        """Messages from an offset on, at most to where this disk begins, which `local` says."""
+        ...

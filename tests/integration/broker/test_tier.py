@@ -1,0 +1,286 @@
+"""Old messages leave the disk for the tier, and every consumer still reads all of them, once and in order."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import ErrorLogs
+from tests.support.broker_cluster import (
+    BROKER_NAME,
+    CLUSTER,
+    GROUP,
+    TOPIC,
+    BrokerClient,
+    consumer,
+    running_broker,
+)
+from tests.support.killable_broker import start_killable_broker
+from tests.support.loop import turn_until
+from tests.support.model_objects import ModelObjects
+
+from pyromq.broker.broker import Broker
+from pyromq.broker.services import tiering as service
+from pyromq.broker.settings import BrokerSettings
+from pyromq.errors import ConfigError
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.record import decode_records
+from pyromq.protocol.requests.offsets import GetMinOffset
+from pyromq.protocol.requests.popping import PopMessage
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.tier.uploading import OwnUploader
+
+QUEUES, MESSAGES = 2, 60
+SEGMENT_BYTES = 16 * 1024
+SMALL_FILES = {"log_segment_bytes": SEGMENT_BYTES}
+KILLED_FILES = {"log_segment_bytes": 128 * 1024, "queue_file_bytes": 4000}
+"""Those of a broker in a process of its own."""
+
+
+def body(number: int) -> bytes:
+    return b"message %05d " % number + b"x" * 900
+
+
+@asynccontextmanager
+async def tiered(
+    root: Path, store: Mapping[str, Any] = SMALL_FILES, **settings: Any
+) -> AsyncIterator[tuple[Broker, BrokerClient]]:
+    store = {"file_reserved_hours": 0, "disk_max_used_percent": 95, **store}
+    chosen = {"tier_level": "NOT_IN_DISK", "tier_place": str(root / "lake")} | settings
+    async with (
+        running_broker(root / "store", store=store, **chosen) as broker,
+        BrokerClient(broker.address) as client,
+    ):
+        yield broker, client
+
+
+async def send_all(client: BrokerClient, begin: int = 0, **fields: Any) -> None:
+    for number in range(begin, begin + MESSAGES):
+        await client.send(body(number), queue_id=number % QUEUES, **fields)
+
+
+async def offloaded(broker: Broker) -> None:
+    """Return when all closed files are in the tier, and the disk has only the last one."""
+    tier, store = broker.tiering, broker.store
+    assert tier is not None
+    file_bytes = store.settings.log_segment_bytes
+    closed = store.log.end // file_bytes * file_bytes
+    await turn_until(lambda: tier.manifest is not None and tier.manifest.end >= closed)
+
+    def cleaned() -> bool:
+        store.clean(on_demand=True)
+        return store.log.start >= closed
+
+    await turn_until(cleaned)
+
+
+async def read_all(client: BrokerClient, queue_id: int, end: int, **fields: Any) -> list[bytes]:
+    """What a consumer gets that begins at 0, and goes on where each answer says."""
+    found: list[bytes] = []
+    offset = 0
+    async with asyncio.timeout(100):
+        while offset < end:
+            pulled = await client.pull(offset, queue_id=queue_id, **fields)
+            assert pulled.answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
+            if pulled.answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and not pulled.messages:
+                assert pulled.answer.next_begin_offset >= offset
+            found += pulled.bodies
+            assert [each.queue_offset for each in pulled.messages] == list(
+                range(offset, offset + len(pulled.messages))
+            )
+            offset = pulled.answer.next_begin_offset
+    return found
+
+
+def sent(queue_id: int, end: int = MESSAGES) -> list[bytes]:
+    return [body(number) for number in range(queue_id, end, QUEUES)]
+
+
+@pytest.fixture
+def store_in_memory(monkeypatch: pytest.MonkeyPatch) -> ModelObjects:
+    """The broker's object store, which a test can make fail."""
+    objects = ModelObjects()
+    monkeypatch.setattr(service, "open_objects", lambda *_, **__: objects)
+    monkeypatch.setattr(service, "ChildUploader", lambda: OwnUploader(objects))
+    return objects
+
+
+@pytest.mark.parametrize("hold_ms", [0, 15_000])
+async def test_every_message_is_read_once_from_the_tier_and_then_from_the_disk(
+    tmp_path: Path, hold_ms: int
+) -> None:
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await client.heartbeat(consumer())
+        await send_all(client)
+        await offloaded(broker)
+        for queue_id in range(QUEUES):
+            assert broker.store.queues.min_offset(TOPIC, queue_id) == 0
+            answer = await client.call(GetMinOffset(topic=TOPIC, queue_id=queue_id))
+            assert answer.offset == 0
+            found = await read_all(client, queue_id, MESSAGES // QUEUES, hold_ms=hold_ms)
+            assert found == sent(queue_id)
+        assert broker.tiering is not None
+        assert broker.tiering.history.messages_out > MESSAGES // 2
+        assert broker.tiering.lag_bytes == 0
+    async with tiered(tmp_path) as (broker, client):
+        assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
+        await send_all(client, MESSAGES)
+        await offloaded(broker)
+        assert await read_all(client, 1, MESSAGES) == sent(1, 2 * MESSAGES)
+
+
+async def test_a_filter_by_tag_or_sql_finds_the_same_messages_in_the_tier(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        for number in range(MESSAGES):
+            properties = {"TAGS": "even" if number % 4 == 0 else "odd", "n": str(number)}
+            await client.send(body(number), queue_id=0, properties=properties)
+        await offloaded(broker)
+        expressions: list[dict[str, Any]] = [
+            {"subscription": "even"},
+            {"subscription": "TAGS = 'even'", "expression_type": "SQL92"},
+        ]
+        for fields in expressions:
+            found, offset = list[bytes](), 0
+            while offset < MESSAGES - 1:
+                pulled = await client.pull(offset, **fields)
+                found += pulled.bodies
+                assert pulled.answer.next_begin_offset >= offset
+                offset = pulled.answer.next_begin_offset
+            assert found == [body(number) for number in range(0, MESSAGES, 4)]
+
+
+async def test_pops_take_old_messages_and_get_them_again_until_they_are_acknowledged(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await client.heartbeat(consumer())
+        await send_all(client)
+        await offloaded(broker)
+        seen = Counter[bytes]()
+        while len(seen) < MESSAGES or min(seen.values()) < 2:
+            answer = await client.call(
+                PopMessage(
+                    consumer_group=GROUP,
+                    topic=TOPIC,
+                    queue_id=-1,
+                    max_msg_nums=32,
+                    invisible_time=1000,
+                    poll_time=1000,
+                    born_time=broker.store.time.now_ms(),
+                    init_mode=0,
+                )
+            )
+            seen.update(each.body for each in decode_records(answer.body))
+        assert seen.keys() == {body(number) for number in range(MESSAGES)}
+        assert broker.tiering is not None
+        assert broker.tiering.history.messages_out > 0
+
+
+async def test_readers_wait_while_the_tier_is_away_and_skip_nothing(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    objects = store_in_memory
+    async with tiered(tmp_path, tier_read_timeout_ms=20) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+        objects.fails = lambda operation, name: "before"
+        for hold_ms in (0, 20):
+            pulled = await client.pull(0, hold_ms=hold_ms)
+            assert pulled.answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert pulled.answer.next_begin_offset == 0
+        waiting = asyncio.create_task(client.pull(0, hold_ms=60_000))
+        await client.send(b"the tail is not disturbed", queue_id=1)
+        last = await client.pull(MESSAGES // QUEUES, queue_id=1)
+        assert last.bodies == [b"the tail is not disturbed"]
+        assert not waiting.done()
+        objects.fails = lambda operation, name: None
+        assert (await waiting).bodies[0] == body(0)
+
+
+async def test_a_damaged_block_is_not_passed_over(
+    tmp_path: Path, store_in_memory: ModelObjects, error_logs: ErrorLogs
+) -> None:
+    objects = store_in_memory
+    async with tiered(tmp_path, tier_read_timeout_ms=50) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+        whole = dict(objects.content)
+        for name, content in whole.items():
+            if name.startswith("segments/"):
+                objects.content[name] = content[:40] + b"rubbish" + content[47:]
+        pulled = await client.pull(0)
+        assert pulled.answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert pulled.answer.next_begin_offset == 0
+        error_logs.expect_repeatedly("old messages cannot be read, their readers wait: the model/segments/")
+        objects.content.update(whole)
+        assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
+
+
+async def test_files_stay_while_their_upload_fails_and_sends_go_on(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    objects = store_in_memory
+    objects.fails = lambda operation, name: "before"
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.problem)
+        await turn_until(lambda: broker.store.clean(on_demand=True).is_kept_for_tier)
+        assert broker.store.log.start == 0
+        assert tier.lag_bytes >= SEGMENT_BYTES
+        assert "failed before" in tier.figures()["tierProblem"]
+        objects.fails = lambda operation, name: None
+        await offloaded(broker)
+        assert tier.lag_bytes == 0
+        assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
+
+
+async def test_a_new_topic_of_a_deleted_name_shows_no_old_messages(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await client.call(DeleteTopicFromBroker(topic=TOPIC))
+        await client.create_topic(queues=QUEUES)
+        await send_all(client, 1000)
+        await offloaded(broker)
+    async with tiered(tmp_path) as (broker, client):
+        assert await read_all(client, 0, MESSAGES // QUEUES) == [
+            body(number) for number in range(1000, 1000 + MESSAGES, QUEUES)
+        ]
+
+
+async def test_a_killed_broker_goes_on_with_its_tier(tmp_path: Path) -> None:
+    settings = {"tier_level": "NOT_IN_DISK", "tier_place": str(tmp_path / "lake")}
+    process, address = await start_killable_broker(tmp_path / "store", "SYNC_FLUSH", **settings)
+    count = 400
+    async with BrokerClient(address) as client:
+        await client.create_topic(queues=QUEUES)
+        for number in range(count):
+            await client.send(body(number), queue_id=number % QUEUES)
+        manifests = tmp_path / "lake" / CLUSTER / BROKER_NAME / "manifest"
+        await turn_until(lambda: manifests.is_dir() and any(manifests.iterdir()))
+        process.kill()
+        await process.wait()
+    async with tiered(tmp_path, KILLED_FILES) as (broker, client):
+        await offloaded(broker)
+        for queue_id in range(QUEUES):
+            assert await read_all(client, queue_id, count // QUEUES) == sent(queue_id, count)
+
+
+def test_a_tier_without_a_place_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="tieredStoreFilePath=: expected a directory or the URI"):
+        BrokerSettings(tier_level="NOT_IN_DISK")

@@ -1,0 +1,170 @@
+"""Files go into the tier one after the other; whoever is killed, nothing is lost and nothing doubled."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.support.dying_files import Killed
+from tests.support.model_objects import ModelObjects
+
+from pyromq.errors import TransportError
+from pyromq.protocol.record import StoredMessage, encode_record
+from pyromq.store.filenames import offset_name
+from pyromq.tier.manifests import Fenced, Manifests, WrongTier
+from pyromq.tier.names import manifest_name
+from pyromq.tier.offloading import ClosedFile, Offloading, next_file, uploaded_to
+from pyromq.tier.packing import rebuild
+from pyromq.tier.segment_format import TAIL_BYTES, parse_footer, parse_tail, unpack_block
+from pyromq.tier.uploading import ChildUploader, OwnUploader, UploadTask
+
+FILE_BYTES = 4096
+FILES = 3
+
+
+def log_files(directory: Path, body: bytes = b"body") -> list[ClosedFile]:
+    found = []
+    directory.mkdir(exist_ok=True)
+    for start in range(0, FILES * FILE_BYTES, FILE_BYTES):
+        log = bytearray()
+        while len(log) < FILE_BYTES - 400:
+            number = (start + len(log)) // 100
+            message = StoredMessage("T", body, queue_offset=number, log_offset=start + len(log))
+            log += encode_record(message)
+        path = directory / offset_name(start)
+        path.write_bytes(bytes(log).ljust(FILE_BYTES, b"\0"))
+        found.append(ClosedFile(path, start, start + FILE_BYTES))
+    return found
+
+
+def offloading(objects: ModelObjects, directory: Path) -> Offloading:
+    task = UploadTask("", 0, 0, str(directory / "segment.tmp"), "", "C", "b")
+    return Offloading(Manifests(objects, "C", "b", "0"), OwnUploader(objects), task)
+
+
+def offload_all(mine: Offloading, files: list[ClosedFile], epoch: int = 0) -> None:
+    mine.claim(epoch, files, FILES * FILE_BYTES)
+    while (file := next_file(mine.manifest, files)) is not None:
+        mine.offload(file, epoch, {})
+
+
+def check(objects: ModelObjects, files: list[ClosedFile]) -> None:
+    """Every manifest names bytes from which its log file can be rebuilt, and the newest has all files."""
+    newest = Manifests(objects, "C", "b", "1").read_newest()
+    assert newest is not None
+    assert [each.log_start for each in newest.segments] == [file.start for file in files]
+    for entry, file in zip(newest.segments, files, strict=True):
+        content = objects.content[entry.name]
+        tail = parse_tail(content[-TAIL_BYTES:], len(content))
+        footer = parse_footer(tail, content[tail.footer_at : -TAIL_BYTES])
+
+        def block_of(number: int, footer: object = footer, content: bytes = content) -> bytes:
+            block = footer.blocks[number]  # type: ignore[attr-defined]
+            return unpack_block(block, content[block.position : block.position + block.size_bytes])
+
+        assert bytes(rebuild(footer, block_of, FILE_BYTES)) == file.path.read_bytes()
+
+
+def test_files_go_into_the_tier_in_order(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    mine = offloading(objects, tmp_path)
+    offload_all(mine, files)
+    check(objects, files)
+    assert uploaded_to(mine.manifest, 0) == FILES * FILE_BYTES
+    assert uploaded_to(None, FILE_BYTES) == FILE_BYTES
+    assert not (tmp_path / "segment.tmp").exists()
+
+
+@pytest.mark.parametrize("dies_after", [False, True])
+def test_a_broker_killed_at_any_step_goes_on_where_it_was(tmp_path: Path, dies_after: bool) -> None:
+    files = log_files(tmp_path)
+    deaths = 0
+    for step in range(1, 200):
+        objects = ModelObjects()
+        objects.dies_at, objects.dies_after = step, dies_after
+        try:
+            offload_all(offloading(objects, tmp_path), files)
+        except Killed:
+            deaths += 1
+            offload_all(offloading(objects, tmp_path), files)
+            check(objects, files)
+            # The same bytes have the same name: what was uploaded before is used.
+            assert len([name for name in objects.content if name.startswith("segments/")]) == FILES
+        else:
+            break
+    assert deaths > 20
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "conflict"])
+def test_a_failing_store_loses_and_doubles_nothing(tmp_path: Path, fault: str) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    chance = Random(7)
+    objects.fails = lambda operation, name: (
+        fault if chance.random() < 0.2 and (fault != "conflict" or operation == "create") else None
+    )
+    mine = offloading(objects, tmp_path)
+    for _ in range(100):
+        try:
+            offload_all(mine, files)
+            break
+        except TransportError:
+            continue
+    objects.fails = lambda operation, name: None
+    check(objects, files)
+
+
+def test_a_new_master_goes_on_and_the_old_one_stops(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    old, new = offloading(objects, tmp_path), offloading(objects, tmp_path)
+    old.claim(1, files, FILES * FILE_BYTES)
+    old.offload(files[0], 1, {})
+    new.claim(2, files, FILES * FILE_BYTES)
+    with pytest.raises(Fenced):
+        old.offload(files[1], 1, {})
+    offload_all(new, files, 2)
+    check(objects, files)
+
+
+def test_another_log_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    objects = ModelObjects()
+    offload_all(offloading(objects, tmp_path), log_files(tmp_path / "one"))
+    other = log_files(tmp_path / "other", b"else")
+    mine = offloading(objects, tmp_path)
+    with pytest.raises(WrongTier, match="other bytes at log offset 8192"):
+        mine.claim(0, other, FILES * FILE_BYTES)
+    with pytest.raises(WrongTier, match="up to 12288, this broker only up to 5"):
+        mine.claim(0, [], 5)
+    with pytest.raises(WrongTier, match="other bytes for the log from 0"):
+        mine.offload(other[0], 0, {})
+
+
+def test_deletions_are_in_the_manifest_before_the_log_forgets_them(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    mine = offloading(objects, tmp_path)
+    mine.claim(0, files, FILES * FILE_BYTES)
+    mine.offload(files[0], 0, {"T": 100, "3@U": 50})
+    manifest = mine.offload(files[1], 0, {"T": 200})
+    assert {each.topic: each.log_offset for each in manifest.deletions} == {"T": 200, "3@U": 50}
+
+
+def test_a_child_process_packs_and_uploads(tmp_path: Path) -> None:
+    files = log_files(tmp_path / "log")
+    uploader = ChildUploader()
+    task = UploadTask(
+        str(files[1].path), FILE_BYTES, 4, str(tmp_path / "s.tmp"), str(tmp_path / "tier"), "C", "b"
+    )
+    entry = uploader.upload(task)
+    assert (entry.log_start, entry.log_end) == (FILE_BYTES, 2 * FILE_BYTES)
+    assert (tmp_path / "tier" / "C" / "b" / entry.name).stat().st_size == entry.size_bytes
+    with pytest.raises(TransportError, match="No such file"):
+        uploader.upload(UploadTask(str(tmp_path / "none"), 0, 0, task.temporary, task.place, "C", "b"))
+    uploader.close()
+    with pytest.raises(TransportError, match="the broker stops"):
+        uploader.upload(task)
+
+
+def test_manifests_that_were_read_are_not_read_again(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    mine = offloading(objects, tmp_path)
+    offload_all(mine, files)
+    del objects.content[manifest_name(1)]
+    assert mine.refresh() == mine.manifest
