@@ -19,18 +19,17 @@ stop cleanly) and the checkpoint say how much of the files recovery can trust. T
     and overwrite the rest with zeros. The last unit must point to its record, and the units around it must be
     in order; otherwise drop the queue. Other damaged units are mended when they are read.
  6. Cut the index to the entries that point before the begin offset, and rebuild its slots from the entries.
-    (Without a safe offset: drop index files newer than the checkpoint.)
-    Likewise the light queues; without their files, they are built from the log.
- 7. If queues were dropped, or there are fewer queues or another number of units than the checkpoint says,
-    walk the log from its start to the begin offset and add missing units; drop queues that may have lost
-    their first files before. Skip damage and leave it in place.
-    In this walk and the next, ignore records from before their topic was deleted, and start a queue over when
-    its offsets start again at 0.
- 8. Walk the log from the begin offset and dispatch each sound record. A record is sound if its sizes agree,
-    its log offset is its own, its topic and queue are possible, its body matches the checksum and no part of
-    it is missing. Behind damage, continue with the next sound record. If there is none, or if other brokers
-    have this log, it ends before the damage: what follows is copied again. A record whose queue offset jumps
-    ahead gets its unit when the records behind it confirm the jump.
+    (Without a safe offset: drop index files newer than the checkpoint.) Likewise the light queues; without
+    their files, they are built from the log.
+ 7. If queues were dropped, or the number of queues or units differs from the checkpoint, first drop queues
+    that may have lost their first files. Then walk the log from its start to the begin offset and add missing
+    units. Skip damage and leave it in place. In this walk and the next, ignore records from before their
+    topic was deleted, and start a queue over when its offsets start again at 0.
+ 8. Walk the log from the begin offset and dispatch each sound record. A record is sound if it is complete,
+    its sizes agree, its log offset is its own, its topic and queue are possible, and its body matches the
+    checksum. Behind damage, continue with the next sound record. If there is none, or if other brokers have
+    this log, it ends before the damage: what follows is copied again. A record whose queue offset jumps ahead
+    gets its unit when the records behind it confirm the jump.
  9. Set the damaged bytes aside under `damaged/`, and replace them with records that readers skip. Behind the
     end of the log, overwrite the rest with zeros and remove later files. Cut queues and index that point
     beyond the end. A queue whose last message is damaged keeps its end.
