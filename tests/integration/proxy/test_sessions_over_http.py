@@ -331,7 +331,7 @@ async def test_messages_are_sent_received_and_acknowledged(running: SharedFront,
         found += received.json["messages"]
     by_text = {each.get("text"): each for each in found}
     assert by_text["a"]["tag"] == "new"
-    assert by_text["a"]["properties"]["p"] == "1"
+    assert by_text["a"]["properties"] == {"p": "1"}
     assert by_text[None]["base64"] == "/w=="
     hidden = await web.ask(
         "POST",

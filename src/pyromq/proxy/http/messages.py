@@ -16,6 +16,7 @@ from pyromq.errors import LocalProtocolError, RemoteProtocolError
 from pyromq.protocol.needs import PUB, SUB, ResourceType, need_of
 from pyromq.protocol.pop_receipt import PopReceipt, decode_pop_receipt, encode_pop_receipt
 from pyromq.protocol.popped import ack_request, change_request, changed_receipt
+from pyromq.protocol.properties import RESERVED_NAMES
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic
 from pyromq.proxy.codes import OK
 from pyromq.proxy.context import FrontContext
@@ -240,7 +241,7 @@ def _received(found: PoppedMessage) -> dict[str, Any]:
         "storedMs": found.stored_ms,
         "tag": found.tags,
         "keys": list(found.keys),
-        "properties": dict(found.properties),
+        "properties": {name: text for name, text in found.properties.items() if name not in RESERVED_NAMES},
         "queue": {
             "broker": found.queue.broker_name,
             "id": found.queue.queue_id,
