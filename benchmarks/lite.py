@@ -1,0 +1,210 @@
+"""Lite topics: what a send, an idle lite topic, a start and a backlog of many of them cost.
+
+    python -m benchmarks.lite [--quick] [--counts 1000,10000,100000,1000000]
+
+For each count a new broker gets normal messages, then one message for each lite topic, then further ones. All
+figures are CPU time or memory of the broker's process, so other programs on the machine hardly change them.
+The broker starts again twice on what it has: after a clean stop and after a kill. At last one client, which
+subscribes to some of the lite topics, pops and acknowledges all that they have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import selectors
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks import wire
+from tests.support.broker_cluster import BrokerClient
+from tests.support.own_broker import OwnBroker
+from tests.support.own_nameserver import OwnNameServer
+
+from pyromq import aio
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic
+from pyromq.remoting.addresses import parse_address
+
+LITE, PLAIN, GROUP = "Sessions", "Plain", "agents"
+COUNTS: Final = "1000,10000,100000,1000000"
+IN_FLIGHT: Final = 64
+BACKLOG: Final = 10_000
+LEAST: Final = 20_000
+"""Messages of a load that need not be as many as the lite topics."""
+BODY: Final = b"x" * 100
+SETTINGS: Final = {
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+    "mappedFileSizeCommitLog": str(1 << 28),
+    "waitTimeMillsInSendQueue": "30000",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    lite_topics: int
+    plain_us: float
+    """CPU µs of a send to a normal topic."""
+    first_us: float
+    """Of the first message of a lite topic."""
+    second_us: float
+    bytes_each: float
+    stopped_start_s: float
+    killed_start_s: float
+    drain_us: float
+    drained: int
+    load: float
+
+    def line(self) -> str:
+        return (
+            f"| {self.lite_topics:,} | {self.plain_us:.1f} | {self.first_us:.1f} | {self.second_us:.1f} |"
+            f" {self.second_us / self.plain_us:.2f} | {self.bytes_each:,.0f} | {self.stopped_start_s:.2f} |"
+            f" {self.killed_start_s:.2f} | {self.drained:,} in {self.drain_us:,.0f} µs each |"
+            f" {self.load:.0f} |"
+        )
+
+
+def frames(topic: str, count: int, lite_topics: int = 0, *, first: int = 0) -> Iterator[bytes]:
+    """Sends to so many lite topics in turns, or to none."""
+    for number in range(count):
+        text = f"UNIQ_KEY\x01{first + number:032X}\x02WAIT\x01true\x02"
+        if lite_topics:
+            text = f"__LITE_TOPIC\x01session-{number % lite_topics:08d}\x02{text}"
+        ext = {
+            "a": "benchmark",
+            "b": topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": "0",
+            "f": "0",
+            "g": str(int(time.time() * 1000)),
+            "h": "0",
+            "i": text,
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+        head = wire.frame(wire.SEND_MESSAGE_V2, ext)[8:]
+        yield struct.pack(">ii", 4 + len(head) + len(BODY), len(head)) + head + BODY
+
+
+def send_us(broker: OwnBroker, messages: Iterator[bytes], count: int) -> float:
+    """CPU µs of the broker for each of them."""
+    before = cpu_seconds(broker.pid)
+    with selectors.DefaultSelector() as selector:
+        connection = wire.Wire(broker.port)
+        with contextlib.closing(connection):
+            selector.register(connection, selectors.EVENT_READ, connection)
+            connection.send(*itertools.islice(messages, IN_FLIGHT))
+            answered = 0
+            while answered < count:
+                selector.select(60)
+                headers = connection.receive_headers()
+                if refused := [header for header in headers if b'"code":0' not in header]:
+                    raise RuntimeError(f"a message was refused: {refused[0]!r}")
+                answered += len(headers)
+                connection.send(*itertools.islice(messages, len(headers)))
+    return (cpu_seconds(broker.pid) - before) / count * 1e6
+
+
+def cpu_seconds(pid: int) -> float:
+    """What the threads of a process have used, to the nanosecond: small loads are far below a clock tick."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
+
+
+def memory_bytes(pid: int) -> int:
+    """The memory of a process without the files that it has mapped."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+async def prepare(address: str) -> None:
+    async with BrokerClient(parse_address(address)) as client:
+        for topic, kind in ((PLAIN, "NORMAL"), (LITE, "LITE")):
+            await client.call(
+                CreateOrUpdateTopic(
+                    topic=topic,
+                    default_topic="TBW102",
+                    read_queue_nums=1,
+                    write_queue_nums=1,
+                    perm=6,
+                    topic_filter_type="SINGLE_TAG",
+                    attributes=f"+message.type={kind}",
+                )
+            )
+        attributes = {"+lite.bind.topic": LITE, "+lite.sub.client.quota": "-1"}
+        body = SubscriptionGroupConfig(group_name=GROUP, attributes=attributes)
+        await client.call(CreateOrUpdateGroup(body=body))
+
+
+async def drain_us(names: str, broker: OwnBroker, lite_topics: int, messages: int) -> float:
+    """CPU µs for each message that one client pops and acknowledges, subscriptions left out."""
+    async with aio.LiteConsumer(GROUP, LITE, namesrv=names) as consumer:
+        await consumer.subscribe_lite(*(f"session-{number:08d}" for number in range(lite_topics)))
+        before, found = cpu_seconds(broker.pid), 0
+        while found < messages:
+            received = await consumer.receive()
+            await asyncio.gather(*map(consumer.ack, received))
+            found += len(received)
+        return (cpu_seconds(broker.pid) - before) / found * 1e6
+
+
+def measure(count: int) -> Result:
+    with OwnNameServer() as names, tempfile.TemporaryDirectory(prefix="pyromq-lite-") as root:
+        settings = {**SETTINGS, "storePathRootDir": root}
+        with OwnBroker(names.address, settings=settings) as broker:
+            asyncio.run(prepare(broker.address))
+            warm, plenty = 5000, max(count, LEAST)
+            send_us(broker, frames(PLAIN, warm), warm)
+            plain = send_us(broker, frames(PLAIN, plenty, first=warm), plenty)
+            before = memory_bytes(broker.pid)
+            first = send_us(broker, frames(LITE, count, count, first=10**9), count)
+            each = (memory_bytes(broker.pid) - before) / count
+            second = send_us(broker, frames(LITE, plenty, count, first=2 * 10**9), plenty)
+            broker.terminate()
+        with OwnBroker(names.address, settings=settings) as broker:
+            stopped_s = cpu_seconds(broker.pid)
+            broker.kill()
+        with OwnBroker(names.address, settings=settings) as broker:
+            killed_s = cpu_seconds(broker.pid)
+            drained = min(count, BACKLOG)
+            messages = drained * (1 + plenty // count)
+            drain = asyncio.run(drain_us(names.address, broker, drained, messages))
+        load = os.getloadavg()[1]
+        return Result(count, plain, first, second, each, stopped_s, killed_s, drain, messages, load)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="500 lite topics")
+    parser.add_argument("--counts", default=COUNTS)
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    chosen = parser.parse_args()
+    print(
+        "| lite topics | CPU µs of a normal send | of a first one | of a second one | ratio | bytes each |"
+        " start after a stop, CPU s | after a kill | one client drains | load |"
+    )
+    print("|---" * 10 + "|")
+    found = []
+    for count in [500] if chosen.quick else map(int, chosen.counts.split(",")):
+        found.append(measure(count))
+        print(found[-1].line(), flush=True)
+    if chosen.json:
+        chosen.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
