@@ -21,10 +21,10 @@ stop cleanly) and the checkpoint say how much of the files recovery can trust. T
  6. Cut the index to the entries that point before the begin offset, and rebuild its slots from the entries.
     (Without a safe offset: drop index files newer than the checkpoint.) Likewise the light queues; without
     their files, they are built from the log.
- 7. If queues were dropped, or the number of queues or units differs from the checkpoint, first drop queues
-    that may have lost their first files. Then walk the log from its start to the begin offset and add missing
-    units. Skip damage and leave it in place. In this walk and the next, ignore records from before their
-    topic was deleted, and start a queue over when its offsets start again at 0.
+ 7. If queues were dropped, if there are fewer queues than the checkpoint says, or another number of units,
+    first drop queues that may have lost their first files. Then walk the log from its start to the begin
+    offset and add missing units. Skip damage and leave it in place. In this walk and the next, ignore records
+    from before their topic was deleted, and start a queue over when its offsets start again at 0.
  8. Walk the log from the begin offset and dispatch each sound record. A record is sound if it is complete,
     its sizes agree, its log offset is its own, its topic and queue are possible, and its body matches the
     checksum. Behind damage, continue with the next sound record. If there is none, or if other brokers have
