@@ -161,11 +161,12 @@ def test_a_batch_is_worked_out_again_if_others_have_committed_meanwhile(
         IcebergLake(str(tmp_path)).apply(changes([row(2, "ours")]), ["id"], 2, cleared=False)
 
 
-def test_a_batch_that_another_has_entered_meanwhile_is_not_entered_again(tmp_path: Path) -> None:
+def test_a_batch_that_another_has_entered_meanwhile_is_refused(tmp_path: Path) -> None:
     IcebergLake(str(tmp_path)).apply(changes([row(1)]), ["id"], 0, cleared=False)
     one, other = IcebergLake(str(tmp_path)), IcebergLake(str(tmp_path))
     one.apply(changes([row(2, "one")]), ["id"], 1, cleared=False)
-    other.apply(changes([row(2, "one")]), ["id"], 1, cleared=False)
+    with pytest.raises(CommitFailedException):
+        other.apply(changes([row(2, "other")]), ["id"], 1, cleared=False)
     assert [each[0] for each in others_read(tmp_path)] == [1, 2]
     snapshots = DirectoryCatalog(str(tmp_path)).load_table(()).snapshots()
     assert len(snapshots) == 2

@@ -113,17 +113,19 @@ class IcebergLake:
             table = self._known()
             # pyiceberg would repeat the same commit, whatever the others have done to its rows.
             table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+            transaction = table.transaction()
             try:
-                with table.transaction() as transaction:
+                with transaction:
                     change(table, transaction)
                     transaction.set_properties({LAST_BATCH: str(batch)})
                 return
             except (CommitFailedException, ValidationException):
-                if attempt == _ATTEMPTS - 1:
-                    raise
                 self._table = self._catalog.load_table(())
-                if self.batch >= batch:
+                made = [each.snapshot_id for each in transaction._snapshot_producers]
+                if made and all(self._table.metadata.snapshot_by_id(each) for each in made):
                     return  # only the answer was lost
+                if attempt == _ATTEMPTS - 1 or self.batch >= batch:
+                    raise
 
     def stored(self, changes: pa.Table, keys: "Sequence[str]", columns: "Collection[str]") -> pa.Table:
         """Keys and some columns of the rows with the keys of the changes, and perhaps of others."""
