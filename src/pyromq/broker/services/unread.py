@@ -27,7 +27,7 @@ class Unread:
         self._removals: asyncio.Queue[CleaningReport] = asyncio.Queue()
         self._told: dict[tuple[str, str, int], int] = {}
         """The first message that was left when a group's loss in a queue was told last."""
-        self._is_kept = False
+        self._kept_because = ""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -38,15 +38,17 @@ class Unread:
         """A round of cleaning is over."""
         if report.segments_removed:
             self._removals.put_nowait(report)
-        if report.is_kept_for_groups != self._is_kept:
-            self._is_kept = report.is_kept_for_groups
-            if self._is_kept:
+        settings = self._store.settings
+        why = _why_kept(report, is_full=report.used_percent > settings.disk_clean_forcibly_percent)
+        if why != self._kept_because:
+            self._kept_because = why
+            if why:
                 _log.warning(
-                    "the disk is %.0f %% full, and the oldest messages stay because a consumer group has not"
-                    " read them (keepUnreadMessages=true): new messages are refused above %d %%."
-                    " `mqadmin consumerProgress` shows the lag of groups; delete groups that nobody uses",
+                    "the disk is %.0f %% full, and the oldest messages stay because %s: new messages are"
+                    " refused above %d %%",
                     report.used_percent,
-                    self._store.settings.disk_warning_percent,
+                    why,
+                    settings.disk_warning_percent,
                 )
 
     async def _keep(self) -> None:
@@ -107,3 +109,16 @@ class Unread:
             await self._slices.wait_for_turn()
             for queue_id, offset in list(self._offsets.queues(group, topic).items()):
                 yield group, topic, queue_id, offset
+
+
+def _why_kept(report: CleaningReport, *, is_full: bool) -> str:
+    if report.is_kept_for_groups:
+        return (
+            "a consumer group has not read them (keepUnreadMessages=true; `mqadmin consumerProgress` shows"
+            " the lag of groups, and unused ones can be deleted)"
+        )
+    if is_full and report.is_kept_for_tier:
+        return "the lake tier has no copy of them yet (tierRequired=true)"
+    if is_full and report.is_kept_for_compaction:
+        return "they are not in a snapshot of their compacted topic yet"
+    return ""

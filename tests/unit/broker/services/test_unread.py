@@ -98,3 +98,17 @@ async def test_a_broker_that_keeps_unread_messages_says_why_the_disk_stays_full(
     world.store.keep_unread_from(await world.unread.first_place())
     world.clean()
     assert world.store.queues.min_offset(TOPIC, 0) > 0
+
+
+async def test_a_warning_says_that_a_full_disk_waits_for_the_tier(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.store.keep_until_uploaded(0)
+    world.store.clean(on_demand=True)
+    world.clean()
+    assert not caplog.records
+    world.files.space_now = Space(100, 5, False)
+    world.clean()
+    world.clean()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "the lake tier has no copy of them yet (tierRequired=true)" in caplog.text
