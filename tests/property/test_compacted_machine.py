@@ -53,6 +53,7 @@ class CompactedMachine(RuleBasedStateMachine):
             files=self.files,
             clock=self.clock,
             start_flusher=False,
+            has_group=True,  # then nothing is kept that follows damage
         )
         self.store.compacting.compact([TOPIC])
 

@@ -16,6 +16,7 @@ import pytest
 
 from pyromq import Message, Producer, PullConsumer, aio
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.dialer import Dialer
 from pyromq.testing import RunningCluster, cluster
 
@@ -26,7 +27,7 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DOCUMENTED_NAMESRV = "127.0.0.1:9876"
-RUNS_ON = re.compile(r"\.run\(\)|async for|add_signal_handler")
+RUNS_ON = re.compile(r"\.run\(\)|async for|for message in reader|add_signal_handler")
 ELSEWHERE = re.compile(r"^from (?:rocketmq|pyspark|pyromq\.spark)\b", re.MULTILINE)
 TIMEOUT_S = 60
 PROGRAMS = [
@@ -41,11 +42,12 @@ PROGRAMS = [
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """The pages speak of the topic Orders, and of a group that has read from it before; of the topic Sessions
-    with lite topics, and of its group."""
+    with lite topics, and of its group; of the compacted topic prices."""
     store = tmp_path_factory.mktemp("cluster")
     with cluster(store, recalls=True, light_queues=True, multi_dispatch=True) as found:
         send_an_order(found)
         asyncio.run(make_lite_group(found))
+        asyncio.run(make_compacted_topic(found))
         with PullConsumer("billing", namesrv=found.namesrv, start_from="first") as consumer:
             consumer.subscribe("Orders")
             assert consumer.poll(timeout_s=TIMEOUT_S)
@@ -58,6 +60,22 @@ async def make_lite_group(running: RunningCluster) -> None:
     group = SubscriptionGroupConfig(group_name="agents", attributes={"+lite.bind.topic": "Sessions"})
     dialer = Dialer()
     await dialer.call(running.broker_address, CreateOrUpdateGroup(body=group), TIMEOUT_S)
+    await dialer.close()
+
+
+async def make_compacted_topic(running: RunningCluster) -> None:
+    creation = CreateOrUpdateTopic(
+        topic="prices",
+        default_topic="",
+        read_queue_nums=4,
+        write_queue_nums=4,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        order=False,
+        attributes="+cleanup.policy=COMPACTION",
+    )
+    dialer = Dialer()
+    await dialer.call(running.broker_address, creation, TIMEOUT_S)
     await dialer.close()
 
 

@@ -14,6 +14,7 @@ TIMEOUT_S = 60.0
 
 def test_a_task_runs_in_the_trace_of_its_sender_also_after_an_eta(rocketmq: RunningCluster) -> None:
     from celery.contrib.testing.worker import start_worker
+    from celery.signals import setup_logging
     from opentelemetry import trace
     from opentelemetry.instrumentation.celery import CeleryInstrumentor
 
@@ -25,6 +26,10 @@ def test_a_task_runs_in_the_trace_of_its_sender_also_after_an_eta(rocketmq: Runn
     def add(x: int, y: int) -> int:
         return x + y
 
+    def leave_logging_alone(**_: object) -> None:
+        """A worker would change the root logger of the tests."""
+
+    setup_logging.connect(leave_logging_alone)
     instrumentor = CeleryInstrumentor()
     instrumentor.instrument()
     try:
@@ -34,6 +39,7 @@ def test_a_task_runs_in_the_trace_of_its_sender_also_after_an_eta(rocketmq: Runn
             assert result.get(timeout=TIMEOUT_S) == 3
     finally:
         instrumentor.uninstrument()
+        setup_logging.disconnect(leave_logging_alone)
         app.close()
     sent, run = one("apply_async/traced.add"), one("run/traced.add")
     assert run.parent is not None

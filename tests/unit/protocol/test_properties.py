@@ -108,4 +108,5 @@ def test_reserved_names_are_exactly_those_that_java_clients_refuse() -> None:
     }
     assert constants - RESERVED_NAMES == free
     assert constants >= RESERVED_NAMES
-    assert len(RESERVED_NAMES) == 53
+    ours = {names.LITE_EPOCH, names.LITE_OFFSET, names.LITE_KIND}
+    assert len(RESERVED_NAMES - ours) == 53
