@@ -104,7 +104,7 @@ async def test_it_runs_as_it_is_written(program: str, running: RunningCluster, t
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if "async for" in program:
+    if "async for" in program or "for message in reader" in program:
         assert problems.endswith("KeyboardInterrupt\n"), problems
     else:
         assert process.returncode == 0, output + problems
