@@ -62,6 +62,7 @@ class MasterLink(asyncio.BufferedProtocol):
             self._store.copying.drop_part()
         if not self.ended.done():
             self.ended.set_exception(problem)
+            self.ended.exception()  # seen: a replica that is stopped in this turn does not look
 
     def get_buffer(self, _: int) -> memoryview:
         return self._buffer
