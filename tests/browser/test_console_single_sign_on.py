@@ -36,3 +36,5 @@ def test_a_browser_is_logged_in_when_it_comes_back_from_the_provider(
             page.locator("main", has_text="ada").wait_for()
             page.goto(f"{at}/c/default/topics")
             assert page.url == f"{at}/c/default/topics"
+            # A page that is still open would ask a server that is not there any more.
+            page.close()
