@@ -18,6 +18,7 @@ from pyromq.cli.mqadmin.times import time, to_milliseconds, to_seconds
 from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch
 from pyromq.clock import ManualClock
 from pyromq.errors import CallTimeout, ConnectFailed, PyroError, Refused
+from pyromq.protocol.codes import ResponseCode
 
 REPORT = Report.of(
     Table(
@@ -179,6 +180,16 @@ def test_points_in_time_are_shown_as_apache_shows_them() -> None:
 )
 def test_advice_follows_a_failure_on_the_same_line(problem: PyroError, text: str) -> None:
     assert with_advice(problem) == text
+
+
+def test_only_a_request_that_was_not_signed_is_advised_to_be_signed() -> None:
+    refusal = Refused(ResponseCode.NO_PERMISSION, "no right", server="h:1")
+    hint = "; if the cluster has access control, sign requests with --key-file FILE"
+    assert with_advice(refusal) == "h:1: no right" + hint
+    assert with_advice(refusal, is_signed=True) == "h:1: no right"
+    first = Incomplete({"h:1": refusal})
+    assert with_advice(first).endswith(hint)
+    assert with_advice(first, is_signed=True).endswith("h:1: no right")
 
 
 # Watching

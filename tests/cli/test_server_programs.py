@@ -1,10 +1,11 @@
 """What every server program does alike: real processes, their output, their exit codes."""
 
+import re
 import socket
 from pathlib import Path
 
 import pytest
-from tests.support.server_programs import BROKER, CONTROLLER, NAME_SERVER, Program
+from tests.support.server_programs import BROKER, CONSOLE, CONTROLLER, NAME_SERVER, PROXY, Program
 
 QUIET = ("--log-dir", "", "-o", "logLevel=ERROR")
 LOOPBACK = ("-o", "bindAddress=127.0.0.1")
@@ -65,6 +66,35 @@ def test_without_a_log_directory_only_the_console_is_written(
     assert not (tmp_path / "logs").exists(), name
     assert "starting" in server.stderr()
     assert "boot success" not in server.stderr(), "stdout has the line already"
+
+
+NOWHERE = ("-n", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("program", "more", "file"),
+    [
+        (BROKER, ("--port", "0", "--store", "store"), "broker.log"),
+        (NAME_SERVER, ("--port", "0"), "namesrv.log"),
+        (CONTROLLER, ("--port", "0"), "controller.log"),
+        (PROXY, ("--port", "0", *NOWHERE), "proxy.log"),
+        (CONSOLE, ("--port", "0", "-o", "home=home", *NOWHERE), "console.log"),
+    ],
+    ids=["mqbroker", "mqnamesrv", "mqcontroller", "mqproxy", "console"],
+)
+def test_the_log_file_of_a_server_tells_its_start_and_its_end(
+    program: Program, more: tuple[str, ...], file: str, tmp_path: Path
+) -> None:
+    more = (*more, *LOOPBACK, "-o", "logDir=logs", "-o", "noSuchKey=1")
+    with program.running(tmp_path, *more) as server:
+        assert server.stop() == 0
+        passwords = re.findall(r"Log in as admin with (\S+)", server.more_output())
+    assert len(passwords) == (program is CONSOLE)
+    log = (tmp_path / "logs" / file).read_text()
+    for words in ("unknown setting noSuchKey", "starting ", server.boot[0], "stopping signal=SIGTERM"):
+        assert words in log
+    assert log.endswith("stopped\n")
+    assert not any(password in log for password in passwords)
 
 
 # A broker has a second port, two below the first.

@@ -111,6 +111,8 @@ PROXY = Program(
     r"rocketmq-proxy startup successfully, address (?P<address>(?P<host>[\d.]+):(?P<port>\d+))",
 )
 
+CONSOLE = Program("pyromq.apps.pyromq", r"The console is at (?P<url>http://\S+)", ("console",))
+
 
 def get(address: str, path: str) -> tuple[int, str]:
     """A page of an HTTP server: status and text."""

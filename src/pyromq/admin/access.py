@@ -70,17 +70,16 @@ async def keeps_users(cluster: Cluster, address: str) -> bool:
 async def create_user(
     cluster: Cluster, addresses: Collection[str], name: str, info: UserInfo
 ) -> dict[str, Answer]:
-    """The first broker refuses a user that it has. Brokers may share one file of users: the others may have
-    it by then, and get the same password."""
+    """The first server refuses a user that it has. The others may share its file of users and have the user
+    by then; one that has another user of this name gives it the new password."""
     first, *others = addresses
     done = await cluster.ask_each([first], CreateUser(username=name, body=info), is_change=True)
     failed: dict[str, PyroError] = {}
     for address in others:
         try:
-            try:
-                done[address] = await cluster.change(address, CreateUser(username=name, body=info))
-            except Refused:
-                done[address] = await cluster.change(address, UpdateUser(username=name, body=info))
+            is_there = (await cluster.ask(address, GetUser(username=name))).body is not None
+            put = UpdateUser if is_there else CreateUser
+            done[address] = await cluster.change(address, put(username=name, body=info))
         except PyroError as problem:
             failed[address] = problem
     if failed:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyromq.apps.launching import assignments_option, fail, one_line_failures, overrides, show
+from pyromq.apps.launching import (
+    announce,
+    assignments_option,
+    begin_log,
+    fail,
+    one_line_failures,
+    overrides,
+    show,
+)
 from pyromq.config.loading import Layer, Loaded, environment_layers, file_layer, load
 from pyromq.console.settings import ConsoleSettings
 
@@ -86,7 +94,6 @@ def load_console(
 
 
 def _run(loaded: Loaded[ConsoleSettings]) -> None:
-    from pyromq.apps.logging_setup import set_up_logging
     from pyromq.apps.serving import serve
 
     try:
@@ -94,10 +101,7 @@ def _run(loaded: Loaded[ConsoleSettings]) -> None:
     except ModuleNotFoundError as missing:
         fail(PROGRAM, f"{missing}: pip install 'pyromq[console]'")
     settings = loaded.settings
-    file = settings.log_dir / LOG_FILE if settings.log_dir is not None else None
-    set_up_logging(settings.log_level, file, settings.log_max_bytes, settings.log_backups)
-    for notice in loaded.notices:
-        click.echo(f"warning: {notice}", err=True)
+    begin_log(settings, LOG_FILE, loaded.notices, settings.as_java_dict(), ConsoleSettings().as_java_dict())
     server = Console(settings, decode=_decoder(settings))
     serve(server, lambda: say_where(server.url, server.first_password), collect_at=Console.COLLECT_AT)
 
@@ -113,7 +117,7 @@ def _decoder(settings: ConsoleSettings) -> "Decode | None":
 
 def say_where(url: str, first_password: str | None) -> None:
     """The address and, once, the password of the first administrator."""
-    click.echo(f"The console is at {url}")
+    announce(f"The console is at {url}")
     if first_password is not None:
         click.echo(f"Log in as admin with {first_password} (it is shown only now)")
 

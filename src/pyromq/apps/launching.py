@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -16,6 +16,9 @@ from pyromq.config.loading import Layer, environment_layers, file_layer
 from pyromq.config.settings import Notice, Settings
 from pyromq.errors import PyroError
 from pyromq.remoting.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from pyromq.console.settings import ConsoleSettings
 
 log = logging.getLogger("pyromq.apps")
 
@@ -105,18 +108,29 @@ def start_log(
     defaults: Mapping[str, str],
     directories: Iterable[Path] = (),
 ) -> None:
-    """Set up logging; its first lines are warnings about settings, and the settings that are not defaults.
-
-    `directories` hold what the server keeps; `privateFiles` closes them to other users.
-    """
-    from pyromq.apps.logging_setup import set_up_audit_log, set_up_logging
+    """`begin_log` of a server with an audit log. `directories` hold what it keeps; `privateFiles` closes
+    them to other users."""
+    from pyromq.apps.logging_setup import set_up_audit_log
 
     if settings.private_files:
         keep_private(*directories)
-    file = settings.log_dir / file_name if settings.log_dir is not None else None
-    set_up_logging(settings.log_level, file, settings.log_max_bytes, settings.log_backups)
     if settings.audit_log_file is not None:
         set_up_audit_log(settings.audit_log_file, settings.log_max_bytes, settings.log_backups)
+    begin_log(settings, file_name, notices, values, defaults)
+
+
+def begin_log(
+    settings: "ServerSettings | ConsoleSettings",
+    file_name: str,
+    notices: Iterable[Notice],
+    values: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> None:
+    """Set up logging; its first lines are warnings about settings, and the settings that are not defaults."""
+    from pyromq.apps.logging_setup import set_up_logging
+
+    file = settings.log_dir / file_name if settings.log_dir is not None else None
+    set_up_logging(settings.log_level, file, settings.log_max_bytes, settings.log_backups)
     for notice in notices:
         log.warning("%s", notice)
     changed = sorted((key, value) for key, value in values.items() if defaults.get(key) != value)

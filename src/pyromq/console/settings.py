@@ -94,7 +94,7 @@ class ConsoleSettings(ExporterSettings):
 
     # The log
     log_dir: Path | None = setting(None, "Directory of console.log. If empty, the console logs to the terminal only.")
-    log_level: LogLevel = setting("WARNING", "Minimum level of log messages.")
+    log_level: LogLevel = setting("INFO", "Minimum level of log messages.")
     log_max_bytes: SizeBytes = setting(100 * _MIB, "Size at which the log file is rotated.", check=POSITIVE)
     log_backups: int = setting(5, "Number of rotated log files to keep.", check=NOT_NEGATIVE)
     # fmt: on

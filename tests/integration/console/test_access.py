@@ -1,5 +1,6 @@
 """Users and policies of brokers on the console's pages: listed, explained, changed by administrators only."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,10 @@ async def test_brokers_without_users_say_why() -> None:
         assert "set authenticationEnabled" in found.untold["broker-a"]
 
 
-async def test_brokers_that_share_a_file_of_users_all_take_a_new_one(tmp_path: Path) -> None:
+async def test_brokers_that_share_a_file_of_users_all_take_a_new_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pyromq.audit")
     async with (
         aio_cluster(brokers=2, auth_config_path=tmp_path / "users", **SECURE) as running,
         Cluster(running.namesrv, credentials=ROOT) as cluster,
@@ -181,3 +185,8 @@ async def test_brokers_that_share_a_file_of_users_all_take_a_new_one(tmp_path: P
         addresses = [member.address for member in await cluster.masters()]
         done = await access.create_user(cluster, addresses, "ada", UserInfo(password=PASSWORD))
         assert list(done) == addresses
+    lines = [each.message for each in caplog.records if each.name == "pyromq.audit"]
+    assert [re.findall(r"request=\S+ outcome=\S+", line) for line in lines] == [
+        ["request=CreateUser outcome=SUCCESS"],
+        ["request=UpdateUser outcome=SUCCESS"],
+    ]

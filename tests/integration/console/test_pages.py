@@ -19,6 +19,7 @@ from tests.support.console_cluster import (
 )
 
 from pyromq.admin.cluster import Cluster
+from pyromq.aio import PushConsumer
 from pyromq.console import rendering
 from pyromq.console.all_pages import PAGES
 from pyromq.console.security.roles import UserRole
@@ -332,3 +333,13 @@ async def test_every_look_at_bodies_is_in_the_audit_log(shown: Shown) -> None:
     await ask(shown, "topics/Orders/messages?size=1")
     entry = shown.state.audit.newest_first(1)[0]
     assert (entry.who, entry.what, entry.fields["topic"]) == ("admin", "bodies.read", ORDERS)
+
+
+async def test_the_stacks_of_a_member_are_asked_for_on_demand_alone(shown: Shown) -> None:
+    consumer = PushConsumer("lookers", namesrv=shown.running.namesrv, start_from="last")
+    consumer.subscribe(ORDERS, "*", lambda _: None)
+    async with consumer:
+        path = "groups/lookers/members"
+        assert [each["stack"] for each in (await ask(shown, path))["members"]] == [None]
+        (member,) = (await ask(shown, f"{path}?stacks=1"))["members"]
+        assert "MainThread" in member["stack"]

@@ -97,8 +97,9 @@ class AccessRequests:
         return await self._access.change_users(delete)
 
     @handles(GetUser)
-    def get_user(self, request: GetUser, caller: Caller) -> BodyAnswer[UserInfo | None]:
+    async def get_user(self, request: GetUser, caller: Caller) -> BodyAnswer[UserInfo | None]:
         shown = self._shown_to(caller)
+        await self._access.check_files()  # another server with the same file may just have changed it
         user = self._access.users.users.get(_user_name(request.username))
         return BodyAnswer(body=shown(user) if user is not None else None)
 
