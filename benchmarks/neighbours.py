@@ -27,6 +27,7 @@ from typing import Final
 
 from benchmarks import wire
 from benchmarks.native import loadgen
+from benchmarks.turns import ratios, spread
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 
@@ -35,7 +36,8 @@ QUOTA: Final = 1_000
 EVERY_S: Final = 0.005
 BODY: Final = b"x" * 1024
 QUEUES: Final = 4
-CASES: Final = {"alone": None, "next to a noisy neighbour": NOISY, "the same with a quota": BOUND}
+ALONE, LIMITED = "alone", "the same with a quota"
+CASES: Final = {ALONE: None, "next to a noisy neighbour": NOISY, LIMITED: BOUND}
 
 
 @dataclass
@@ -184,8 +186,10 @@ def table(rounds: list[Round]) -> str:
         rate = f"{statistics.median([each.noisy_per_s for each in own]):,.0f}"
         busy = f"{statistics.median([each.broker_cpu for each in own]):.0%}"
         lines.append(f"| {case} | {' | '.join(figures)} | {rate} | {busy} |")
+    alone, bound = ([each.calm.p99 for each in rounds if each.case == case] for case in (ALONE, LIMITED))
+    ratio = f"p99 with a quota ÷ p99 alone, round by round: {spread(ratios(bound, alone))}."
     loads = [each.load for each in rounds]
-    return "\n".join([*lines, "", f"Load of the machine: {min(loads):.1f} to {max(loads):.1f}."])
+    return "\n".join([*lines, "", ratio, f"Load of the machine: {min(loads):.1f} to {max(loads):.1f}."])
 
 
 def main() -> None:
