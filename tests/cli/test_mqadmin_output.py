@@ -17,7 +17,7 @@ from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, ReportLines, 
 from pyromq.cli.mqadmin.times import time, to_milliseconds, to_seconds
 from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch
 from pyromq.clock import ManualClock
-from pyromq.errors import CallTimeout, ConnectFailed, PyroError, Refused
+from pyromq.errors import CallTimeout, ConnectFailed, ConnectionLost, PyroError, Refused
 from pyromq.protocol.codes import ResponseCode
 
 REPORT = Report.of(
@@ -190,6 +190,15 @@ def test_only_a_request_that_was_not_signed_is_advised_to_be_signed() -> None:
     first = Incomplete({"h:1": refusal})
     assert with_advice(first).endswith(hint)
     assert with_advice(first, is_signed=True).endswith("h:1: no right")
+
+
+@pytest.mark.parametrize("kind", [ConnectionLost, NoNameServer])
+def test_only_a_plain_connection_that_was_closed_is_advised_to_use_tls(kind: type[PyroError]) -> None:
+    problem = kind("h:1: the peer closed the connection")
+    assert with_advice(problem).endswith(
+        "; a server that requires TLS closes other connections: try --tls-trust FILE"
+    )
+    assert "--tls-trust" not in with_advice(problem, is_tls=True)
 
 
 # Watching

@@ -233,3 +233,19 @@ async def test_a_user_reads_a_topic_without_a_group_with_keys_and_trust_from_the
     who = Credentials("alice", "hush-hush")
     async with client(secure.running.broker.address, who, tls=secure.tls) as alice:
         assert await is_refused(alice, pull(0, topic="Secrets", group="TOOLS_CONSUMER"))
+
+
+async def test_without_keys_or_tls_a_command_says_which_option_is_missing(secure: Secure) -> None:
+    options = {
+        "sign requests with --key-file FILE": ("--tls-trust", str(secure.files.certificate)),
+        "try --tls-trust FILE": ("--key-file", str(secure.files.key_file)),
+    }
+    for hint, given in options.items():
+        for words in (("consume", "Orders"), ("admin", "topicList")):
+            done = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "pyromq", *words, *given, "-n", secure.running.namesrv),
+                stderr=subprocess.PIPE,
+            )
+            _, complained = await done.communicate()
+            assert done.returncode == 1
+            assert hint in complained.decode()

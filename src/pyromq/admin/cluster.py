@@ -79,6 +79,10 @@ class Cluster:
     def is_signing(self) -> bool:
         return self._credentials is not None
 
+    @property
+    def is_tls(self) -> bool:
+        return self._tls is not None
+
     def copy(self) -> "Cluster":
         """The same cluster, with separate connections."""
         return Cluster(

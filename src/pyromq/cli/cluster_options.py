@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
+from pyromq.cli.hints import SIGN, USE_TLS, is_hung_up
 from pyromq.client.settings import ClientOptions, ClientSettings, Credentials, TlsOptions
 from pyromq.cluster.connection_url import ADDRESS_VARIABLE, KEY_FILE_VARIABLE, TRUST_VARIABLE, URL_VARIABLE
-from pyromq.errors import ConfigError, PyroError, SendFailed, TransportError
+from pyromq.errors import ConfigError, PyroError, Refused, SendFailed, TransportError
+from pyromq.protocol.codes import ResponseCode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,10 +72,15 @@ class ClusterOptions:
             raise click.ClickException(self.explanation(problem)) from problem
 
     def explanation(self, problem: PyroError) -> str:
-        text = str(problem)
+        text, settings = str(problem), self.settings()
+        last = problem.last if isinstance(problem, SendFailed) else problem
+        if isinstance(last, Refused) and last.code == ResponseCode.NO_PERMISSION:
+            return text if settings.credentials is not None else f"{text}; {SIGN}"
         if not isinstance(problem, TransportError | SendFailed):
             return text
-        if any(f"{address}:" in text for address in self.settings().namesrv):
+        if is_hung_up(text) and settings.tls is None:
+            return f"{text}; {USE_TLS}"
+        if any(f"{address}:" in text for address in settings.namesrv):
             return f"{text}; is a name server running there? `pyromq standalone` starts a whole cluster"
         return f"{text}; is the broker running, and can this machine reach the address it registered?"
 

@@ -13,7 +13,7 @@ from tests.support.controlled_group import controlled_group, members_of, side_of
 from tests.support.replicas import caught_up, http_get, log_of, until
 from tests.support.small_stores import messages_in
 
-from pyromq.admin import controllers
+from pyromq.admin import brokers, controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication import replica_link
@@ -269,6 +269,8 @@ async def test_an_operator_sees_the_group_and_chooses_its_master(tmp_path: Path)
             for each in (first, second):
                 found = await controllers.epochs(cluster, each.advertised_address)
                 assert [epoch.epoch for epoch in found.epoch_list] == [1, 2]
+            told = await brokers.ha_status(cluster, second.advertised_address)
+            assert [each.broker_id for each in told.ha_connection_info] == [1]
         page = await http_get(second.metrics_address, "/metrics")
         assert re.search(r"pyromq_broker_master_epoch{.*} 2", page)
         assert re.search(r"pyromq_broker_in_sync_set{.*} 2", page)
@@ -320,7 +322,7 @@ async def test_a_broker_without_a_controller_is_not_ready_and_takes_no_messages(
             async with running_broker(tmp_path, **settings) as broker:
                 page = await http_get(broker.metrics_address, "/ready")
                 assert "503" in page.splitlines()[0]
-                assert "no word from a controller" in page
+                assert "no controller confirms the role of this broker" in page
                 async with BrokerClient(broker.address) as client:
                     with pytest.raises(Refused, match="only the master accepts messages"):
                         await client.send(b"0", queue_id=0)

@@ -429,7 +429,7 @@ class ControllerSession:
         self._members = members
 
     def _complain(self, problem: str) -> None:
-        self.problem = f"no word from a controller: {problem}"
+        self.problem = f"no controller confirms the role of this broker: {problem}"
         if self._told != problem:
             self._told = problem
             _log.warning("%s", self.problem)

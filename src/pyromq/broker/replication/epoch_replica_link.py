@@ -39,7 +39,6 @@ class EpochReplicaLink(ReplicaLink):
 
     @property
     def broker_id(self) -> int:
-        """The id that the controller gave the replica; -1 before its greeting."""
         return self.greeting.broker_id if self.greeting is not None else -1
 
     @property

@@ -82,6 +82,7 @@ class HaStatus:
             ha_connection_info=[
                 HAConnectionRuntimeInfo(
                     addr=link.address,
+                    broker_id=link.broker_id if link.broker_id >= 0 else None,
                     slave_ack_offset=link.acknowledged,
                     diff=end - link.acknowledged,
                     in_sync=self._master.is_in_sync(link),

@@ -187,7 +187,12 @@ class Master:
         if link in self._links:
             self._links.remove(link)
             if link.is_started:
-                _log.info("replica gone address=%s acknowledged=%d", link.address, link.acknowledged)
+                _log.info(
+                    "replica gone replica=%s address=%s acknowledged=%d",
+                    link.name,
+                    link.address,
+                    link.acknowledged,
+                )
             self._tell_durability()
 
     def pump(self) -> None:

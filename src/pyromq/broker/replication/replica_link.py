@@ -94,6 +94,11 @@ class ReplicaLink(asyncio.Protocol):
         return self.address.rpartition(":")[0]
 
     @property
+    def broker_id(self) -> int:
+        """The id that a controller gave the replica; -1 if it has said none."""
+        return -1
+
+    @property
     def is_started(self) -> bool:
         return self.next_offset >= 0
 
@@ -128,7 +133,7 @@ class ReplicaLink(asyncio.Protocol):
 
     def close(self, reason: str, level: int = logging.WARNING, farewell: bytes = b"") -> None:
         if self._transport is not None:
-            _log.log(level, "replica disconnected address=%s: %s", self.address, reason)
+            _log.log(level, "replica disconnected replica=%s address=%s: %s", self.name, self.address, reason)
             if farewell:
                 self._transport.write(farewell)
                 self._transport.close()
@@ -200,7 +205,13 @@ class ReplicaLink(asyncio.Protocol):
             offset = max(start, end - end % segment_bytes) if self._begins_with_last_file else start
         self.next_offset = self._loaded = offset
         self._master.begins_at(offset)
-        _log.info("replica connected address=%s from=%d behind=%d", self.address, offset, end - offset)
+        _log.info(
+            "replica connected replica=%s address=%s from=%d behind=%d",
+            self.name,
+            self.address,
+            offset,
+            end - offset,
+        )
 
     def _take_report(self, offset: int) -> None:
         if offset > self.next_offset:

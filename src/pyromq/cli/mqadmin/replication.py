@@ -30,6 +30,7 @@ _REPLICAS = (
     Column("#TransferSpeed(KB/s)", "bytesPerSecond", _speed, is_number=True, of="transferred_byte_in_second"),
     Column("#Status", "isInSync", _status, of="in_sync"),
     Column("#TransferFromWhere", "nextOffset", of="transfer_from_where", is_number=True),
+    Column("#BrokerId", "brokerId", of="broker_id", is_number=True),
 )
 
 

@@ -22,8 +22,8 @@ from pyromq.cluster.connection_url import (
 )
 from pyromq.remoting.tls import TlsOptions
 
-SIGNED = "pyromq.signed"
-"""In the context of a command: whether its requests are signed."""
+ACCESS = "pyromq.access"
+"""In the context of a command: how it comes to the cluster, as `with_advice` wants to know it."""
 
 Handler: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
@@ -82,7 +82,10 @@ def admin_command(name: str) -> Callable[[Handler], click.Command]:
         @functools.wraps(handler)
         def run(**given: Any) -> None:
             cluster, out = _opened(**{each.name: given.pop(each.name) for each in common})
-            click.get_current_context().meta[SIGNED] = cluster.is_signing
+            click.get_current_context().meta[ACCESS] = {
+                "is_signed": cluster.is_signing,
+                "is_tls": cluster.is_tls,
+            }
 
             async def work() -> None:
                 async with cluster:

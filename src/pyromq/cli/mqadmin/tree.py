@@ -69,11 +69,9 @@ class AdminGroup(LazyGroup):
             problem = failure.__cause__
             if isinstance(problem, PyroError) and failure.message == str(problem):
                 from pyromq.cli.mqadmin.advice import with_advice
-                from pyromq.cli.mqadmin.running import SIGNED
+                from pyromq.cli.mqadmin.running import ACCESS
 
-                raise click.ClickException(
-                    with_advice(problem, is_signed=ctx.meta.get(SIGNED, False))
-                ) from problem
+                raise click.ClickException(with_advice(problem, **ctx.meta.get(ACCESS, {}))) from problem
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

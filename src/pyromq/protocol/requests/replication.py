@@ -12,9 +12,10 @@ from pyromq.protocol.requests.topics import TopicConfigSerializeWrapper
 
 
 class HAConnectionRuntimeInfo(Body):
-    """A replica as its master sees it."""
+    """A replica as its master sees it. Apache's master does not tell the id."""
 
     addr: str | None = None
+    broker_id: Int64 | None = None
     diff: Int64 = 0
     in_sync: bool = False
     slave_ack_offset: Int64 = 0
