@@ -100,7 +100,7 @@ def pyromq_client() -> Run:
 
 
 def apache_client(release: Release) -> Run:
-    class_path = _compiled(release)
+    class_path = with_load(release, "ClientLoad.java")
 
     def run(mode: str, words: Sequence[str]) -> Sample:
         home = tempfile.mkdtemp(prefix="pyromq-bench-")
@@ -113,12 +113,12 @@ def apache_client(release: Release) -> Run:
     return run
 
 
-def _compiled(release: Release) -> str:
-    """The class path of Apache's client and of the load."""
+def with_load(release: Release, file: str) -> str:
+    """The class path of Apache's client and of a load that is written for it."""
     jars = fetch(release.clients, "clients")
-    source = Path(__file__).with_name("ClientLoad.java")
+    source = Path(__file__).with_name(file)
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    classes = cache_directory() / f"client-load-{release.clients}-{digest}"
+    classes = cache_directory() / f"{source.stem}-{release.clients}-{digest}"
     if not classes.is_dir():
         command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(classes), str(source)]
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -48,20 +49,23 @@ PACKAGES: Final = ("aiokafka==0.14.0", "confluent-kafka==2.16.1", "uvloop==0.23.
 JVM: Final = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 
 
-def kafka_python() -> Path:
-    """The interpreter that has Kafka's clients; raises PeerUnavailable."""
-    home = cache_directory().parent / "kafka" / f"clients-{'-'.join(PACKAGES)}"
+def python_with(packages: Sequence[str]) -> Path:
+    """An interpreter that has these packages and nothing of ours; raises PeerUnavailable."""
+    digest = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
+    home = cache_directory().parent / "peers" / f"clients-{digest}"
     python = home / "bin" / "python"
     if python.exists():
         return python
-    say(f"installing {', '.join(PACKAGES)} ...")
+    say(f"installing {', '.join(packages)} ...")
     with tempfile.TemporaryDirectory(prefix="arriving-", dir=_made(home.parent)) as scratch:
         arriving = Path(scratch) / "venv"
         venv.create(arriving, with_pip=True)
-        pip = [str(arriving / "bin" / "python"), "-m", "pip", "install", "--quiet", *PACKAGES]
+        pip = [str(arriving / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages]
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise PeerUnavailable(f"pip could not install Kafka's clients: {done.stderr.strip()[-500:]}")
+            raise PeerUnavailable(
+                f"pip could not install {', '.join(packages)}: {done.stderr.strip()[-500:]}"
+            )
         arriving.rename(home)
     return python
 
@@ -73,7 +77,7 @@ def _made(directory: Path) -> Path:
 
 def kafka_client(name: str) -> Run:
     fetch_kafka()
-    python = kafka_python()
+    python = python_with(PACKAGES)
 
     def run(mode: str, words: Sequence[str]) -> Sample:
         return run_load([str(python), "-m", "benchmarks.kafka_load", name, mode, *words], REPOSITORY)

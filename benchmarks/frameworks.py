@@ -97,15 +97,15 @@ def rocketmq(place: Path) -> Iterator[Broker]:
     with held_port() as port:
         command = [sys.executable, "-m", "pyromq", "standalone", "--grpc-port", "-1", "--broker-port", "0"]
         command += ["--namesrv-port", str(port), "--store", str(place / "store")]
-        with _running(command, port) as process:
+        with running(command, port) as process:
             yield Broker(f"rocketmq://127.0.0.1:{port}/bench", process)
 
 
 @contextmanager
-def redis(place: Path) -> Iterator[Broker]:
+def redis(place: Path, *options: str) -> Iterator[Broker]:
     with held_port() as port:
-        command = [redis_server(), "--port", str(port), "--save", "", "--dir", str(place)]
-        with _running(command, port, redis_environ()) as process:
+        command = [redis_server(), "--port", str(port), "--save", "", "--dir", str(place), *options]
+        with running(command, port, redis_environ()) as process:
             yield Broker(f"redis://127.0.0.1:{port}/0", process)
 
 
@@ -134,8 +134,8 @@ def rabbitmq(place: Path) -> Iterator[Broker]:
             "RABBITMQ_CONFIG_FILE": str(place / "none"),
         }
         with (
-            _running([str(erlang / "bin" / "epmd"), "-port", str(names)], names, environ),
-            _running(["sh", str(server / "sbin" / "rabbitmq-server")], port, environ) as process,
+            running([str(erlang / "bin" / "epmd"), "-port", str(names)], names, environ),
+            running(["sh", str(server / "sbin" / "rabbitmq-server")], port, environ) as process,
         ):
             yield Broker(f"amqp://guest:guest@127.0.0.1:{port}//", process)
 
@@ -148,7 +148,7 @@ STARTS: Final[dict[str, Callable[[Path], AbstractContextManager[Broker]]]] = {
 
 
 @contextmanager
-def _running(
+def running(
     command: list[str], port: int | None = None, environ: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process and everything below it; returns when the port accepts connections."""
@@ -210,7 +210,7 @@ class Celery:
     @contextmanager
     def worker(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         command = [sys.executable, "-m", "celery", "-A", "measured", "worker", "-c", "2", *arguments]
-        with _running(command, environ=self.environ | {"HOME": str(self._place)}) as process:
+        with running(command, environ=self.environ | {"HOME": str(self._place)}) as process:
             before = self.done
             self.send(0)
             wait(lambda: self.done >= before + 50)
@@ -230,7 +230,7 @@ def cost(celery: Celery, tasks: int) -> dict[str, float]:
         before, broker_before = celery.done, broker.cpu_s
         client = celery.send(tasks)
         worker_before = cpu_seconds_of_tree(worker.pid)
-        with _running([sys.executable, "-c", _CONSUME], environ=celery.environ):
+        with running([sys.executable, "-c", _CONSUME], environ=celery.environ):
             wait(lambda: celery.done > before)
             began, first = time.monotonic(), celery.done
             wait(lambda: celery.done >= before + tasks + 50)
