@@ -176,7 +176,12 @@ def test_from_topics_to_a_lake_and_back(
     table = str(tmp_path / "table")
     done(topics, "archive", table, "-t", "Orders", "--format", "delta", "--rows-per-batch", "15")
     assert "files became 1" in done(topics, "compact", table)
-    assert "│ 21   │" in done(topics, "history", table, "--sql", "SELECT count(*) AS many FROM history")
+    maintained = done(topics, "maintain", table, "--forget", "value=newest")
+    assert "rows deleted: 1" in maintained
+    assert "files removed: 0 of old versions, 0 orphans" in maintained
+    assert "expected COLUMN=VALUE" in run("maintain", table, "--forget", "value").output
+    assert "forget=nothing: expected a column" in run("maintain", table, "--forget", "nothing=1").output
+    assert "│ 20   │" in done(topics, "history", table, "--sql", "SELECT count(*) AS many FROM history")
     for form in ("csv", "json", "parquet"):
         out = str(tmp_path / f"out.{form}")
         assert f"20 rows in {out}" in done(topics, "history", lake, "--where", "offset < 10", "--out", out)

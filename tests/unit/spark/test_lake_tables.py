@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from pyromq.errors import ConfigError
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.pipelines.delta_lake import DeltaLake
+from pyromq.spark.pipelines.directory_catalog import DirectoryCatalog
 from pyromq.spark.pipelines.grown_schema import grown
 from pyromq.spark.pipelines.iceberg_lake import IcebergLake
 from pyromq.spark.pipelines.lake import LakeTable
@@ -90,7 +91,7 @@ def test_of_two_writers_of_a_directory_one_has_to_look_again(tmp_path: Path) -> 
     )
     hint = tmp_path / "metadata" / "version-hint.text"
     assert newest.name == f"v{hint.read_text()}.metadata.json"
-    catalog = one._catalog
+    catalog = DirectoryCatalog(str(tmp_path))
     with pytest.raises(CommitFailedException, match="already"):
         catalog._write(int(hint.read_text()), catalog.load_table(()).metadata)
     # The hint is written last: a writer may have died before.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyromq.apps.pipelines.job import (
+    CATALOG,
     EVERY,
     PATTERN,
     RESTART,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     help="Format of a new lake. An existing lake keeps its format.",
     show_default="parquet",
 )
+@CATALOG
 @click.option(
     "--value-format",
     type=click.Choice(["binary", "string", "json", "avro", "protobuf", "log"]),
@@ -61,6 +63,7 @@ def archive(
     every: str,
     restart: bool,
     form: str | None,
+    catalog: str | None,
     value_format: str | None,
     rows_per_batch: int,
 ) -> None:
@@ -76,6 +79,6 @@ def archive(
     def work(spark: "SparkSession", show: "Show") -> None:
         from pyromq.spark.pipelines.archive import archive as run
 
-        run(spark, options, lake, form=form, trigger=trigger(follow, every), show=show)
+        run(spark, options, lake, form=form, catalog=catalog, trigger=trigger(follow, every), show=show)
 
     job.run("archive", lake, work, check=can_read(options), restart=restart)

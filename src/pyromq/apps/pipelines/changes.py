@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyromq.apps.pipelines.job import (
+    CATALOG,
     EVERY,
     PATTERN,
     RESTART,
@@ -49,6 +50,7 @@ _OF_TOPIC = re.compile(r"([%|a-zA-Z0-9_-]+)=(.+)", re.DOTALL)
     help="Format of a new table. An existing table keeps its format.",
     show_default="delta",
 )
+@CATALOG
 @click.option(
     "--key",
     "keys",
@@ -109,6 +111,7 @@ def changes(
     every: str,
     restart: bool,
     form: str | None,
+    catalog: str | None,
     keys: tuple[str, ...],
     schemas: tuple[str, ...],
     partitions: tuple[str, ...],
@@ -125,6 +128,8 @@ def changes(
     options = topics_options(topics, pattern) | job.options
     given = {"keys": keys, "schema": schemas, "texts": texts, "partition_by": partitions}
     common, by_topic = _settings(given, per_topic=table_per_topic)
+    if catalog is not None and table_per_topic:
+        raise click.UsageError("--catalog is for one table: leave out --table-per-topic")
     more: dict[str, Any] = {"merge_topics": merge_topics}
     if placeholder is not None:
         more["placeholder"] = placeholder
@@ -144,7 +149,8 @@ def changes(
         from pyromq.spark.pipelines.changes import apply_changes
 
         read = more | common | {"flattened": flattened, "on_error": on_error, "tables": tables()}
-        apply_changes(spark, options, place, form=form, trigger=trigger(follow, every), show=show, **read)
+        how: dict[str, Any] = {"form": form, "catalog": catalog, "trigger": trigger(follow, every)}
+        apply_changes(spark, options, place, show=show, **how, **read)
 
     job.run("changes", place, work, check=check, restart=restart)
 

@@ -238,6 +238,11 @@ def can_write(options: Mapping[str, str]) -> Callable[[], object]:
 
 TOPIC = click.option("-t", "--topic", "topics", multiple=True, help="A topic; repeatable.")
 PATTERN = click.option("--pattern", metavar="REGEX", help="All topics whose names match this.")
+CATALOG = click.option(
+    "--catalog",
+    metavar="CATALOG.NAMESPACE.TABLE",
+    help="Make a new Iceberg table in this catalog, which pyiceberg knows by its configuration.",
+)
 RESTART = click.option(
     "--restart",
     is_flag=True,

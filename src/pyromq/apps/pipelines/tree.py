@@ -23,6 +23,11 @@ pipeline = LazyGroup(
         "history": LazyCommand(
             f"{_HERE}.history", "history", "Query archived and live messages as one table."
         ),
+        "maintain": LazyCommand(
+            f"{_HERE}.maintain",
+            "maintain",
+            "Delete rows, join files, and remove old versions of an archive or a table.",
+        ),
         "replay": LazyCommand(f"{_HERE}.replay", "replay", "Send archived messages to topics again."),
         "sql": LazyCommand(
             f"{_HERE}.sql", "sql", "Run streaming SQL from topics to topics, Parquet or the console."

@@ -25,15 +25,19 @@ def archive(
     lake: str,
     *,
     form: str | None = None,
+    catalog: str | None = None,
     trigger: Mapping[str, Any] | None = None,
     show: Show = unseen,
 ) -> Tally:
     """Copy new messages once, or keep running with a `trigger` like {"processingTime": "1 hour"}.
 
     `form` is one of `lake.FORMATS`; without it, the format that the lake has, or plain Parquet. If values are
-    decoded, the lake has the column `body` as well: a body may have more than its value.
+    decoded, the lake has the column `body` as well: a body may have more than its value. A new Iceberg table
+    is in the `catalog` if that names one, and the table, like `prod.shop.orders`.
     """
-    form = lakes.checked_form(spark, lake, form)
+    form = lakes.checked_form(spark, lake, form or (lakes.ICEBERG if catalog else None))
+    if catalog is not None:
+        lakes.enter_catalog(lake, form, catalog)
     given = {"startingOffsets": "earliest"} | dict(options)
     if not any(name.lower() in _SIZES for name in given):
         given["maxOffsetsPerTrigger"] = str(ROWS_PER_BATCH)

@@ -67,6 +67,7 @@ def apply_changes(
     place: str,
     *,
     form: str | None = None,
+    catalog: str | None = None,
     keys: Sequence[str] = (),
     schema: str | None = None,
     partition_by: Sequence[str] = (),
@@ -81,9 +82,10 @@ def apply_changes(
 ) -> Tally:
     """Apply new events once, or keep running with a `trigger`; `place` is the directory of the table.
 
-    `form` is delta or iceberg; without it, the format that the table has, or delta. `keys` are the columns
-    that identify a row; without them, those that the keys of the messages name. `schema` is DDL of the
-    columns, for events without schemas. A new table is partitioned by the columns of `partition_by`.
+    `form` is delta or iceberg; without it, the format that the table has, or delta. A new Iceberg table is in
+    the `catalog` if that names one, and the table, like `prod.shop.orders`. `keys` are the columns that
+    identify a row; without them, those that the keys of the messages name. `schema` is DDL of the columns,
+    for events without schemas. A new table is partitioned by the columns of `partition_by`.
     With `tables` there is a table for each topic, in a directory of `place`. A topic that is not in it has
     the settings of the other arguments. Without it there is one topic, or several with `merge_topics`: rows
     of different tables may have the same keys. A value that is `placeholder` is left out by the event, and
@@ -97,14 +99,18 @@ def apply_changes(
     given, parsed = checked(
         options, schema=schema, merge_topics=merge_topics, placeholder=placeholder, tables=tables
     )
+    if tables is not None and catalog is not None:
+        raise ConfigError("catalog", catalog, "one table; those of several topics are not in a catalog")
     journal = f"{place.rstrip('/')}/_changes"
     common = TableSettings(keys=keys, schema=schema, texts=texts, partition_by=partition_by)
     events = _Events(placeholder=placeholder, flattened=flattened, on_error=on_error)
     apply: Callable[[DataFrame, int], None]
     if tables is None:
-        form = lakes.checked_form(spark, place, form, journal)
+        form = lakes.checked_form(spark, place, form or (lakes.ICEBERG if catalog else None), journal)
         chosen = events.of(common, is_ordered=len(_queues(parsed)) == 1)
         form = lakes.DELTA if form == lakes.PLAIN else form
+        if catalog is not None:
+            lakes.enter_catalog(place, form, catalog)
         apply = partial(_apply_batch, place=place, form=form, expected=chosen)
     else:
         ordered: dict[str, bool] = {}

@@ -5,18 +5,21 @@ that is written again after a crash is entered once.
 """
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from pyromq.errors import ConfigError
 from pyromq.spark.object_stores import delta_options
+from pyromq.spark.pipelines.forgotten_rows import ForgottenRows
 from pyromq.spark.pipelines.grown_schema import grown, grows_in_map, plain
 from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, check_partitions, distinctive
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 APPLICATION = "pyromq-archive"
 PARTITIONS = ["topic", "day"]
+_ATTEMPTS = 10
+"""Of a commit that others forestall."""
 _READ = {"timestampNtz"}
 """Features of tables that change nothing for a reader of plain files."""
 
@@ -232,8 +237,44 @@ class DeltaLake:
 
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]:
         """Make few large files of many small ones; how many were replaced by how many."""
-        result = self._known().optimize.compact(target_size=target_bytes)
+        result = self._again(lambda table: table.optimize.compact(target_size=target_bytes))
         return result["numFilesRemoved"], result["numFilesAdded"]
+
+    def forget(self, rows: ForgottenRows) -> int:
+        """Take rows out of the table; how many they were."""
+        known = pa.schema(self._known().schema().to_arrow())
+        rows.columns(known)
+        done = self._again(lambda table: table.delete(rows.condition(known)))
+        return int(done["num_deleted_rows"] or 0)
+
+    def expire(self, keep: timedelta) -> int:
+        """Remove files that the table has not needed for so long; how many they were."""
+        self._known().create_checkpoint()
+        self._known().cleanup_metadata()  # as old as `delta.logRetentionDuration` says
+        return self._vacuum(keep, full=False)
+
+    def remove_orphans(self, keep: timedelta) -> int:
+        """Remove what commits that never came have left behind so long ago."""
+        return self._vacuum(keep, full=True)
+
+    def _vacuum(self, keep: timedelta, *, full: bool) -> int:
+        hours = math.ceil(keep / timedelta(hours=1))
+        done = self._known().vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full)
+        self._table = self._loaded()
+        return len(done)
+
+    @_panics_are_errors()
+    def _again(self, change: Callable[[DeltaTable], dict[str, Any]]) -> dict[str, Any]:
+        """A commit that is worked out again if others have committed meanwhile."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return change(self._known())
+            except CommitFailedError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            finally:
+                self._table = self._loaded()
+        raise AssertionError
 
     def _known(self) -> DeltaTable:
         if self._table is None:

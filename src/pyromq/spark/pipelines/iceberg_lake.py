@@ -6,23 +6,33 @@ The number of the last batch is a property of the table, set in the commit that 
 import pickle
 import uuid
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchTableError,
+    ValidationException,
+)
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from pyromq.errors import ConfigError
+from pyromq.spark.pipelines import iceberg_files
+from pyromq.spark.pipelines.catalogs import table_in
 from pyromq.spark.pipelines.directory_catalog import DirectoryCatalog
+from pyromq.spark.pipelines.forgotten_rows import ForgottenRows
 from pyromq.spark.pipelines.grown_schema import grown
 from pyromq.spark.pipelines.iceberg_rows import Rewritten, RowChanges, batches, find, tasks_near
 from pyromq.spark.pipelines.lake_files import DELETED, DataFile, absolute, check_partitions, write_files
@@ -42,10 +52,10 @@ _OF_ARCHIVES = ["topic", "timestamp"]
 class IcebergLake:
     def __init__(self, lake: str) -> None:
         self._location = absolute(lake)
-        self._catalog = DirectoryCatalog(self._location)
+        self._home = table_in(self._location)
         self._table: Table | None = None
         with suppress(NoSuchTableError):
-            self._table = self._catalog.load_table(())
+            self._table = self._home.load_table()
 
     def __repr__(self) -> str:
         return f"<IcebergLake {self._location} batch={self.batch}>"
@@ -71,7 +81,7 @@ class IcebergLake:
                     update.union_by_name(_arrow(schema))
             transaction.add_files(paths, check_duplicate_files=False)
 
-        self._commit(batch, enter)
+        self._commit(enter, batch)
 
     def apply(
         self,
@@ -91,7 +101,7 @@ class IcebergLake:
                 PartitionField(fields.find_field(name).field_id, 1000 + place, IdentityTransform(), name)
                 for place, name in enumerate(partition_by)
             ]
-            self._table = self._catalog.make_table(fields, PartitionSpec(*by))
+            self._table = self._home.make_table(fields, PartitionSpec(*by))
 
         def replace(table: Table, transaction: Transaction) -> None:
             with transaction.update_schema() as update:
@@ -105,10 +115,10 @@ class IcebergLake:
                     snapshot.take_away(found)
                     snapshot.add(rows)
 
-        self._commit(batch, replace)
+        self._commit(replace, batch)
 
-    def _commit(self, batch: int, change: "Callable[[Table, Transaction], None]") -> None:
-        """A commit with the number of the batch, worked out again if others have committed meanwhile."""
+    def _commit(self, change: "Callable[[Table, Transaction], None]", batch: int | None = None) -> None:
+        """A commit, with the number of a batch, worked out again if others have committed meanwhile."""
         for attempt in range(_ATTEMPTS):
             table = self._known()
             # pyiceberg would repeat the same commit, whatever the others have done to its rows.
@@ -117,14 +127,15 @@ class IcebergLake:
             try:
                 with transaction:
                     change(table, transaction)
-                    transaction.set_properties({LAST_BATCH: str(batch)})
+                    if batch is not None:
+                        transaction.set_properties({LAST_BATCH: str(batch)})
                 return
-            except (CommitFailedException, ValidationException):
-                self._table = self._catalog.load_table(())
+            except (CommitFailedException, CommitStateUnknownException, ValidationException):
+                self._table = self._home.load_table()
                 made = [each.snapshot_id for each in transaction._snapshot_producers]
                 if made and all(self._table.metadata.snapshot_by_id(each) for each in made):
                     return  # only the answer was lost
-                if attempt == _ATTEMPTS - 1 or self.batch >= batch:
+                if attempt == _ATTEMPTS - 1 or (batch is not None and self.batch >= batch):
                     raise
 
     def stored(self, changes: pa.Table, keys: "Sequence[str]", columns: "Collection[str]") -> pa.Table:
@@ -174,38 +185,91 @@ class IcebergLake:
 
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]:
         """Make few large files of many small ones and of those with deleted rows; how many of how many."""
-        table = self._known()
-        tasks = list(table.scan().plan_files())
-        groups: dict[str, list[FileScanTask]] = {}
-        for task in tasks:
-            if task.file.file_size_in_bytes < target_bytes or task.delete_files:
-                groups.setdefault(str(task.file.partition), []).append(task)
-        worth = [group for group in groups.values() if len(group) > 1 or group[0].delete_files]
-        old = [task for group in worth for task in group]
-        if not old:
-            return 0, 0
-        replaced = {task.file.file_path for task in old}
-        needed = {
-            file.file_path
-            for task in tasks
-            if task.file.file_path not in replaced
-            for file in task.delete_files
-        }
-        files = self._joined(spark, old, target_bytes) if self._partitions() == _OF_ARCHIVES else None
-        made = 0
-        with table.transaction() as transaction:
-            snapshot = Rewritten(transaction, table, needed)
+        counts = 0, 0
+
+        def join(table: Table, transaction: Transaction) -> None:
+            nonlocal counts
+            tasks = list(table.scan().plan_files())
+            groups: dict[str, list[FileScanTask]] = {}
+            for task in tasks:
+                if task.file.file_size_in_bytes < target_bytes or task.delete_files:
+                    groups.setdefault(str(task.file.partition), []).append(task)
+            worth = [group for group in groups.values() if len(group) > 1 or group[0].delete_files]
+            old = [task for group in worth for task in group]
+            counts = 0, 0
+            if not old:
+                return
+            files = self._joined(spark, old, target_bytes) if self._is_archive() else None
+            made = 0
+            snapshot = Rewritten(transaction, table, tasks, old)
             with snapshot:
-                for task in old:
-                    snapshot.delete_data_file(task.file)
                 if files is None:
                     made = sum(snapshot.join(group, target_bytes) for group in worth)
                 else:
-                    new = parquet_files_to_data_files(table.io, transaction.table_metadata, iter(files))
-                    for file in new:
-                        snapshot.append_data_file(file)
-                        made += 1
-        return len(old), made
+                    made = snapshot.enter(files)
+            counts = len(old), made
+
+        self._commit(join)
+        return counts
+
+    def forget(self, rows: ForgottenRows) -> int:
+        """Take rows out of the table, and out of all files that it has now; how many they were."""
+        count = 0
+
+        def take_away(table: Table, transaction: Transaction) -> None:
+            nonlocal count
+            count = 0
+            columns = rows.columns(table.schema().as_arrow())
+            tasks = list(table.scan().plan_files())
+            # Rows that delete files hide are in their files all the same.
+            old = [
+                task
+                for task in tasks
+                if pc.any(rows.among(_read(table, FileScanTask(task.file), columns))).as_py()
+            ]
+            if not old:
+                return
+            snapshot = Rewritten(transaction, table, tasks, old)
+            with snapshot:
+                for task in old:
+                    here = _read(table, task, self.schema().names)
+                    stays = here.filter(pc.invert(pc.fill_null(rows.among(here), False)))
+                    count += here.num_rows - stays.num_rows
+                    if not stays.num_rows:
+                        continue
+                    if self._is_archive():
+                        snapshot.enter([self._written(stays)])
+                    else:
+                        snapshot.add(stays)
+
+        self._commit(take_away)
+        return count
+
+    def expire(self, keep: timedelta) -> int:
+        """Give up older snapshots, but not the newest; how many files are gone with them."""
+        before = datetime.now(UTC) - keep
+        old = self._home.load_table()
+
+        def give_up(table: Table, transaction: Transaction) -> None:
+            expiry = ExpireSnapshots(transaction).older_than(before)
+            if expiry._snapshot_ids_to_expire:
+                expiry.commit()
+
+        self._commit(give_up)
+        self._table = self._home.load_table()
+        gone = [
+            each for each in old.snapshots() if self._table.metadata.snapshot_by_id(each.snapshot_id) is None
+        ]
+        if not gone:
+            return 0
+        return iceberg_files.remove(
+            self._table, iceberg_files.needed(old, gone) - iceberg_files.needed(self._table)
+        )
+
+    def remove_orphans(self, keep: timedelta) -> int:
+        """Remove what commits that never came have left behind so long ago."""
+        table = self._known()
+        return iceberg_files.remove(table, iceberg_files.orphans(table, datetime.now(UTC) - keep))
 
     def _joined(self, spark: "SparkSession", tasks: "list[FileScanTask]", target_bytes: int) -> "list[str]":
         """The files that executors make of those of an archive."""
@@ -215,11 +279,19 @@ class IcebergLake:
         new = write_files(rows.repartition(count, "topic", "day"), self._location, place)
         return [self._path(file) for file in new]
 
+    def _written(self, rows: pa.Table) -> str:
+        """A file with rows of an archive; those of one file stay together."""
+        path = f"{self._location}/data/{uuid.uuid4()}.parquet"
+        plain = rows.cast(_arrow(self.schema()))  # without the numbers that Iceberg gives to columns
+        with self._known().io.new_output(path).create() as stream:
+            pq.write_table(plain, stream)
+        return path
+
     def _make(self, schema: "StructType") -> Table:
         fields = assign_fresh_schema_ids(DirectoryCatalog._convert_schema_if_needed(_arrow(schema)))
         by_topic = PartitionField(fields.find_field("topic").field_id, 1000, IdentityTransform(), "topic")
         by_day = PartitionField(fields.find_field("timestamp").field_id, 1001, DayTransform(), "stored_day")
-        return self._catalog.make_table(fields, PartitionSpec(by_topic, by_day))
+        return self._home.make_table(fields, PartitionSpec(by_topic, by_day))
 
     def _partitions(self) -> list[str] | None:
         """The columns by which it is partitioned; None if it is not there."""
@@ -228,6 +300,9 @@ class IcebergLake:
         schema = self._table.schema()
         return [schema.find_column_name(field.source_id) or "" for field in self._table.spec().fields]
 
+    def _is_archive(self) -> bool:
+        return self._partitions() == _OF_ARCHIVES
+
     def _path(self, file: DataFile) -> str:
         return f"{self._location}/{file.path}"
 
@@ -235,6 +310,10 @@ class IcebergLake:
         if self._table is None:
             raise ConfigError("lake", self._location, "a lake that `pyromq pipeline archive` has written to")
         return self._table
+
+
+def _read(table: Table, task: FileScanTask, columns: "Sequence[str]") -> pa.Table:
+    return pa.Table.from_batches(batches(table, [task], columns))
 
 
 def _arrow(schema: "StructType") -> "pa.Schema":

@@ -15,7 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, _read_all_delete_files
+from pyiceberg.io.pyarrow import (
+    ArrowScan,
+    _dataframe_to_data_files,
+    _read_all_delete_files,
+    parquet_files_to_data_files,
+)
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -199,21 +204,43 @@ class RowChanges(_FastAppendFiles):
 class Rewritten(_OverwriteFiles):
     """The snapshot with the same rows in other files."""
 
-    def __init__(self, transaction: Transaction, table: Table, needed: Collection[str]) -> None:
-        """`needed`: the delete files that files which stay have."""
+    def __init__(
+        self,
+        transaction: Transaction,
+        table: Table,
+        tasks: Collection[FileScanTask],
+        old: Collection[FileScanTask],
+    ) -> None:
+        """`old`: those of all `tasks` whose files are replaced."""
         super().__init__(Operation.OVERWRITE, transaction, table.io)
         self._table = table
-        self._needed = needed
+        replaced = {task.file.file_path for task in old}
+        stay = (task for task in tasks if task.file.file_path not in replaced)
+        self._needed = {file.file_path for task in stay for file in task.delete_files}
+        for task in old:
+            self.delete_data_file(task.file)
+
+    def add(self, rows: pa.Table) -> int:
+        """Write rows; how many files that makes."""
+        made = 0
+        for file in _dataframe_to_data_files(self._transaction.table_metadata, rows, self._io):
+            self.append_data_file(file)
+            made += 1
+        return made
+
+    def enter(self, paths: Sequence[str]) -> int:
+        """Enter files that are written already."""
+        files = parquet_files_to_data_files(self._io, self._transaction.table_metadata, iter(paths))
+        for file in files:
+            self.append_data_file(file)
+        return len(paths)
 
     def join(self, tasks: Sequence[FileScanTask], target_bytes: int) -> int:
         """Write the remaining rows of files of one partition; how many files that makes."""
-        metadata, made = self._transaction.table_metadata, 0
-        names = [field.name for field in metadata.schema().fields]
+        names, made = [field.name for field in self._transaction.table_metadata.schema().fields], 0
         for some in _bins(tasks, target_bytes):
             rows = pa.Table.from_batches(batches(self._table, some, names))
-            for file in _dataframe_to_data_files(metadata, rows, self._io) if rows.num_rows else ():
-                self.append_data_file(file)
-                made += 1
+            made += self.add(rows) if rows.num_rows else 0
         return made
 
     def _existing_manifests(self) -> list[ManifestFile]:

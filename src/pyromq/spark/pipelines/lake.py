@@ -21,10 +21,12 @@ from pyromq.spark.schema import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from datetime import timedelta
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from pyromq.spark.pipelines.forgotten_rows import ForgottenRows
     from pyromq.spark.pipelines.lake_files import DataFile
 
 PARTITIONS = {"topic": "string", "day": "date", "batch": "int"}
@@ -47,6 +49,9 @@ class LakeTable(Protocol):
     def schema(self) -> StructType: ...
     def read(self, spark: "SparkSession", schema: StructType) -> "DataFrame": ...
     def compact(self, spark: "SparkSession", target_bytes: int) -> tuple[int, int]: ...
+    def forget(self, rows: "ForgottenRows") -> int: ...
+    def expire(self, keep: "timedelta") -> int: ...
+    def remove_orphans(self, keep: "timedelta") -> int: ...
     def apply(
         self,
         changes: "pa.Table",
@@ -161,6 +166,15 @@ def _with_partitions(columns: StructType) -> StructType:
     return StructType(
         [*inside, *(StructField(name, parse_type(type_)) for name, type_ in PARTITIONS.items())]
     )
+
+
+def enter_catalog(lake: str, form: str, name: str) -> None:
+    """Have the Iceberg table that is made there be in a catalog."""
+    if form != ICEBERG:
+        raise ConfigError("catalog", name, f"an Iceberg table; {lake} is {form}")
+    from pyromq.spark.pipelines.catalogs import enter_catalog as enter
+
+    enter(lake, name)
 
 
 def checked_form(spark: "SparkSession", lake: str, form: str | None, journal: str | None = None) -> str:
