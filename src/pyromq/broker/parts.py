@@ -225,7 +225,8 @@ class BrokerParts:
         )
         self.timers = Timers(store, inbound.appending, tables, clock, slices)
         self._lite_topics = LiteTopics(self._context, self.lite)
-        topics = Topics(live, store, tables, self._topic_deleted, slices)
+        deleted = self.tiering.deleted if self.tiering is not None else None
+        topics = Topics(live, store, tables, self._topic_deleted, slices, deleted)
         topics.finish_deletions()
         tables.write_in_threads()
         unread = Unread(store, tables.offsets, slices)

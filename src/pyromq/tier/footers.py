@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from pyromq.errors import PyroError
 from pyromq.filesystem import Files
@@ -9,6 +10,8 @@ from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.tier.manifest import Manifest, SegmentEntry, pack_manifest, parse_manifest
 from pyromq.tier.objects import Objects
 from pyromq.tier.segment_format import TAIL_BYTES, BadObject, Footer, parse_footer, parse_tail
+
+_SUFFIX: Final = ".footer"
 
 
 class KeptFooters:
@@ -21,7 +24,7 @@ class KeptFooters:
         """The footer of a segment; None if `only_local` and it is not here.
 
         Raises TransportError, ObjectMissing or BadObject."""
-        path = self._directory / f"{Path(entry.name).name}.footer"
+        path = self._directory / _kept_name(entry)
         size_bytes = entry.size_bytes - entry.footer_at
         with suppress(OSError, BadObject):
             if self._files.size(path) == size_bytes:
@@ -33,6 +36,15 @@ class KeptFooters:
         with suppress(OSError):  # it will be fetched again
             self._keep(path, raw)
         return footer
+
+    def keep_only(self, manifest: Manifest) -> None:
+        """Remove the footers of all other segments."""
+        wanted = {_kept_name(each) for each in manifest.segments}
+        with suppress(OSError):
+            names, _ = self._files.names(self._directory)
+            for name in names:
+                if name.endswith(_SUFFIX) and name not in wanted:
+                    self._files.remove(self._directory / name)
 
     def last_manifest(self) -> Manifest | None:
         """The one that was the newest when this broker stopped; None if that is not known."""
@@ -50,6 +62,10 @@ class KeptFooters:
         temporary = path.with_name(path.name + UNFINISHED_SUFFIX)
         self._files.write(temporary, content)
         self._files.rename(temporary, path)
+
+
+def _kept_name(entry: SegmentEntry) -> str:
+    return f"{Path(entry.name).name}{_SUFFIX}"
 
 
 def _parse(raw: bytes, entry: SegmentEntry) -> Footer:

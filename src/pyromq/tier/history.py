@@ -1,12 +1,12 @@
 """The messages of a tier as readers see them: below what the disk has, queue by queue, at their old offsets.
 
 Everything here answers at once, on the event loop. A read ends where its block ends, and at the latest where
-the disk begins. If a block is not in memory, or the tier is not known yet, the answer is IN_TIER: ask again.
+the disk begins. If a block is not in memory, or nobody knows what is there, the answer is IN_TIER: ask again.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,31 +19,24 @@ from pyromq.store.older_messages import WantedRead
 from pyromq.store.reading import RecordFilter
 from pyromq.store.results import ReadResult, ReadStatus
 from pyromq.store.settings import StoreSettings
-from pyromq.tier.blocks import Blocks, Key
-from pyromq.tier.manifest import Manifest, SegmentEntry
-from pyromq.tier.segment_format import BadObject, Footer, PackedBlock, Run
+from pyromq.tier.blocks import Blocks
+from pyromq.tier.index import Queue, TierSpan, TierIndex, span_at
+from pyromq.tier.segment_format import BadObject, Footer
 
 _MAX_AHEAD: Final = 16
 """Blocks that a reader who goes on and on finds fetched: 4 MiB."""
+_MAX_READERS: Final = 10_000
+"""Queues for which it is known where a reader will go on."""
 
-Queue = tuple[str, int]
-Wake = Callable[[str, int], None]
+WakeQueue = Callable[[str, int], None]
 """Somebody waits for messages of this queue, and they may be there now."""
-
-
-class _Place(NamedTuple):
-    """A run, and where its blocks are."""
-
-    name: str
-    blocks: tuple[PackedBlock, ...]
-    run: Run
 
 
 class OlderHistory:
     def __init__(
         self,
         blocks: Blocks,
-        wake: Wake,
+        wake: WakeQueue,
         settings: Callable[[], StoreSettings],
         gone_before: Callable[[str, int], int],
     ) -> None:
@@ -52,105 +45,112 @@ class OlderHistory:
         self._wake = wake
         self._settings = settings
         self._gone_before_here = gone_before
-        self._hidden: dict[str, int] = {}
-        self._runs: dict[Queue, list[_Place]] = {}
         self._ahead: dict[Queue, tuple[int, int]] = {}
         """Where a reader of the queue will go on, and how many blocks were fetched ahead of it."""
-        self.end = 0
-        """Footers of all segments up to this log offset are known."""
+        self.index = TierIndex()
         self.is_known = False
-        """Whether the footers of a manifest were read."""
+        """Whether it was found out what the tier has."""
         self.messages_out = 0
 
     def __repr__(self) -> str:
-        return f"<OlderHistory ..{self.end} queues={len(self._runs)}>"
+        return f"<OlderHistory {self.index!r}>"
 
-    def missing(self, manifest: Manifest) -> list[SegmentEntry]:
-        """The segments whose footers are not known yet."""
-        return [each for each in manifest.segments if each.log_start >= self.end]
-
-    def add(self, entry: SegmentEntry, footer: Footer) -> None:
-        """The next segment. Raises BadObject if the footer is that of another one."""
-        same = (footer.log_start, footer.log_end, footer.log_sha256.hex())
-        if same != (entry.log_start, entry.log_end, entry.log_sha256):
-            raise BadObject(f"{entry.name} has the footer of the log from {footer.log_start}")
-        for run in sorted(footer.runs, key=lambda each: each.first_log):
-            places = self._runs.setdefault((run.topic, run.queue_id), [])
-            if places and run.first_offset < places[-1].run.end_offset:
-                places.clear()  # the topic was deleted in between, and begins anew
-            places.append(_Place(entry.name, footer.blocks, run))
-        self.end = entry.log_end
-
-    def complete(self, manifest: Manifest | None) -> None:
-        """All segments of this manifest are known, or there is no tier yet."""
-        if manifest is not None:
-            self._hidden = {each.topic: each.log_offset for each in manifest.deletions}
+    def use(self, index: TierIndex) -> None:
+        """From now on this is what the tier has."""
+        for name in self.index.parts.keys() - index.parts.keys():
+            self._blocks.forget(name)
+        self.index = index
         self.is_known = True
 
-    def _gone_before(self, topic: str, queue_id: int) -> int:
+    def gone_before(self, topic: str, queue_id: int) -> int:
         here = self._gone_before_here(topic, queue_id)
-        if not self._hidden:
+        hidden = self.index.hidden
+        if not hidden:
             return here
-        return max(here, self._hidden.get(topic, 0), self._hidden.get(f"{queue_id}@{topic}", 0))
+        return max(here, hidden.get(topic, 0), hidden.get(f"{queue_id}@{topic}", 0))
 
     # What the store asks
 
     def min_offset(self, topic: str, queue_id: int, local: int) -> int:
-        if _is_internal(topic):
+        """0 as long as messages could be there that nobody can see now: whoever begins there waits for them
+        instead of passing over them."""
+        if is_internal(topic):
             return local
-        places = self._visible(topic, queue_id)
-        return min(places[0].run.first_offset, local) if places else local
-
-    def _visible(self, topic: str, queue_id: int) -> list[_Place]:
-        places = self._runs.get((topic, queue_id), [])
-        gone_before = self._gone_before(topic, queue_id) if places else 0
-        return [each for each in places if each.run.last_log >= gone_before] if gone_before else places
+        if not self.is_known:
+            return 0
+        gone_before = self.gone_before(topic, queue_id)
+        spans = self.index.visible((topic, queue_id), gone_before)
+        if self.index.unknown and self.index.has_gap(0, spans[0].first_log if spans else None, gone_before):
+            return 0
+        return min(spans[0].first_offset, local) if spans else local
 
     def read(self, wanted: WantedRead, local: ReadResult) -> ReadResult:
         topic, queue_id, offset = wanted.topic, wanted.queue_id, wanted.offset
-        if _is_internal(topic):
+        if is_internal(topic):
             return local
+        first = self.min_offset(topic, queue_id, local.min_offset)
+        local = msgspec.structs.replace(local, min_offset=first)
         if not self.is_known:
-            return msgspec.structs.replace(local, status=ReadStatus.IN_TIER, next_offset=offset)
-        places = self._visible(topic, queue_id)
-        index = bisect_right(places, offset, key=lambda each: each.run.first_offset) - 1
-        if not places or offset < places[0].run.first_offset:
-            first = min(places[0].run.first_offset, local.min_offset) if places else local.min_offset
-            return msgspec.structs.replace(local, next_offset=first, min_offset=first)
-        local = msgspec.structs.replace(local, min_offset=places[0].run.first_offset)
-        if offset >= places[index].run.end_offset:
-            # Nobody has the messages in between any more.
-            following = places[index + 1].run.first_offset if index + 1 < len(places) else local.max_offset
-            return _nothing(local, min(following, max(local.next_offset, offset + 1)))
-        return self._read_run(places, index, wanted, local)
+            return _wait(local, offset)
+        gone_before = self.gone_before(topic, queue_id)
+        spans = self.index.visible((topic, queue_id), gone_before)
+        number = span_at(spans, offset)
+        if number >= 0 and offset < spans[number].end_offset:
+            return self._read_span(spans, number, wanted, local)
+        # Nobody has this offset: unless it is in a segment that cannot be read, the queue goes on elsewhere.
+        following = spans[number + 1] if number + 1 < len(spans) else None
+        after = spans[number].last_log if number >= 0 else 0
+        if self.index.has_gap(after, following.first_log if following is not None else None, gone_before):
+            return _wait(local, offset)
+        begin = following.first_offset if following is not None else local.next_offset
+        if number < 0:
+            return msgspec.structs.replace(local, next_offset=min(begin, local.next_offset))
+        return _nothing(local, min(begin, max(local.next_offset, offset + 1)))
 
-    def _read_run(
-        self, places: list[_Place], index: int, wanted: WantedRead, local: ReadResult
+    def _read_span(
+        self, spans: Sequence[TierSpan], index: int, wanted: WantedRead, local: ReadResult
     ) -> ReadResult:
-        """Read the block that has an offset of a run."""
-        offset, only, matches = wanted.offset, wanted.only, _test(wanted.tag_codes, wanted.only)
-        place = places[index]
-        run = place.run
-        queue = run.topic, run.queue_id
-        number = bisect_right(run.pieces, offset, key=lambda each: each.first_offset) - 1
+        """Read the block that has an offset of a span."""
+        span = spans[index]
+        entry = span.segment
+        queue = wanted.topic, wanted.queue_id
+
+        def wake() -> None:
+            self._wake(*queue)
+
+        footer = self._blocks.footer(entry.name)
+        if footer is None:
+            self._blocks.want_footer(entry, wake)
+            return _wait(local, wanted.offset)
+        run = footer.runs[span.number]
+        number = bisect_right(run.pieces, wanted.offset, key=lambda each: each.first_offset) - 1
         piece = run.pieces[number]
-        key = place.name, piece.block
-        block = self._blocks.get(key)
+        block = self._blocks.block(entry.name, piece.block)
         if block is None:
-            self._blocks.want(key, place.blocks[piece.block], lambda: self._wake(*queue))
-            return msgspec.structs.replace(local, status=ReadStatus.IN_TIER, next_offset=offset)
+            self._blocks.want_block(entry.name, footer.blocks[piece.block], piece, wake)
+            return _wait(local, wanted.offset)
         end = run.pieces[number + 1].first_offset if number + 1 < len(run.pieces) else run.end_offset
         try:
-            records = block.records(piece)[offset - piece.first_offset :]
-            if len(records) != end - offset or peek_queue_offset(block.content, records[0][0]) != offset:
-                raise BadObject(f"{place.name}: block {piece.block} has not the messages that it should have")
+            records = block.records(piece)
+            begins = records and peek_queue_offset(block.content, records[0][0])
+            if len(records) != end - piece.first_offset or begins != piece.first_offset:
+                raise BadObject(f"block {piece.block} has not the messages that it should have")
         except BadObject as problem:
-            self._blocks.last_problem = str(problem)
-            return msgspec.structs.replace(local, status=ReadStatus.IN_TIER, next_offset=offset)
+            self._blocks.reject((entry.name, piece.block), problem, wake)
+            return _wait(local, wanted.offset)
+        result = self._take(wanted, local, block.content, records[wanted.offset - piece.first_offset :])
+        self._fetch_ahead(queue, spans, (index, number), footer, wanted.offset, result.next_offset)
+        return result
+
+    def _take(
+        self, wanted: WantedRead, local: ReadResult, content: memoryview, records: list[tuple[int, int]]
+    ) -> ReadResult:
+        """What a reader gets of the records from its offset on."""
+        offset, only, matches = wanted.offset, wanted.only, _test(wanted.tag_codes, wanted.only)
         settings = self._settings()
         max_messages = max(1, min(wanted.max_messages, settings.max_batch_on_disk))
         max_bytes = min(wanted.max_bytes, settings.max_batch_bytes_on_disk)
-        gone_before = self._gone_before(*queue)
+        gone_before = self.gone_before(wanted.topic, wanted.queue_id)
         # Where this disk goes on, it does so by itself.
         records = records[: max(local.next_offset - offset, 1)]
         views: list[memoryview] = []
@@ -161,12 +161,11 @@ class OlderHistory:
             if examined and only is not None and only.is_over is not None and only.is_over():
                 break
             examined += 1
-            view = block.content[start : start + size]
+            view = content[start : start + size]
             if peek_log_offset(view) >= gone_before and (matches is None or matches(view)):
                 views.append(view)
                 size_bytes += size
         following = offset + examined
-        self._fetch_ahead(queue, places, (index, number), offset, following)
         if not views:
             return _nothing(local, following)
         self.messages_out += len(views)
@@ -182,28 +181,45 @@ class OlderHistory:
         )
 
     def _fetch_ahead(
-        self, queue: Queue, places: list[_Place], at: tuple[int, int], offset: int, following: int
+        self,
+        queue: Queue,
+        spans: Sequence[TierSpan],
+        at: tuple[int, int],
+        footer: Footer,
+        offset: int,
+        following: int,
     ) -> None:
         """A reader who goes on where he ended gets twice as much ahead each time."""
-        expected, depth = self._ahead.get(queue, (-1, 0))
+        expected, depth = self._ahead.pop(queue, (-1, 0))
         depth = min(max(2 * depth, 1), _MAX_AHEAD) if expected == offset else 1
         self._ahead[queue] = following, depth
-        wanted: list[tuple[Key, PackedBlock]] = []
+        if len(self._ahead) > _MAX_READERS:
+            del self._ahead[next(iter(self._ahead))]
         index, number = at
-        while len(wanted) < depth and index < len(places):
-            place = places[index]
-            pieces = place.run.pieces[number + 1 : number + 1 + depth - len(wanted)]
-            wanted += [((place.name, piece.block), place.blocks[piece.block]) for piece in pieces]
-            index, number = index + 1, -1
-        for key, block in wanted:
-            self._blocks.want(key, block)
+        span = spans[index]
+        pieces = footer.runs[span.number].pieces[number + 1 : number + 1 + depth]
+        for piece in pieces:
+            self._blocks.want_block(span.segment.name, footer.blocks[piece.block], piece)
+        if len(pieces) < depth and index + 1 < len(spans):
+            following_span = spans[index + 1]
+            entry = following_span.segment
+            next_footer = self._blocks.footer(entry.name)
+            if next_footer is None:
+                self._blocks.want_footer(entry)
+                return
+            for piece in next_footer.runs[following_span.number].pieces[: depth - len(pieces)]:
+                self._blocks.want_block(entry.name, next_footer.blocks[piece.block], piece)
+
+
+def _wait(local: ReadResult, offset: int) -> ReadResult:
+    return msgspec.structs.replace(local, status=ReadStatus.IN_TIER, next_offset=offset)
 
 
 def _nothing(local: ReadResult, next_offset: int) -> ReadResult:
     return ReadResult(ReadStatus.NO_MATCHED_MESSAGE, next_offset, local.min_offset, local.max_offset)
 
 
-def _is_internal(topic: str) -> bool:
+def is_internal(topic: str) -> bool:
     """Brokers read these topics themselves, and none of what they once had."""
     return topic in names.SYSTEM_TOPICS or names.is_kept_by_brokers(topic)
 

@@ -1,7 +1,8 @@
 """The manifests of a tier: reading the newest one, and adding the next without ever overwriting one.
 
-Version N + 1 is created only if it is absent, by a master that has read version N. A master with a new epoch
-creates one first, its claim: from then on one with a lower epoch finds it, and stops.
+Version N + 1 is created only if it is absent, by a master that has read version N. A master creates one
+first, its claim: from then on one with a lower epoch, or another one with the same epoch, finds it, and
+stops. So the last one that claimed the tier writes it, also if two brokers believe that they are the master.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ _RACES: Final = 20
 
 
 class Fenced(PyroError):
-    """Another master with a greater epoch writes this tier."""
+    """Another master has claimed this tier."""
 
 
 class WrongTier(PyroError):
@@ -44,7 +45,7 @@ Change = Callable[[Manifest], Manifest | None]
 
 class Manifests:
     def __init__(self, objects: Objects, cluster: str, broker: str, writer: str) -> None:
-        """`writer`: who this is, for people who look into a manifest."""
+        """`writer`: who this is; no other process has the same."""
         self.objects = objects
         self._cluster = cluster
         self._broker = broker
@@ -127,39 +128,58 @@ class Manifests:
 
     # Writing
 
+    def claim(self, epoch: int, verify: Callable[[Manifest], None] = lambda newest: None) -> Manifest:
+        """Write this tier from now on, as the master of an epoch. `verify` may refuse the newest manifest.
+
+        Raises Fenced if there is a master of a later epoch."""
+
+        def change(newest: Manifest) -> Manifest | None:
+            verify(newest)
+            is_mine = newest.number and (newest.epoch, newest.writer) == (epoch, self._writer)
+            return None if is_mine else msgspec.structs.replace(newest, epoch=epoch, writer=self._writer)
+
+        return self._change(change, epoch)
+
     def add(self, epoch: int, change: Change) -> Manifest:
         """Make the change and return the manifest that has it. It may have been made before, by a write whose
         answer was lost: then `change` says so.
 
-        Raises Fenced, TransportError if it cannot be known what has become of it, or what `change` raises.
+        Raises Fenced unless this tier is claimed, TransportError if it cannot be known what has become of
+        it, or what `change` raises.
         """
+
+        def as_master(newest: Manifest) -> Manifest | None:
+            if (newest.epoch, newest.writer) != (epoch, self._writer):
+                raise Fenced(f"{manifest_name(newest.number)} was written by {newest.writer or 'nobody'}")
+            return change(newest)
+
+        return self._change(as_master, epoch)
+
+    def amend(self, change: Change) -> Manifest | None:
+        """Make a change as somebody who is no master; the one there is remains it. None without a tier."""
+        return self._change(change) if self.read_newest() is not None else None
+
+    def _change(self, change: Change, epoch: int | None = None) -> Manifest:
         tier_id = self.tier_id(create=True)
         assert tier_id is not None
         for _ in range(_RACES):
             newest = self.read_newest()
-            if newest is not None and newest.epoch > epoch:
+            if newest is not None and epoch is not None and newest.epoch > epoch:
                 raise Fenced(
                     f"{manifest_name(newest.number)} is of epoch {newest.epoch}, this master of {epoch}"
                 )
-            wanted = change(newest if newest is not None else Manifest(tier_id=tier_id))
-            if wanted is None and newest is not None:
-                return newest
-            if (written := self._create(wanted, newest, tier_id, epoch)) is not None:
+            before = newest if newest is not None else Manifest(tier_id=tier_id)
+            wanted = change(before)
+            if wanted is None:
+                return before
+            if (written := self._create(wanted, before)) is not None:
                 return written
         raise TransportError(f"{self.objects.place}: others were faster {_RACES} times")
 
-    def _create(
-        self, wanted: Manifest | None, newest: Manifest | None, tier_id: str, epoch: int
-    ) -> Manifest | None:
+    def _create(self, wanted: Manifest, before: Manifest) -> Manifest | None:
         """The next manifest; None if another one took its number."""
-        number = newest.number + 1 if newest is not None else 1
-        candidate = msgspec.structs.replace(
-            wanted if wanted is not None else Manifest(tier_id=tier_id),
-            number=number,
-            epoch=epoch,
-            writer=self._writer,
-            attempt=chance.uuid().hex,
-        )
+        number = before.number + 1
+        candidate = msgspec.structs.replace(wanted, number=number, attempt=chance.uuid().hex)
         try:
             create_settled(self.objects, manifest_name(number), pack_manifest(candidate))
         except ObjectExists:

@@ -32,43 +32,56 @@ class Offloading:
         self._manifests = manifests
         self._uploader = uploader
         self._task = task
+        self.same_to = 0
+        """Up to here the log was compared with the tier: a file behind it must not go."""
+
+    @property
+    def place(self) -> str:
+        return self._manifests.objects.place
 
     @property
     def manifest(self) -> Manifest | None:
         """The newest that is known."""
         return self._manifests.known
 
-    def refresh(self) -> Manifest | None:
-        return self._manifests.read_newest()
+    def refresh(self, files: Sequence[ClosedFile] = ()) -> Manifest | None:
+        """The newest manifest, if there is one. Raises WrongTier if it is that of another log."""
+        manifest = self._manifests.read_newest()
+        if manifest is not None:
+            self.compare(manifest, files)
+        return manifest
 
     def claim(self, epoch: int, files: Sequence[ClosedFile], log_end: int) -> Manifest:
         """Begin to write as the master of an epoch: older ones stop. Raises Fenced, or WrongTier if the tier
         was written from another log."""
-        newest = self._manifests.read_newest()
-        if newest is not None:
-            self._compare(newest, files, log_end)
+        place = self.place
 
-        def change(found: Manifest) -> Manifest | None:
-            return None if found.number and found.epoch == epoch else found
+        def verify(newest: Manifest) -> None:
+            if newest.end > log_end:
+                raise WrongTier(
+                    f"{place} has the log up to {newest.end}, this broker only up to {log_end}: bring back"
+                    " the store that wrote it, or choose another tieredStoreFilePath"
+                )
+            self.compare(newest, files)
 
-        return self._manifests.add(epoch, change)
+        return self._manifests.claim(epoch, verify)
 
-    def _compare(self, manifest: Manifest, files: Sequence[ClosedFile], log_end: int) -> None:
-        """Compare the newest file that both have."""
-        place = self._manifests.objects.place
-        if manifest.end > log_end:
-            raise WrongTier(
-                f"{place} has the log up to {manifest.end}, this broker only up to {log_end}: bring back the"
-                " store that wrote it, or choose another tieredStoreFilePath"
-            )
+    def compare(self, manifest: Manifest, files: Sequence[ClosedFile]) -> None:
+        """Compare the newest file that both have, unless that was done before. Raises WrongTier."""
         entries = {each.log_start: each for each in manifest.segments}
-        common = [each for each in files if each.start in entries]
-        if common and (found := _sha256(common[-1].path)) != entries[common[-1].start].log_sha256:
+        common = [each for each in files if each.start in entries and each.end > self.same_to]
+        if not common:
+            return
+        file = common[-1]
+        entry = entries[file.start]
+        if file.end != entry.log_end or (found := _sha256(file.path)) != entry.log_sha256:
+            found = found if file.end == entry.log_end else f"up to {file.end}"
             raise WrongTier(
-                f"{place} has other bytes at log offset {common[-1].start} than {common[-1].path.name}"
-                f" ({entries[common[-1].start].log_sha256[:16]}, here {found[:16]}): do two brokers with one"
+                f"{self.place} has other bytes at log offset {file.start} than"
+                f" {file.path.name} ({entry.log_sha256[:16]}, here {found[:16]}): do two brokers with one"
                 " name and different stores use it?"
             )
+        self.same_to = file.end
 
     def offload(self, file: ClosedFile, epoch: int, hidden: Mapping[str, int]) -> Manifest:
         """Upload a file and name it in a manifest, unless that is so already. `hidden`: topics, or
@@ -83,7 +96,37 @@ class Offloading:
             )
 
         def change(newest: Manifest) -> Manifest | None:
-            return _with_entry(newest, entry, hidden, self._manifests.objects.place)
+            return _with_entry(newest, entry, hidden, self.place)
+
+        manifest = self._manifests.add(epoch, change)
+        self.same_to = max(self.same_to, file.end)
+        return manifest
+
+    def mark(self, epoch: int, hidden: Mapping[str, int]) -> Manifest:
+        """Say in a manifest which messages are gone, unless one says so. Raises Fenced or TransportError."""
+        return self._manifests.add(
+            epoch,
+            lambda newest: (
+                msgspec.structs.replace(newest, deletions=_marked(newest, hidden))
+                if has_new_marks(newest, hidden)
+                else None
+            ),
+        )
+
+    def mend(self, entry: SegmentEntry, file: ClosedFile, epoch: int) -> Manifest:
+        """Replace a segment that is missing or damaged by another one of the same file."""
+        if (found := _sha256(file.path)) != entry.log_sha256:
+            raise TransportError(
+                f"{file.path} cannot replace {entry.name}: it has other bytes ({found[:16]})"
+            )
+        self._manifests.objects.remove(entry.name)
+        task = msgspec.structs.replace(self._task, path=str(file.path), log_start=file.start, epoch=epoch)
+        mended = self._uploader.upload(task)
+
+        def change(newest: Manifest) -> Manifest | None:
+            others = [mended if each == entry else each for each in newest.segments]
+            is_new = mended != entry and entry in newest.segments
+            return msgspec.structs.replace(newest, segments=tuple(others)) if is_new else None
 
         return self._manifests.add(epoch, change)
 
@@ -94,15 +137,31 @@ def _with_entry(
     known = newest.covering(entry.log_start)
     if known is None and entry.log_start >= newest.end:
         segments = (*newest.segments, entry)
-        marks = {each.topic: each.log_offset for each in newest.deletions}
-        for topic, log_offset in hidden.items():
-            marks[topic] = max(log_offset, marks.get(topic, 0))
-        begin = segments[0].log_start
-        deletions = tuple(HiddenMessages(*mark) for mark in sorted(marks.items()) if mark[1] > begin)
-        return msgspec.structs.replace(newest, segments=segments, deletions=deletions)
+        newest = msgspec.structs.replace(newest, segments=segments)
+        return msgspec.structs.replace(newest, deletions=_marked(newest, hidden))
     if known is not None and (known.log_end, known.log_sha256) == (entry.log_end, entry.log_sha256):
         return None
     raise WrongTier(f"{place} has other bytes for the log from {entry.log_start} to {entry.log_end}")
+
+
+def _marked(manifest: Manifest, hidden: Mapping[str, int]) -> tuple[HiddenMessages, ...]:
+    """The deletions of the manifest and these, as far as they concern what it has."""
+    marks = {each.topic: each.log_offset for each in manifest.deletions}
+    for topic, log_offset in hidden.items():
+        marks[topic] = max(log_offset, marks.get(topic, 0))
+    return tuple(HiddenMessages(*mark) for mark in sorted(marks.items()) if mark[1] > manifest.begin)
+
+
+def has_new_marks(manifest: Manifest, hidden: Mapping[str, int]) -> bool:
+    """Whether a manifest has messages that were deleted, and does not say so."""
+    return bool(manifest.segments) and any(
+        manifest.begin < each.log_offset != hidden_before(manifest, each.topic)
+        for each in _marked(manifest, hidden)
+    )
+
+
+def hidden_before(manifest: Manifest, topic: str) -> int:
+    return next((each.log_offset for each in manifest.deletions if each.topic == topic), 0)
 
 
 def next_file(manifest: Manifest | None, files: Sequence[ClosedFile]) -> ClosedFile | None:

@@ -1,6 +1,7 @@
 """Old messages leave the disk for the tier, and every consumer still reads all of them, once and in order."""
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,12 +26,14 @@ from tests.support.model_objects import ModelObjects
 from pyromq.broker.broker import Broker
 from pyromq.broker.services import tiering as service
 from pyromq.broker.settings import BrokerSettings
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import decode_records
 from pyromq.protocol.requests.offsets import GetMinOffset
 from pyromq.protocol.requests.popping import PopMessage
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.tier.manifests import Manifests
+from pyromq.tier.offloading import hidden_before
 from pyromq.tier.uploading import OwnUploader
 
 QUEUES, MESSAGES = 2, 60
@@ -62,13 +65,19 @@ async def send_all(client: BrokerClient, begin: int = 0, **fields: Any) -> None:
         await client.send(body(number), queue_id=number % QUEUES, **fields)
 
 
-async def offloaded(broker: Broker) -> None:
-    """Return when all closed files are in the tier, and the disk has only the last one."""
+async def uploaded(broker: Broker) -> int:
+    """Return when all closed files are in the tier; where the last one ends."""
     tier, store = broker.tiering, broker.store
     assert tier is not None
     file_bytes = store.settings.log_segment_bytes
     closed = store.log.end // file_bytes * file_bytes
     await turn_until(lambda: tier.manifest is not None and tier.manifest.end >= closed)
+    return closed
+
+
+async def offloaded(broker: Broker) -> None:
+    """Return when all closed files are in the tier, and the disk has only the last one."""
+    store, closed = broker.store, await uploaded(broker)
 
     def cleaned() -> bool:
         store.clean(on_demand=True)
@@ -261,6 +270,153 @@ async def test_a_new_topic_of_a_deleted_name_shows_no_old_messages(
         assert await read_all(client, 0, MESSAGES // QUEUES) == [
             body(number) for number in range(1000, 1000 + MESSAGES, QUEUES)
         ]
+
+
+def forget_footers(root: Path) -> None:
+    """As if the broker had never read its tier."""
+    shutil.rmtree(root / "store" / "tier")
+
+
+def segments(objects: ModelObjects) -> list[str]:
+    return sorted(name for name in objects.content if name.startswith("segments/"))
+
+
+async def test_a_footer_that_cannot_be_read_stops_its_readers_alone_and_only_until_it_is_back(
+    tmp_path: Path, store_in_memory: ModelObjects, error_logs: ErrorLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_POLL_S", 0.05)
+    objects = store_in_memory
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+    forget_footers(tmp_path)
+    name = segments(objects)[1]
+    content = objects.content.pop(name)
+    async with tiered(tmp_path, tier_read_timeout_ms=50) as (broker, client):
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.damaged)
+        assert tier.damaged == {name: f"the model/{name}: it is missing"}
+        found = [await client.pull(offset, queue_id=0) for offset in range(MESSAGES // QUEUES)]
+        codes = {each.answer.code for each in found}
+        assert codes == {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}
+        for offset, pulled in enumerate(found):
+            if pulled.answer.code == ResponseCode.SUCCESS:
+                assert pulled.messages[0].queue_offset == offset
+            else:
+                assert pulled.answer.next_begin_offset == offset
+        await send_all(client, MESSAGES)
+        await offloaded(broker)  # uploads go on
+        objects.content[name] = content
+        await turn_until(lambda: not tier.damaged)
+        assert await read_all(client, 0, MESSAGES) == sent(0, 2 * MESSAGES)
+    error_logs.expect_repeatedly("a segment cannot be read, its readers wait: the model/segments/")
+
+
+async def test_nobody_begins_behind_messages_that_cannot_be_seen(
+    tmp_path: Path, store_in_memory: ModelObjects, error_logs: ErrorLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_POLL_S", 0.05)
+    objects = store_in_memory
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+    forget_footers(tmp_path)
+    objects.fails = lambda operation, name: "before"
+    async with tiered(tmp_path, tier_read_timeout_ms=50) as (broker, client):
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.problem)
+        answer = await client.call(GetMinOffset(topic=TOPIC, queue_id=0))
+        assert answer.offset == 0
+        assert (await client.pull(0)).answer.next_begin_offset == 0
+        name = segments(objects)[0]
+        content = objects.content.pop(name)
+        objects.fails = lambda operation, name: None
+        await turn_until(lambda: tier.damaged)
+        answer = await client.call(GetMinOffset(topic=TOPIC, queue_id=0))
+        assert answer.offset == 0
+        objects.content[name] = content
+        assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
+    error_logs.expect_repeatedly("a segment cannot be read, its readers wait: the model/segments/")
+
+
+async def test_a_missing_segment_is_uploaded_again_while_its_file_is_on_the_disk(
+    tmp_path: Path, store_in_memory: ModelObjects, error_logs: ErrorLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_POLL_S", 0.05)
+    objects = store_in_memory
+    kept = SMALL_FILES | {"file_reserved_hours": 72}
+    async with tiered(tmp_path, kept) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await uploaded(broker)
+    forget_footers(tmp_path)
+    name = segments(objects)[0]
+    del objects.content[name]
+    async with tiered(tmp_path) as (broker, client):
+        await offloaded(broker)
+        assert name in objects.content
+        assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
+    error_logs.expect_repeatedly("a segment cannot be read, its readers wait: the model/segments/")
+
+
+async def test_a_deletion_is_in_the_tier_before_its_answer(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    objects = store_in_memory
+    async with tiered(tmp_path, tier_read_timeout_ms=50) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+        objects.fails = lambda operation, name: "before"
+        with pytest.raises(Refused, match="the tier does not know it yet"):
+            await client.call(DeleteTopicFromBroker(topic=TOPIC))
+        objects.fails = lambda operation, name: None
+
+    async with tiered(tmp_path, tier_read_timeout_ms=60_000) as (broker, client):
+        end = broker.store.log.end
+        await client.call(DeleteTopicFromBroker(topic=TOPIC))
+        newest = Manifests(objects, CLUSTER, BROKER_NAME, "reader").read_newest()
+        assert newest is not None
+        assert hidden_before(newest, TOPIC) == end
+
+
+async def test_of_two_brokers_that_believe_to_be_the_master_one_writes_and_the_other_keeps_its_files(
+    tmp_path: Path, error_logs: ErrorLogs
+) -> None:
+    one_root, other_root = tmp_path / "one", tmp_path / "other"
+    lake = str(tmp_path / "lake")
+    async with tiered(one_root, tier_place=lake) as (one, one_client):
+        assert one.tiering is not None
+        first = one.tiering
+        await turn_until(lambda: first.manifest is not None)
+        async with tiered(other_root, tier_place=lake) as (other, other_client):
+            assert other.tiering is not None
+            second = other.tiering
+            await turn_until(lambda: second.manifest is not None)  # the tier is its own now
+            for client in (one_client, other_client):
+                await client.create_topic(queues=QUEUES)
+            await send_all(one_client)
+            await turn_until(lambda: first.is_fenced)
+            await send_all(other_client, 1000)
+            await offloaded(other)
+            one.store.clean(on_demand=True)
+            assert one.store.log.start == 0
+            assert await read_all(one_client, 0, MESSAGES // QUEUES) == sent(0)
+            found = await read_all(other_client, 0, MESSAGES // QUEUES)
+            assert found == [body(number) for number in range(1000, 1000 + MESSAGES, QUEUES)]
+    # It starts again, and finds that the tier is of another log.
+    async with tiered(one_root, tier_place=lake) as (one, one_client):
+        assert one.tiering is not None
+        again = one.tiering
+        await turn_until(lambda: "stopped until the next start" in again.problem)
+        one.store.clean(on_demand=True)
+        assert one.store.log.start == 0
+        assert await read_all(one_client, 1, MESSAGES // QUEUES) == sent(1)
+    error_logs.expect_repeatedly("nothing is uploaded to the tier any more: ")
 
 
 async def test_a_killed_broker_goes_on_with_its_tier(tmp_path: Path) -> None:

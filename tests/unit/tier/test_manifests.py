@@ -41,29 +41,36 @@ def opened(objects: ModelObjects, writer: str = "0") -> Manifests:
     return Manifests(objects, "C", "b", writer)
 
 
+def claimed(objects: ModelObjects, writer: str = "0", epoch: int = 0) -> Manifests:
+    mine = opened(objects, writer)
+    mine.claim(epoch)
+    return mine
+
+
 def test_a_tier_begins_with_its_first_manifest_and_others_read_the_newest() -> None:
     objects = ModelObjects()
     mine = opened(objects)
     assert mine.read_newest() is None
+    mine.claim(0)
     for number in range(3):
         mine.add(0, with_entry(entry(number)))
-    assert objects.content["manifest/hint"] == b"%020d" % 3
+    assert objects.content["manifest/hint"] == b"%020d" % 4
     other = opened(objects)
     newest = other.read_newest()
     assert newest is not None
-    assert (newest.number, newest.end) == (3, 3 * FILE_BYTES)
+    assert (newest.number, newest.end) == (4, 3 * FILE_BYTES)
     mine.add(0, with_entry(entry(3)))
     newest = other.read_newest()
     assert newest is not None
-    assert newest.number == 4
+    assert newest.number == 5
     assert other.tier_id() == newest.tier_id
 
 
 @pytest.mark.parametrize("hint", [None, b"%020d" % 1, b"rubbish", b"%020d" % 99])
 def test_the_newest_is_found_without_old_ones_and_with_any_hint(hint: bytes | None) -> None:
     objects = ModelObjects()
-    mine = opened(objects)
-    for number in range(5):
+    mine = claimed(objects)
+    for number in range(4):
         mine.add(0, with_entry(entry(number)))
     del objects.content["manifest/hint"], objects.content[manifest_name(1)], objects.content[manifest_name(2)]
     if hint is not None:
@@ -76,7 +83,7 @@ def test_the_newest_is_found_without_old_ones_and_with_any_hint(hint: bytes | No
 @pytest.mark.parametrize("fault", ["before", "after", "conflict"])
 def test_a_write_whose_outcome_is_unknown_is_settled_by_reading(fault: str) -> None:
     objects = ModelObjects()
-    mine = opened(objects)
+    mine = claimed(objects)
     mine.add(0, with_entry(entry(0)))
     faults = [fault]
     objects.fails = lambda operation, name: faults.pop() if operation == "create" and faults else None
@@ -84,34 +91,59 @@ def test_a_write_whose_outcome_is_unknown_is_settled_by_reading(fault: str) -> N
         with pytest.raises(TransportError):
             mine.add(0, with_entry(entry(1)))
     newest = mine.add(0, with_entry(entry(1)))
-    assert (newest.number, newest.end) == (2, 2 * FILE_BYTES)
+    assert (newest.number, newest.end) == (3, 2 * FILE_BYTES)
     assert not faults
 
 
 def test_a_master_of_an_older_epoch_is_fenced_by_a_claim() -> None:
     objects = ModelObjects()
-    old, new = opened(objects, "old"), opened(objects, "new")
+    old, new = claimed(objects, "old", 1), opened(objects, "new")
     old.add(1, with_entry(entry(0)))
-    claim = new.add(2, lambda newest: newest if newest.epoch < 2 else None)
-    assert (claim.epoch, claim.number, claim.writer) == (2, 2, "new")
+    claim = new.claim(2)
+    assert (claim.epoch, claim.number, claim.writer) == (2, 3, "new")
     with pytest.raises(Fenced, match="epoch 2, this master of 1"):
         old.add(1, with_entry(entry(1)))
+    with pytest.raises(Fenced, match="epoch 2, this master of 1"):
+        old.claim(1)
     assert new.add(2, with_entry(entry(1))).end == 2 * FILE_BYTES
+
+
+def test_of_two_masters_with_the_same_epoch_only_the_last_one_that_claimed_writes() -> None:
+    objects = ModelObjects()
+    one = claimed(objects, "one")
+    one.add(0, with_entry(entry(0)))
+    other = claimed(objects, "other")
+    with pytest.raises(Fenced, match="was written by other"):
+        one.add(0, with_entry(entry(1)))
+    number = other.add(0, with_entry(entry(1))).number
+    assert other.claim(0).number == number  # it is claimed already
+
+
+def test_a_change_by_a_tool_leaves_the_tier_to_its_master() -> None:
+    objects = ModelObjects()
+    tool = opened(objects, "tool")
+    assert tool.amend(lambda newest: newest) is None
+    mine = claimed(objects, "mine", 3)
+    mine.add(3, with_entry(entry(0)))
+    changed = tool.amend(with_entry(entry(1)))
+    assert changed is not None
+    assert (changed.writer, changed.epoch, changed.end) == ("mine", 3, 2 * FILE_BYTES)
+    assert mine.add(3, with_entry(entry(2))).end == 3 * FILE_BYTES
 
 
 def test_a_tier_of_another_broker_is_refused() -> None:
     objects = ModelObjects()
-    opened(objects).add(0, with_entry(entry(0)))
+    claimed(objects).add(0, with_entry(entry(0)))
     with pytest.raises(WrongTier, match="broker 'b'"):
         Manifests(objects, "C", "other", "0").tier_id()
 
 
 def test_a_damaged_manifest_is_not_taken_for_none() -> None:
     objects = ModelObjects()
-    opened(objects).add(0, with_entry(entry(0)))
+    claimed(objects)
     objects.content[manifest_name(1)] = b"rubbish"
     with pytest.raises(BadObject):
-        opened(objects).add(0, with_entry(entry(0)))
+        opened(objects).claim(0)
 
 
 @pytest.mark.parametrize("dies_after", [False, True])
@@ -120,13 +152,13 @@ def test_a_writer_killed_at_any_request_loses_and_doubles_nothing(dies_after: bo
         objects = ModelObjects()
         objects.dies_at, objects.dies_after = step, dies_after
         try:
-            mine = opened(objects)
+            mine = claimed(objects)
             mine.add(0, with_entry(entry(0)))
             mine.add(0, with_entry(entry(1)))
             break
         except Killed:
             newest = opened(objects).read_newest()
-            after = opened(objects).add(0, with_entry(entry(newest.end // FILE_BYTES if newest else 0)))
+            after = claimed(objects).add(0, with_entry(entry(newest.end // FILE_BYTES if newest else 0)))
             assert [each.log_start for each in after.segments] == list(range(0, after.end, FILE_BYTES))
     assert step > 10
 
@@ -149,8 +181,8 @@ def test_two_masters_and_a_failing_store_never_lose_or_double_a_segment(data: st
         epoch = data.draw(st.sampled_from([1, 2]))
         master = masters[epoch]
         try:
-            newest = master.read_newest()
-            number = newest.end // FILE_BYTES if newest is not None else 0
+            newest = master.claim(epoch)
+            number = newest.end // FILE_BYTES
             added = master.add(epoch, with_entry(entry(number, epoch)))
         except Fenced:
             assert epoch == 1
@@ -161,9 +193,9 @@ def test_two_masters_and_a_failing_store_never_lose_or_double_a_segment(data: st
         assert not (fenced and epoch == 1)
         confirmed = max(confirmed, added.end)
     objects.fails = lambda operation, name: None
-    newest = opened(objects).read_newest()
-    if newest is not None:
-        assert newest.end >= confirmed
-        assert [each.log_start for each in newest.segments] == list(range(0, newest.end, FILE_BYTES))
+    found = opened(objects).read_newest()
+    if found is not None:
+        assert found.end >= confirmed
+        assert [each.log_start for each in found.segments] == list(range(0, found.end, FILE_BYTES))
     else:
         assert not confirmed

@@ -10,9 +10,10 @@ from tests.support.model_objects import ModelObjects
 from pyromq.errors import TransportError
 from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.store.filenames import offset_name
+from pyromq.tier.manifest import HiddenMessages
 from pyromq.tier.manifests import Fenced, Manifests, WrongTier
 from pyromq.tier.names import manifest_name
-from pyromq.tier.offloading import ClosedFile, Offloading, next_file, uploaded_to
+from pyromq.tier.offloading import ClosedFile, Offloading, hidden_before, next_file, uploaded_to
 from pyromq.tier.packing import rebuild
 from pyromq.tier.segment_format import TAIL_BYTES, parse_footer, parse_tail, unpack_block
 from pyromq.tier.uploading import ChildUploader, OwnUploader, UploadTask
@@ -36,9 +37,9 @@ def log_files(directory: Path, body: bytes = b"body") -> list[ClosedFile]:
     return found
 
 
-def offloading(objects: ModelObjects, directory: Path) -> Offloading:
+def offloading(objects: ModelObjects, directory: Path, writer: str = "0") -> Offloading:
     task = UploadTask("", 0, 0, str(directory / "segment.tmp"), "", "C", "b")
-    return Offloading(Manifests(objects, "C", "b", "0"), OwnUploader(objects), task)
+    return Offloading(Manifests(objects, "C", "b", writer), OwnUploader(objects), task)
 
 
 def offload_all(mine: Offloading, files: list[ClosedFile], epoch: int = 0) -> None:
@@ -135,6 +136,67 @@ def test_another_log_of_the_same_name_is_refused(tmp_path: Path) -> None:
         mine.claim(0, [], 5)
     with pytest.raises(WrongTier, match="other bytes for the log from 0"):
         mine.offload(other[0], 0, {})
+
+
+def test_a_file_goes_only_if_it_was_compared_with_the_tier(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path / "one"), ModelObjects()
+    offload_all(offloading(objects, tmp_path), files)
+    replica = offloading(objects, tmp_path)
+    manifest = replica.refresh()
+    assert manifest is not None
+    assert replica.same_to == 0
+    replica.compare(manifest, files)
+    assert replica.same_to == FILES * FILE_BYTES
+    other = offloading(objects, tmp_path)
+    with pytest.raises(WrongTier, match="other bytes at log offset 8192"):
+        other.compare(manifest, log_files(tmp_path / "other", b"else"))
+    assert other.same_to == 0
+
+
+def test_a_second_master_of_the_same_epoch_takes_the_tier_and_the_first_one_stops(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    one, other = offloading(objects, tmp_path), offloading(objects, tmp_path, "1")
+    one.claim(0, files, FILES * FILE_BYTES)
+    other.claim(0, files, FILES * FILE_BYTES)
+    with pytest.raises(Fenced, match="written by 1"):
+        one.offload(files[0], 0, {})
+    offload_all(other, files)
+    check(objects, files)
+
+
+@pytest.mark.parametrize("damage", [None, b"rubbish"])
+def test_a_segment_that_is_missing_or_damaged_is_replaced_from_its_file(
+    tmp_path: Path, damage: bytes | None
+) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    mine = offloading(objects, tmp_path)
+    offload_all(mine, files)
+    assert mine.manifest is not None
+    entry = mine.manifest.segments[1]
+    del objects.content[entry.name]
+    if damage is not None:
+        objects.content[entry.name] = damage
+    with pytest.raises(TransportError, match="it has other bytes"):
+        mine.mend(entry, files[0], 0)
+    mine.mend(entry, files[1], 0)
+    check(objects, files)
+    # A later master gives it another name.
+    mine.claim(5, files, FILES * FILE_BYTES)
+    del objects.content[entry.name]
+    mine.mend(entry, files[1], 5)
+    check(objects, files)
+
+
+def test_marks_of_deletions_reach_the_manifest_by_themselves(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    mine = offloading(objects, tmp_path)
+    number = mine.claim(0, files, FILES * FILE_BYTES).number
+    assert mine.mark(0, {"T": 100}).number == number  # the tier has nothing of it
+    mine.offload(files[0], 0, {})
+    marked = mine.mark(0, {"T": 100})
+    assert hidden_before(marked, "T") == 100
+    assert mine.mark(0, {"T": 100}).number == marked.number
+    assert mine.mark(0, {"T": 50, "U": 7}).deletions == (HiddenMessages("T", 100), HiddenMessages("U", 7))
 
 
 def test_deletions_are_in_the_manifest_before_the_log_forgets_them(tmp_path: Path) -> None:

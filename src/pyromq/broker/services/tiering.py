@@ -1,29 +1,32 @@
 """The lake tier: closed files of the log go to an object store, and old messages are read from there.
 
 Only a master uploads, and only what is on disk and confirmed by its replicas. Every wait is in a thread. If
-the store is away, sends go on and files stay; if the tier belongs to another store, this broker stops
-uploading and says so.
+the store is away, sends go on and files stay. If an object is damaged, its readers wait, and everything else
+goes on. If the tier belongs to another store, this broker leaves it alone and says so.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from pyromq import chance
 from pyromq.broker.context import Context
 from pyromq.broker.flow.durability import Durability
-from pyromq.errors import TransportError
+from pyromq.broker.tables.role import Role
+from pyromq.errors import PyroError, Refused, TransportError
+from pyromq.protocol.codes import ResponseCode
 from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.tier.blocks import Blocks
 from pyromq.tier.footers import KeptFooters
 from pyromq.tier.history import OlderHistory
+from pyromq.tier.index import Spans, TierIndex, spans_of
 from pyromq.tier.manifest import Manifest, SegmentEntry
 from pyromq.tier.manifests import Fenced, Manifests, WrongTier
 from pyromq.tier.objects import ObjectMissing
-from pyromq.tier.offloading import ClosedFile, Offloading, next_file, uploaded_to
+from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, next_file, uploaded_to
 from pyromq.tier.opening import open_objects
 from pyromq.tier.segment_format import BadObject
 from pyromq.tier.uploading import ChildUploader, Uploader, UploadTask
@@ -52,6 +55,7 @@ class Tiering:
         self._role = context.tables.role
         self._durability = durability
         self._clock = context.clock
+        self._loop = asyncio.get_running_loop()
         objects = open_objects(
             settings.tier_place,
             settings.broker_cluster_name,
@@ -79,14 +83,24 @@ class Tiering:
                 settings.tier_upload_concurrency,
             ),
         )
-        self.blocks = Blocks(objects, settings.tier_cache_bytes, settings.tier_read_concurrency)
+        self.blocks = Blocks(
+            objects, self._footers, settings.tier_cache_bytes, settings.tier_read_concurrency
+        )
         self.history = OlderHistory(
             self.blocks, wake, lambda: context.store.settings, context.store.queues.gone_before
         )
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="tier-upload")
-        self._claimed: int | None = None
-        """The epoch in which this master may write."""
+        self._seen: Role | None = None
+        """The role of the last round."""
+        self._is_claimed = False
+        """Whether this master has said that it writes."""
         self._is_fenced = False
+        self._damaged: dict[str, str] = {}
+        """Segments whose footers cannot be read, and why."""
+        self._looks = asyncio.Event()
+        """There is something to do."""
+        self._learned = asyncio.Event()
+        """Another manifest is known, or none could be read; replaced each time."""
         self.problem = ""
         """Why nothing is uploaded at the moment."""
         self.uploaded_segments = self.uploaded_bytes = self.failures = 0
@@ -99,13 +113,15 @@ class Tiering:
     def _begin_with_kept(self) -> None:
         """Readers go on at once where this broker has read the tier before."""
         manifest = self._footers.last_manifest()
-        if manifest is not None:
-            for entry in self.history.missing(manifest):
-                footer = self._footers.footer(entry, only_local=True)
-                if footer is None:
-                    return
-                self.history.add(entry, footer)
-            self.history.complete(manifest)
+        if manifest is None:
+            return
+        parts = {}
+        for entry in manifest.segments:
+            footer = self._footers.footer(entry, only_local=True)
+            if footer is None:
+                return
+            parts[entry.name] = spans_of(entry, footer)
+        self.history.use(TierIndex(manifest, parts))
 
     # Figures
 
@@ -121,6 +137,11 @@ class Tiering:
     def is_fenced(self) -> bool:
         """Whether another master with a greater epoch writes the tier."""
         return self._is_fenced
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """Segments that could not be read the last time, and why."""
+        return self._damaged | self.blocks.problems
 
     @property
     def lag_bytes(self) -> int:
@@ -139,7 +160,7 @@ class Tiering:
             "tierBytes": str(manifest.size_bytes if manifest is not None else 0),
             "tierLagBytes": str(self.lag_bytes),
             "tierFailures": str(self.failures + self.blocks.failures),
-            "tierProblem": self.problem,
+            "tierProblem": self.problem or next(iter(self.blocks.problems.values()), ""),
         }
 
     # Work
@@ -149,6 +170,7 @@ class Tiering:
         next_poll = 0.0
         try:
             while True:
+                self._looks.clear()
                 try:
                     is_poll = self._clock.monotonic() >= next_poll
                     has_more = await self._round(is_poll=is_poll)
@@ -160,50 +182,67 @@ class Tiering:
                         self.problem = ""
                     if has_more:
                         continue
-                except (TransportError, ObjectMissing) as problem:
+                except (TransportError, ObjectMissing, BadObject) as problem:
                     self._failed(str(problem))
                     pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+                    next_poll = 0.0
                 except Fenced as problem:
                     self._is_fenced = True
                     self._failed(str(problem))
-                except (WrongTier, BadObject) as problem:
+                except WrongTier as problem:
                     self._failed(f"stopped until the next start: {problem}")
                     _log.error("nothing is uploaded to the tier any more: %s", problem)
-                    return
-                await asyncio.sleep(pause_s * (0.5 + chance.random() / 2))
+                    if not self.history.is_known:
+                        self.history.use(TierIndex())
+                    await self._loop.create_future()  # what readers know they go on reading
+                await self._pause(pause_s * (0.5 + chance.random() / 2))
         finally:
             self._uploader.close()
             self.blocks.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _pause(self, pause_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._looks.wait()
 
     def _failed(self, problem: str) -> None:
         self.failures += 1
         if problem != self.problem:
             _log.warning("nothing is uploaded to the tier: %s", problem)
         self.problem = problem
+        self._say_learned()
 
     async def _round(self, *, is_poll: bool) -> bool:
         """Upload one file if there is one; whether there may be more."""
         role = self._role.now
-        if self._claimed != role.epoch:
-            self._is_fenced = False
+        if self._seen != role:
+            self._seen = role
+            self._is_fenced = self._is_claimed = False
+            self._offloading.same_to = 0  # a replica may have lost the end of its log
         may_write = role.is_master and not self._is_fenced
         files = self._closed_files()
-        if may_write and self._claimed != role.epoch:
+        if may_write and not self._is_claimed:
             end = self._store.log.end
             await self._learn(await self._wait(lambda: self._offloading.claim(role.epoch, files, end)))
-            self._claimed = role.epoch
+            self._is_claimed = True
             return True
-        file = next_file(self._known, files) if may_write else None
-        if file is not None and self._role.now == role:
-            hidden = self._store.topics.hidden()
-            manifest = await self._wait(lambda: self._offloading.offload(file, role.epoch, hidden))
-            self.uploaded_segments += 1
-            self.uploaded_bytes += file.end - file.start
-            await self._learn(manifest)
-            return True
+        if may_write and self._role.now == role:
+            if self._has_new_marks():
+                hidden = self._store.topics.hidden()
+                await self._learn(await self._wait(lambda: self._offloading.mark(role.epoch, hidden)))
+                return True
+            if is_poll and (found := self._mendable(files)) is not None:
+                await self._mend(*found, role)
+            if (file := next_file(self._known, files)) is not None:
+                hidden = self._store.topics.hidden()
+                manifest = await self._wait(lambda: self._offloading.offload(file, role.epoch, hidden))
+                self.uploaded_segments += 1
+                self.uploaded_bytes += file.end - file.start
+                await self._learn(manifest)
+                return True
         if is_poll:
-            await self._learn(await self._wait(self._offloading.refresh))
+            await self._learn(await self._wait(lambda: self._offloading.refresh(files)))
         self._keep_files()
         return False
 
@@ -212,22 +251,97 @@ class Tiering:
         end = min(self._store.flushes.offset, self._durability.readable_offset)
         return [ClosedFile(*each) for each in self._store.log.closed_files(end)]
 
+    # Deletions
+
+    def _has_new_marks(self) -> bool:
+        return self._known is not None and has_new_marks(self._known, self._store.topics.hidden())
+
+    async def deleted(self) -> None:
+        """Return when the tier says which messages are gone. Raises Refused if it cannot be reached: it will
+        be told later."""
+        if not self._role.now.is_master:
+            return
+        timeout_s = self._live.now.tier_read_timeout_ms / 1000
+        self._looks.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._known is None or self._has_new_marks():
+                    await self._learned.wait()
+                return
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            "the messages are gone on this broker, but the tier does not know it yet:"
+            f" {self.problem or 'it is slow'}. The broker keeps trying; ask again to be sure",
+        )
+
+    # Damaged segments
+
+    def _mendable(self, files: list[ClosedFile]) -> tuple[SegmentEntry, ClosedFile] | None:
+        """A segment whose file is still on this disk."""
+        by_start = {each.start: each for each in files}
+        for entry in self.history.index.unknown:
+            if entry.name in self._damaged and entry.log_start in by_start:
+                return entry, by_start[entry.log_start]
+        return None
+
+    async def _mend(self, entry: SegmentEntry, file: ClosedFile, role: Role) -> None:
+        manifest = await self._wait(lambda: self._offloading.mend(entry, file, role.epoch))
+        _log.warning("%s was replaced: %s", entry.name, self._damaged.get(entry.name))
+        await self._learn(manifest)
+
+    # Knowing the tier
+
     async def _learn(self, manifest: Manifest | None) -> None:
         """Know the footers of a manifest before a file goes that it has."""
-        if manifest is not None:
-            for entry in self.history.missing(manifest):
-                footer = await self._wait(partial(self._footers.footer, entry))
-                if footer is not None:
-                    self.history.add(entry, footer)
+        index = self.history.index
+        if manifest is not None and (manifest != index.manifest or index.unknown):
+            index = await self._wait(lambda: self._index(manifest, index))
             if manifest != self._known:
                 await self._wait(lambda: self._footers.keep_manifest(manifest))
             self._known = manifest
-        self.history.complete(manifest)
+        if index is not self.history.index or not self.history.is_known:
+            self.history.use(index)
+        self._known = manifest
         self._keep_files()
+        self._say_learned()
+
+    def _index(self, manifest: Manifest, before: TierIndex) -> TierIndex:
+        """In a thread: what a manifest has. Raises TransportError if the store is away."""
+        parts: dict[str, Spans] = {}
+        damaged: dict[str, str] = {}
+        for entry in manifest.segments:
+            if entry.name in before.parts:
+                parts[entry.name] = before.parts[entry.name]
+                continue
+            try:
+                footer = self._footers.footer(entry)
+                assert footer is not None
+                parts[entry.name] = spans_of(entry, footer)
+            except (ObjectMissing, BadObject) as problem:
+                damaged[entry.name] = f"{self._offloading.place}/{entry.name}: {_reason(problem)}"
+        for name, text in damaged.items():
+            if name not in self._damaged:
+                _log.error("a segment cannot be read, its readers wait: %s", text)
+        self._damaged = damaged
+        self._footers.keep_only(manifest)
+        return TierIndex(manifest, parts)
+
+    def _say_learned(self) -> None:
+        self._learned.set()
+        self._learned = asyncio.Event()
 
     def _keep_files(self) -> None:
+        """No file goes without a sound copy."""
         if self._live.now.tier_required:
-            self._store.keep_until_uploaded(uploaded_to(self._known, self._store.log.start))
+            start = self._store.log.start
+            unsound = [each.log_start for each in self.history.index.unknown if each.log_end > start]
+            self._store.keep_until_uploaded(
+                min(uploaded_to(self._known, start), self._offloading.same_to, *unsound)
+            )
 
     async def _wait(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await self._loop.run_in_executor(self._threads, work)
+
+
+def _reason(problem: PyroError) -> str:
+    return "it is missing" if isinstance(problem, ObjectMissing) else str(problem)

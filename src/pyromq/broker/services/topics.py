@@ -52,14 +52,17 @@ class Topics:
         tables: Tables,
         on_deleted: Callable[[str], Awaitable[None]],
         slices: Slices,
+        gone_elsewhere: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_deleted` is called with each deleted topic, so that statistics and held pulls forget it."""
+        """`on_deleted` is called with each deleted topic, so that statistics and held pulls forget it.
+        `gone_elsewhere` returns when copies of deleted messages are hidden as well."""
         self._live = live
         self._store = store
         self._role = tables.role
         self._topics = tables.topics
         self._offsets = tables.offsets
         self._on_deleted = on_deleted
+        self._gone_elsewhere = gone_elsewhere
         self._slices = slices
         self._changing = asyncio.Lock()
         """A topic that is made while its deletion is being finished would be deleted again after a crash."""
@@ -177,6 +180,8 @@ class Topics:
                 queues = await self._delete(each)
                 await self._on_deleted(each)
                 _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
+        if self._gone_elsewhere is not None:
+            await self._gone_elsewhere()
         return None
 
     @handles(PurgeQueue)
@@ -200,6 +205,8 @@ class Topics:
                 raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
             await promise()
         _log.info("queue purged by=%s topic=%s queue=%d first=%d", caller.address, topic, queue_id, first)
+        if self._gone_elsewhere is not None:
+            await self._gone_elsewhere()
         return PurgeQueueAnswer(offset=first)
 
     async def _delete(self, topic: str) -> int:

@@ -1,0 +1,96 @@
+"""Which messages a tier has, queue by queue: made from footers in a thread, and replaced as a whole.
+
+A footer that cannot be read leaves a gap that is known as one: nobody may pass over what could be in it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pyromq.tier.manifest import Manifest, SegmentEntry
+from pyromq.tier.segment_format import BadObject, Footer
+
+Queue = tuple[str, int]
+
+
+class TierSpan(NamedTuple):
+    """A run of a segment: messages of one queue whose offsets follow each other."""
+
+    segment: SegmentEntry
+    number: int
+    """Which run of the footer it is."""
+    first_offset: int
+    end_offset: int
+    first_log: int
+    last_log: int
+    first_ms: int
+    last_ms: int
+
+
+Spans = tuple[tuple[Queue, TierSpan], ...]
+"""Those of one segment, in the order of the log."""
+
+
+def spans_of(entry: SegmentEntry, footer: Footer) -> Spans:
+    """Raises BadObject if the footer is that of another segment."""
+    if (footer.log_start, footer.log_end) != (entry.log_start, entry.log_end):
+        raise BadObject(f"{entry.name} has the footer of the log from {footer.log_start}")
+    found = [
+        (
+            (run.topic, run.queue_id),
+            TierSpan(
+                entry,
+                number,
+                run.first_offset,
+                run.end_offset,
+                run.first_log,
+                run.last_log,
+                run.first_ms,
+                run.last_ms,
+            ),
+        )
+        for number, run in enumerate(footer.runs)
+    ]
+    return tuple(sorted(found, key=lambda each: each[1].first_log))
+
+
+class TierIndex:
+    def __init__(self, manifest: Manifest | None = None, parts: Mapping[str, Spans] | None = None) -> None:
+        """`parts`: the spans of the segments whose footers could be read, by their names."""
+        self.manifest: Final = manifest
+        self.parts: Final = parts if parts is not None else {}
+        entries = manifest.segments if manifest is not None else ()
+        self.unknown: Final = tuple(each for each in entries if each.name not in self.parts)
+        """The other ones."""
+        self.hidden: Final = {each.topic: each.log_offset for each in manifest.deletions} if manifest else {}
+        self._queues: dict[Queue, list[TierSpan]] = {}
+        for entry in entries:
+            for queue, span in self.parts.get(entry.name, ()):
+                spans = self._queues.setdefault(queue, [])
+                if spans and span.first_offset < spans[-1].end_offset:
+                    spans.clear()  # the topic was deleted in between, and begins anew
+                spans.append(span)
+
+    def __repr__(self) -> str:
+        return f"<TierIndex {len(self._queues)} queues, {len(self.unknown)} segments unknown>"
+
+    @property
+    def queues(self) -> list[Queue]:
+        return list(self._queues)
+
+    def visible(self, queue: Queue, gone_before: int) -> Sequence[TierSpan]:
+        """The spans of a queue whose messages are not all deleted, oldest first."""
+        spans = self._queues.get(queue, ())
+        return [each for each in spans if each.last_log >= gone_before] if gone_before else spans
+
+    def has_gap(self, after_log: int, before_log: int | None, gone_before: int) -> bool:
+        """Whether there may be messages between two log offsets, in a segment that cannot be read."""
+        return any(
+            each.log_end > max(after_log, gone_before) and (before_log is None or each.log_start < before_log)
+            for each in self.unknown
+        )
+
+
+def span_at(spans: Sequence[TierSpan], offset: int) -> int:
+    """The number of the last span that does not begin behind an offset; -1 if all do."""
+    return bisect_right(spans, offset, key=lambda each: each.first_offset) - 1
