@@ -20,7 +20,7 @@ from pyromq.store.reading import RecordFilter
 from pyromq.store.results import ReadResult, ReadStatus
 from pyromq.store.settings import StoreSettings
 from pyromq.tier.blocks import Blocks
-from pyromq.tier.index import Queue, TierSpan, TierIndex, span_at
+from pyromq.tier.index import Queue, TierIndex, TierSpan, span_at
 from pyromq.tier.segment_format import BadObject, Footer
 
 _MAX_AHEAD: Final = 16
