@@ -210,12 +210,13 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tools.api_reference
 	$(BIN)/python -m tools.spark_options
 	$(BIN)/python -m tools.compatibility_page
-	for part in namesrv broker store controller proxy console; do \
+	for part in namesrv broker store controller proxy console filtersrv; do \
 	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done
 	$(BIN)/mqadmin help --markdown > docs/reference/mqadmin.md
 	$(BIN)/pyromq config namesrv --example > conf/namesrv.conf
 	$(BIN)/pyromq config controller --example > conf/controller.conf
 	$(BIN)/pyromq config console --example > conf/console.conf
+	$(BIN)/pyromq config filtersrv --example > conf/filtersrv.conf
 	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
 
 changelog: setup ## the entry of CHANGELOG.md that the fragments in changes/ make

@@ -9,8 +9,17 @@ from pathlib import Path
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.unserved import UNSERVED as UNSERVED_BY_BROKER
 from pyromq.controller.controller import UNSERVED as UNSERVED_BY_CONTROLLER
+from pyromq.filterserver.filter_server import UNSERVED as UNSERVED_BY_FILTER_SERVER
 from pyromq.nameserver.nameserver import UNSERVED as UNSERVED_BY_NAME_SERVER
-from pyromq.protocol.catalogue import BROKER, CATALOGUE, CONTROLLER, NAMESERVER, Declaration, Peer
+from pyromq.protocol.catalogue import (
+    BROKER,
+    CATALOGUE,
+    CONTROLLER,
+    FILTER_SERVER,
+    NAMESERVER,
+    Declaration,
+    Peer,
+)
 from pyromq.protocol.requests.undeclared import UNDECLARED
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "compatibility.md"
@@ -33,6 +42,7 @@ def generated() -> str:
             *_server("NameServer", NAMESERVER, UNSERVED_BY_NAME_SERVER),
             *_server("Broker", BROKER, UNSERVED_BY_BROKER),
             *_server("Controller", CONTROLLER, UNSERVED_BY_CONTROLLER),
+            *_server("Filter server", FILTER_SERVER, UNSERVED_BY_FILTER_SERVER),
             "### Codes without a declaration\n",
             "Apache has names for these codes; no server of ours knows them.\n",
             "| codes | why |",

@@ -17,7 +17,7 @@ FLOORS = [
     {"tier"},
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
-    {"proxy", "tasks"},
+    {"filterserver", "proxy", "tasks"},
     {"admin", "cloudevents", "django", "logging", "otel", "standalone"},
     {"aio"},
     {"celery", "cli", "console", "dramatiq", "faststream", "spark", "taskiq", "testing"},

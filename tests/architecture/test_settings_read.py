@@ -17,6 +17,7 @@ from pyromq.config.settings import Settings, no_effect
 from pyromq.console.settings import ConsoleSettings
 from pyromq.controller.settings import ControllerSettings
 from pyromq.errors import ConfigError
+from pyromq.filterserver.settings import FilterServerSettings
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.proxy.settings import ProxySettings
 from pyromq.spark.options import Access, ReadOptions, WriteOptions
@@ -30,6 +31,7 @@ SERVERS: list[type[Settings]] = [
     ControllerSettings,
     ProxySettings,
     ConsoleSettings,
+    FilterServerSettings,
 ]
 READERS: dict[type[Options], tuple[str, ...]] = {
     NameServerSettings: ("nameserver", "cluster", "remoting", "apps"),
@@ -37,6 +39,7 @@ READERS: dict[type[Options], tuple[str, ...]] = {
     StoreSettings: ("store", "broker"),
     ControllerSettings: ("controller", "cluster", "remoting", "apps"),
     ProxySettings: ("proxy", "remoting", "apps"),
+    FilterServerSettings: ("filterserver", "cluster", "remoting", "apps"),
     ConsoleSettings: ("console", "remoting", "apps"),
     ClientSettings: ("client", "cluster"),
     ProducerSettings: ("client",),

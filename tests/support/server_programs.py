@@ -106,6 +106,8 @@ CONTROLLER = Program(
     r"address (?P<address>(?P<host>[\d.]+):(?P<port>\d+))",
 )
 
+FILTER_SERVER = Program("pyromq.apps.filtersrv", r"The Filter Server boot success, (?P<address>[\d.]+:\d+)")
+
 PROXY = Program(
     "pyromq.apps.proxy",
     r"rocketmq-proxy startup successfully, address (?P<address>(?P<host>[\d.]+):(?P<port>\d+))",

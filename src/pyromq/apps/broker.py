@@ -1,6 +1,7 @@
 """mqbroker loads settings and runs a broker; a failure to start is one line on stderr."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -16,6 +17,8 @@ from pyromq.apps.launching import (
     warn_if_open,
 )
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker
+from pyromq.config.loading import Layer
+from pyromq.filterserver.settings import FilterServerSettings
 from pyromq.store.settings import StoreSettings
 
 PROGRAM = "mqbroker"
@@ -96,9 +99,8 @@ def command(
         assignments,
     )
     with one_line_failures(PROGRAM):
-        configuration = load_broker(
-            layers([BrokerSettings, StoreSettings], config_file, "brokerConfigPath", from_command)
-        )
+        sources = layers([BrokerSettings, StoreSettings], config_file, "brokerConfigPath", from_command)
+        configuration = load_broker(list(map(_without_filter_servers, sources)))
     if print_settings or print_important:
         text = configuration.describe()
         show(text if print_settings else _important(text), configuration.notices)
@@ -112,6 +114,7 @@ def run(configuration: BrokerConfiguration) -> None:
     from pyromq.apps.serving import serve
     from pyromq.broker.broker import Broker
     from pyromq.clock import SystemClock
+    from pyromq.remoting.program import Startable, Together
 
     settings = configuration.broker
     defaults = BrokerConfiguration(BrokerSettings(), StoreSettings())
@@ -124,6 +127,11 @@ def run(configuration: BrokerConfiguration) -> None:
         [configuration.store.root],
     )
     broker = Broker(configuration, clock=SystemClock())
+    served: Startable = broker
+    if settings.filter_servers:
+        from pyromq.apps.filter_servers_beside import FilterServersBeside
+
+        served = Together(lambda: broker, lambda: FilterServersBeside(broker, configuration))
 
     def started() -> None:
         warn_if_open(settings, broker.addresses)
@@ -134,7 +142,19 @@ def run(configuration: BrokerConfiguration) -> None:
         )
         announce(line + (f" and name server is {settings.namesrv_addr}" if settings.namesrv_addr else ""))
 
-    serve(broker, started)
+    serve(served, started)
+
+
+def _without_filter_servers(layer: Layer) -> Layer:
+    """java: filter servers beside a broker read its file, which has their keys, too."""
+    theirs = {
+        key
+        for key in layer.values
+        if BrokerSettings.find(key) is None
+        and StoreSettings.find(key) is None
+        and FilterServerSettings.find(key) is not None
+    }
+    return replace(layer, values={key: text for key, text in layer.values.items() if key not in theirs})
 
 
 def _important(text: str) -> str:

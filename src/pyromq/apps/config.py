@@ -7,6 +7,7 @@ from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import Settings
 from pyromq.console.settings import ConsoleSettings
 from pyromq.controller.settings import ControllerSettings
+from pyromq.filterserver.settings import FilterServerSettings
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.proxy.settings import ProxySettings
 from pyromq.store.settings import StoreSettings
@@ -20,6 +21,7 @@ PARTS: dict[str, type[Settings]] = {
         ControllerSettings,
         ProxySettings,
         ConsoleSettings,
+        FilterServerSettings,
     )
 }
 

@@ -177,6 +177,7 @@ class BrokerSettings(ServerSettings):
     body_filters: bool = setting(False, "Let SQL92 expressions name fields of JSON bodies, as in `body.customer.region = 'eu'`. Needs enablePropertyFilter.", key="filterSupportBody", mutable=True)
     filter_body_bytes: SizeBytes = setting(128 * 1024, "Size of the largest body, decompressed, of which an expression may read fields. For a larger one they are NULL, and it is counted in `pyromq_filter_unread_bodies_total`.", key="filterMaxBodySize", mutable=True, check=POSITIVE)
     filter_retries: bool = setting(False, "Match retried messages against the group's filter for the original topic.", key="filterSupportRetry", mutable=True)
+    filter_servers: int = setting(0, "Number of filter servers that mqbroker starts next to this broker. They read the same file, and run filters only with clientUploadFilterClassEnable=true.", key="filterServerNums", check=NOT_NEGATIVE)
     dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the broker keeps the filter of a group without members.", key="filterDataCleanTimeSpan", mutable=True, check=POSITIVE)
     stop_slow_groups: bool = setting(False, "Stop groups that read too far behind the end of the log (see consumerFallbehindThreshold). An operator must enable them again.", key="disableConsumeIfConsumerReadSlowly", mutable=True)
     slow_group_bytes: SizeBytes = setting(16 * 1024 * _MIB, "Distance from the end of the log, in bytes, at which disableConsumeIfConsumerReadSlowly stops a group.", key="consumerFallbehindThreshold", mutable=True, check=NOT_NEGATIVE)

@@ -29,6 +29,7 @@ __all__ = [
     "CATALOGUE",
     "CLIENT",
     "CONTROLLER",
+    "FILTER_SERVER",
     "NAMESERVER",
     "Answer",
     "BodyAnswer",
@@ -56,9 +57,10 @@ class Peer(Flag):
     BROKER = auto()
     CLIENT = auto()
     CONTROLLER = auto()
+    FILTER_SERVER = auto()
 
 
-NAMESERVER, BROKER, CLIENT, CONTROLLER = Peer.NAMESERVER, Peer.BROKER, Peer.CLIENT, Peer.CONTROLLER
+NAMESERVER, BROKER, CLIENT, CONTROLLER, FILTER_SERVER = Peer
 
 
 FRAME_LEVEL = frozenset({"body", "remark", "code"})

@@ -5,6 +5,7 @@ Bodies are stored messages, one after the other, as they are in the log.
 
 from pyromq.protocol.catalogue import (
     BROKER,
+    FILTER_SERVER,
     Answer,
     BodyAnswer,
     Int32,
@@ -16,6 +17,9 @@ from pyromq.protocol.catalogue import (
 )
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import GET, SUB, group, topic
+
+COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG, CLASS_FILTER_FLAG, LITE_FLAG = 1, 2, 4, 8, 16
+"""Bits of a pull's system flag."""
 
 # Nothing new, nothing that passed the filter, an offset outside the queue: each says where to go on.
 PULLED = (
@@ -38,7 +42,7 @@ class PullMessageAnswer(Answer):
     body: bytes = b""
 
 
-@request(11, to=BROKER, needs=(topic(SUB), group(SUB)), accepts=PULLED)
+@request(11, to=BROKER | FILTER_SERVER, needs=(topic(SUB), group(SUB)), accepts=PULLED)
 class PullMessage(TopicRequest[PullMessageAnswer]):
     """Read one queue from an offset; waits if there is no message yet."""
 

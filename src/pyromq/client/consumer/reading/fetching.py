@@ -25,12 +25,17 @@ from pyromq.protocol.message import open_message
 from pyromq.protocol.names import LMQ_PREFIX, MASTER_ID, retry_topic
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records
 from pyromq.protocol.request_forms import RequestForm
-from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer
+from pyromq.protocol.requests.pulling import (
+    COMMIT_FLAG,
+    LITE_FLAG,
+    SUBSCRIPTION_FLAG,
+    SUSPEND_FLAG,
+    LitePullMessage,
+    PullMessage,
+    PullMessageAnswer,
+)
 
 _log = logging.getLogger(__name__)
-
-COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG, LITE_FLAG = 1, 2, 4, 16
-"""Bits of a pull's system flag."""
 
 _CLOSED = SysFlag.COMPRESSED | SysFlag.INNER_BATCH
 

@@ -1,0 +1,151 @@
+"""Whatever a filter does, it fails alone: the filter server lives, and so do other filters."""
+
+import os
+import re
+
+import pytest
+from tests.support.filter_server import confined
+
+from pyromq.filterserver.exchange import FilterSource
+from pyromq.filterserver.filter_process import FilterFailed, FilterLimits, FilterProcess
+from pyromq.protocol.record import StoredMessage, encode_record
+
+pytestmark = confined
+
+LIMITS = FilterLimits(cpu_s=0.2, wait_s=30.0, memory_bytes=64 * 1024 * 1024)
+RECORD = encode_record(StoredMessage(topic="Orders", body=b'{"amount": 150}', queue_id=1, queue_offset=7))
+
+
+async def _ask(process: FilterProcess, source: str) -> None:
+    await process.load(FilterSource("shop", "Orders", "chosen", source))
+    await process.match(1, [RECORD])
+
+
+async def failure(source: str, limits: FilterLimits = LIMITS) -> FilterFailed:
+    """How a filter fails when it is loaded, or asked about one message."""
+    process = await FilterProcess.start(limits)
+    try:
+        with pytest.raises(FilterFailed) as failed:
+            await _ask(process, source)
+        assert process.is_over == failed.value.is_over
+    finally:
+        await process.end()
+    return failed.value
+
+
+def matching(*lines: str) -> str:
+    return "\n ".join(("def match(message, context):", *lines))
+
+
+# The filter, and the words that tell of it.
+REFUSED = {
+    "a fork": (("import os", "os.fork()"), "Operation not permitted"),
+    "a program": (("import os", "os.execv('/bin/true', ['true'])"), "Operation not permitted"),
+    "a shell": (("import os", "assert os.system('true') == 0"), "AssertionError"),
+    "a thread": (("import _thread", "_thread.start_new_thread(print, ())"), "can't start new thread"),
+    "reading a file": (("open('/etc/passwd')",), "Operation not permitted"),
+    "writing a file": (("open('/tmp/x', 'w')",), "Operation not permitted"),
+    "looking around": (("import os", "os.listdir('/')"), "Operation not permitted"),
+    "removing a file": (("import os", "os.unlink('/tmp/x')"), "Operation not permitted"),
+    "the module of sockets": (("import socket",), "No module named 'socket'.*may import"),
+    "killing the server": (("import os", "os.kill(os.getppid(), 9)"), "Operation not permitted"),
+    "more limits": (
+        ("import resource as r", "r.setrlimit(r.RLIMIT_NOFILE, (64, 64))"),
+        "Operation not permitted|not allowed",
+    ),
+    "sleeping": (("import time", "time.sleep(1000)"), "Operation not permitted"),
+    "an exception": (("return 1 / 0",), "line 2: ZeroDivisionError: division by zero"),
+    "an exception that cannot be shown": (
+        ("class Bad(Exception):", "  def __str__(self): return self.what", "raise Bad"),
+        "line 4: Bad",
+    ),
+    "leaving": (("raise SystemExit(0)",), "SystemExit"),
+    "deep recursion": (("return match(message, context)",), "RecursionError"),
+    "no answer": (("return None",), "returned NoneType, not True or False"),
+}
+FATAL = {
+    "an endless loop": (("while True: pass",), "more than 200 ms of CPU time"),
+    "a long computation in C": (("return 9 ** 10 ** 9 > 1",), "more than 200 ms of CPU time"),
+    "much memory": (("x = [bytearray(1 << 20)]", "while True: x += x"), "more memory than filters may"),
+    "one large text": (("'a' * (1 << 31)",), "more memory than filters may"),
+    "leaving at once": (("import os", "os._exit(3)"), "ended with status 3"),
+    "a crash": (("import ctypes", "ctypes.string_at(0)"), "ended by signal 11"),
+    "a forged answer": (("import os", "os.write(1, b'\\0\\0\\0\\5\\0\\0\\0\\2V')"), "own answer"),
+    "garbage as an answer": (("import os", "os.write(1, bytes(range(256)))"), "own answer"),
+    "a flood of garbage": (("import os", "os.write(1, bytes(1 << 22))"), "own answer"),
+}
+
+
+async def test_what_the_kernel_or_python_refuses_fails_the_filter_and_not_its_process() -> None:
+    process = await FilterProcess.start(LIMITS)
+    try:
+        for attack, (lines, words) in REFUSED.items():
+            await process.load(FilterSource("shop", "Orders", "chosen", matching(*lines)))
+            with pytest.raises(FilterFailed) as failed:
+                await process.match(1, [RECORD])
+            assert re.search(words, str(failed.value)), (attack, failed.value)
+            assert not failed.value.is_over, attack
+        await process.load(FilterSource("shop", "Orders", "chosen", matching("return True")))
+        assert await process.match(1, [RECORD]) == [True]
+    finally:
+        await process.end()
+
+
+@pytest.mark.parametrize("attack", FATAL)
+async def test_a_filter_that_takes_too_much_or_breaks_its_process_is_ended(attack: str) -> None:
+    lines, words = FATAL[attack]
+    failed = await failure(matching(*lines))
+    assert re.search(words, str(failed)), str(failed)
+    assert failed.is_over
+
+
+# The source, and the words that say why it is no filter.
+NO_FILTERS = {
+    "nothing": ("", "no function match"),
+    "Java": ("public class Large implements MessageFilter {}", "not Python: line 1"),
+    "a NUL": ("\0", "not Python"),
+    "no function": ("match = 1", "no function match"),
+    "three arguments": ("def match(a, b, c): return True", "no function match"),
+    "an endless loop": ("while True: pass", "more than 200 ms of CPU time"),
+    "a source too deep to compile": (f"x = {'-' * 60_000}1", "more memory|Recursion|too many"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_FILTERS)
+async def test_a_source_that_is_no_filter_is_told_so(kind: str) -> None:
+    source, words = NO_FILTERS[kind]
+    failed = await failure(source)
+    assert re.search(words, str(failed)), str(failed)
+
+
+async def test_a_filter_that_waits_for_what_never_comes_is_ended() -> None:
+    limits = FilterLimits(cpu_s=10.0, wait_s=0.3, memory_bytes=LIMITS.memory_bytes)
+    failed = await failure(matching("import os", "while True: os.read(0, 1)"), limits)
+    assert "longer than 300 ms" in str(failed)
+    assert failed.is_over
+
+
+async def test_a_filter_sees_the_message_and_its_context_and_nothing_of_the_server() -> None:
+    process = await FilterProcess.start(LIMITS)
+    try:
+        source = matching(
+            "import json, os",
+            "assert not {'HOME', 'PATH'} & os.environ.keys(), os.environ",
+            "assert (context.group, context.topic) == ('shop', 'Orders')",
+            "assert (message.queue.queue_id, message.queue_offset) == (1, 7)",
+            "print('nobody sees this')",
+            "return json.loads(message.body)['amount'] > 100 and message.decode()['amount'] < 200",
+        )
+        await process.load(FilterSource("shop", "Orders", "chosen", source))
+        assert await process.match(1, [RECORD, RECORD]) == [True, True]
+        assert await process.match(1, []) == []
+    finally:
+        await process.end()
+
+
+async def test_a_process_of_a_filter_ends_with_its_pipe() -> None:
+    process = await FilterProcess.start(LIMITS)
+    pid = process.pid
+    await process.end()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
