@@ -32,6 +32,8 @@ class Route:
     """Whether its queues stay the same when brokers come and go."""
     hosts: Mapping[MessageQueue, str] = field(default_factory=dict)
     """Of a static topic: the broker that holds a queue now."""
+    filter_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The filter servers of a broker, by its address."""
 
     def broker_of(self, queue: MessageQueue) -> str:
         return self.hosts.get(queue, queue.broker_name) if self.hosts else queue.broker_name
@@ -47,20 +49,19 @@ class Route:
 def build_route(topic: str, data: TopicRouteData) -> Route:
     """The route in a name server's answer."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+    filters = {address: tuple(each) for address, each in data.filter_server_table.items() if each}
     mappings = data.topic_queue_mapping_by_broker
+    hosts: dict[MessageQueue, str] = {}
     if data.order_topic_conf:
-        return Route(
-            topic,
-            tuple(_ordered_queues(topic, data.order_topic_conf)),
-            tuple(readable_queues(topic, data)),
-            brokers,
-            is_ordered=True,
-        )
-    if mappings:
+        publish = tuple(_ordered_queues(topic, data.order_topic_conf))
+        subscribe = tuple(readable_queues(topic, data))
+    elif mappings:
         hosts = _hosts_of_static_queues(topic, mappings.values())
-        queues = tuple(sorted(hosts, key=lambda queue: queue.queue_id))
-        return Route(topic, queues, queues, brokers, hosts=hosts)
-    return Route(topic, tuple(writable_queues(topic, data)), tuple(readable_queues(topic, data)), brokers)
+        publish = subscribe = tuple(sorted(hosts, key=lambda queue: queue.queue_id))
+    else:
+        publish, subscribe = tuple(writable_queues(topic, data)), tuple(readable_queues(topic, data))
+    is_ordered = bool(data.order_topic_conf)
+    return Route(topic, publish, subscribe, brokers, is_ordered, hosts, filters)
 
 
 def borrow_route(topic: str, template: Route, max_queues: int) -> Route:

@@ -114,6 +114,12 @@ def test_queues_of_a_static_topic_are_where_the_latest_epoch_says() -> None:
     assert route.subscribe_queues == route.publish_queues
 
 
+def test_a_route_names_the_filter_servers_of_each_broker() -> None:
+    table = {"a0:10911": ["f:1", "g:1"], "b0:10911": []}
+    route = build_route("t", TopicRouteData(broker_datas=[broker("a")], filter_server_table=table))
+    assert route.filter_servers == {"a0:10911": ("f:1", "g:1")}
+
+
 def test_a_queue_of_its_own_broker_is_there() -> None:
     assert Route("t").broker_of(MessageQueue("t", "a", 0)) == "a"
 

@@ -23,7 +23,8 @@ from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.push import F
 from pyromq.client.consumer.reading.popping import PoppedMessage
-from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
+from pyromq.client.consumer.reading.python_filter import FilterFunction
+from pyromq.client.consumer.reading.subscriptions import Expression, check_topic, chosen_expression
 from pyromq.client.consumer.settings import PullOptions, PushOptions, SimpleOptions
 from pyromq.client.middleware import Middleware
 from pyromq.client.values import MessageQueue, ReceivedMessage
@@ -143,32 +144,54 @@ class PushConsumer(BlockingConsumer):
             self._thread.run(self._aio._shut, is_failed=is_failed, reader=threading.current_thread())
 
     @overload
-    def subscribe(self, topic: str, expression: Expression = "*", handler: None = None) -> Messages: ...
+    def subscribe(
+        self,
+        topic: str,
+        expression: Expression = "*",
+        handler: None = None,
+        *,
+        filter: FilterFunction | None = None,
+    ) -> Messages: ...
 
     @overload
     def subscribe(self, topic: str, expression: Expression, handler: HandlerFunction) -> None: ...
 
+    @overload
     def subscribe(
-        self, topic: str, expression: Expression = "*", handler: HandlerFunction | None = None
+        self, topic: str, *, handler: HandlerFunction, filter: FilterFunction | None = None
+    ) -> None: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: Expression = "*",
+        handler: HandlerFunction | None = None,
+        *,
+        filter: FilterFunction | None = None,
     ) -> Messages | None:
         """Consume a topic with a handler, or without one by `for` over the returned messages.
 
-        `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`.
+        `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. `filter`: a
+        function of (message, context) that filter servers run, instead of an expression.
         """
+        chosen = chosen_expression(expression, filter)
 
         async def subscribe() -> MessageStream | None:
             if handler is None:
-                return self._aio.subscribe(topic, expression)
-            self._aio.subscribe(topic, expression, handler)
+                return self._aio.subscribe(topic, chosen)
+            self._aio.subscribe(topic, chosen, handler)
             return None
 
         stream = self._thread.run(subscribe)
         return Messages(stream, self._thread) if stream is not None else None
 
-    def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
+    def on(
+        self, topic: str, expression: Expression = "*", *, filter: FilterFunction | None = None
+    ) -> Callable[[F], F]:
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
         check_topic(topic)
-        return as_decorator(lambda function: self.subscribe(topic, expression, function))
+        chosen = chosen_expression(expression, filter)
+        return as_decorator(lambda function: self.subscribe(topic, chosen, function))
 
     include = on_the_loop(push.PushConsumer.include)
 

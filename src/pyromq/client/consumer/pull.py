@@ -17,9 +17,15 @@ from pyromq.client.consumer.consumer import Consumer, ConsumerParts
 from pyromq.client.consumer.group.membership import GroupMembership
 from pyromq.client.consumer.reading.fetching import Fetching, PullLimits
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.python_filter import FilterFunction
 from pyromq.client.consumer.reading.queue_reader import QueueReader, Source
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
-from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
+from pyromq.client.consumer.reading.subscriptions import (
+    Expression,
+    Subscription,
+    check_topic,
+    chosen_expression,
+)
 from pyromq.client.consumer.settings import PullOptions, PullSettings
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
@@ -83,16 +89,22 @@ class PullConsumer(Consumer[ConsumerParts]):
 
     # Which queues
 
-    def subscribe(self, topic: str, expression: Expression = "*") -> None:
-        """Share the queues of a topic with the other members of the group."""
+    def subscribe(
+        self, topic: str, expression: Expression = "*", *, filter: FilterFunction | None = None
+    ) -> None:
+        """Share the queues of a topic with the other members of the group.
+
+        `filter`: a function of (message, context) that filter servers run, instead of an expression.
+        """
         check_topic(topic)
         if self._is_closing:
             raise StateError("the consumer is closed: create a new one")
         if self._is_assigned_by_hand:
             raise StateError("queues are assigned to this consumer: subscribe with another consumer")
         self._check_loop()
-        Subscription.of(topic, expression, 0)
-        self._subscribe(topic, expression)
+        chosen = chosen_expression(expression, filter)
+        Subscription.of(topic, chosen, 0)
+        self._subscribe(topic, chosen)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
         """Read exactly these queues, even if other members read them; replaces the former assignment."""

@@ -28,10 +28,11 @@ from pyromq.client.consumer.reading.fetching import Fetching, PullLimits
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.pop_reader import PopSource
 from pyromq.client.consumer.reading.popping import PopReading
+from pyromq.client.consumer.reading.python_filter import FilterFunction, PythonFilter
 from pyromq.client.consumer.reading.queue_reader import Source
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
 from pyromq.client.consumer.reading.stats import Counts
-from pyromq.client.consumer.reading.subscriptions import Expression, check_topic
+from pyromq.client.consumer.reading.subscriptions import Expression, check_topic, chosen_expression
 from pyromq.client.consumer.settings import PushOptions, PushSettings
 from pyromq.client.middleware import Middleware, surrounded
 from pyromq.client.session import Session
@@ -89,24 +90,45 @@ class PushConsumer(Consumer[_Parts]):
     # Subscribing
 
     @overload
-    def subscribe(self, topic: str, expression: Expression = "*", handler: None = None) -> MessageStream: ...
+    def subscribe(
+        self,
+        topic: str,
+        expression: Expression = "*",
+        handler: None = None,
+        *,
+        filter: FilterFunction | None = None,
+    ) -> MessageStream: ...
 
     @overload
     def subscribe(self, topic: str, expression: Expression, handler: HandlerFunction) -> None: ...
 
+    @overload
     def subscribe(
-        self, topic: str, expression: Expression = "*", handler: HandlerFunction | None = None
+        self, topic: str, *, handler: HandlerFunction, filter: FilterFunction | None = None
+    ) -> None: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: Expression = "*",
+        handler: HandlerFunction | None = None,
+        *,
+        filter: FilterFunction | None = None,
     ) -> MessageStream | None:
         """Consume a topic with a handler, or without one by `async for` over the returned stream.
 
         `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. A topic may have
-        several handlers, each with different tags. Subscribe before the start if you can: the group then
+        several handlers, each with different tags. `filter`: a function of (message, context) that filter
+        servers run, instead of an expression. Subscribe before the start if you can: the group then
         rebalances once instead of several times.
         """
         check_topic(topic)
         if self._is_closing:
             raise StateError("the consumer is closed: create a new one")
         self._check_loop()
+        expression = chosen_expression(expression, filter)
+        if isinstance(expression, PythonFilter) and self.settings.mode == "pop":
+            raise StateError('a filter needs mode="pull": filter servers serve no pops')
         stream = None
         takes_batch = self.settings.batch_size is not None
         if handler is not None:
@@ -133,10 +155,13 @@ class PushConsumer(Consumer[_Parts]):
         function = spans.around(handler.function, is_async=handler.is_async)
         return Handler(function, takes_batch=handler.takes_batch)
 
-    def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
+    def on(
+        self, topic: str, expression: Expression = "*", *, filter: FilterFunction | None = None
+    ) -> Callable[[F], F]:
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
         check_topic(topic)
-        return as_decorator(lambda function: self.subscribe(topic, expression, function))
+        chosen = chosen_expression(expression, filter)
+        return as_decorator(lambda function: self.subscribe(topic, chosen, function))
 
     def include(self, router: Router) -> None:
         """Subscribe to everything that a router has handlers for."""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from pyromq.client.consumer.group.filter_uploads import upload_filter
 from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
 from pyromq.client.patience import patiently
 from pyromq.client.session import Session
@@ -66,6 +67,7 @@ async def look_up(
         return None
     if subscription.expression_type != TAG:
         await _check(session, group, subscription, route)
+    await upload_filter(session, group, subscription, route)
     return route
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pyromq.client.consumer.group.assigned_queues import AssignedQueues, RebalanceListener, Runner
+from pyromq.client.consumer.group.filter_uploads import upload_again
 from pyromq.client.consumer.group.joining import JoinedTopics, look_up
 from pyromq.client.consumer.group.locks import MemberLocks
 from pyromq.client.consumer.group.member import Member, MemberKind
@@ -99,7 +100,7 @@ class GroupMembership:
             source=source,
             fetching=work.fetching,
             deliver=runner.deliver,
-            introduce=session.heartbeat_now,
+            introduce=self._introduce_again,
             stats=work.stats,
             clock=session.clock,
         )
@@ -170,6 +171,10 @@ class GroupMembership:
         if self.session.refusal is not None:
             raise self.session.refusal
         self._is_known = bool(self._topics.subscriptions)
+
+    async def _introduce_again(self) -> None:
+        await upload_again(self.session, self.group, list(self._topics.subscriptions.values()))
+        await self.session.heartbeat_now()
 
     async def take_up(self, topic: str, refused: Callable[[PyroError], None]) -> None:
         """Join again, with a topic that was subscribed to while the consumer runs."""

@@ -6,7 +6,13 @@ from typing import NamedTuple, TypeVar
 from pyromq.client.codecs import Codec
 from pyromq.client.consumer.handling.handlers import HandlerFunction, as_decorator, check_takes_one
 from pyromq.client.consumer.handling.typed import bound
-from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
+from pyromq.client.consumer.reading.python_filter import FilterFunction
+from pyromq.client.consumer.reading.subscriptions import (
+    Expression,
+    Subscription,
+    check_topic,
+    chosen_expression,
+)
 
 F = TypeVar("F", bound=HandlerFunction)
 
@@ -31,15 +37,18 @@ class Router:
     def __iter__(self) -> Iterator[HandlerRoute]:
         return iter(self._routes)
 
-    def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
+    def on(
+        self, topic: str, expression: Expression = "*", *, filter: FilterFunction | None = None
+    ) -> Callable[[F], F]:
         """The handler of a topic, as `PushConsumer.on`."""
         check_topic(topic)
-        Subscription.of(topic, expression, 0)
+        chosen = chosen_expression(expression, filter)
+        Subscription.of(topic, chosen, 0)
 
         def put(function: HandlerFunction) -> None:
             check_takes_one(function)
             if self._codec is not None:
                 function = bound(function, self._codec)
-            self._routes.append(HandlerRoute(topic, expression, function))
+            self._routes.append(HandlerRoute(topic, chosen, function))
 
         return as_decorator(put)

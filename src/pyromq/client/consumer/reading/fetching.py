@@ -17,7 +17,7 @@ from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
 from pyromq.client.namespaces import unwrap
 from pyromq.client.pulled_message import pulled_messages
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import Refused, RemoteProtocolError
+from pyromq.errors import Refused, RemoteProtocolError, StateError
 from pyromq.protocol import properties as props
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
@@ -26,6 +26,7 @@ from pyromq.protocol.names import LMQ_PREFIX, MASTER_ID, retry_topic
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records
 from pyromq.protocol.request_forms import RequestForm
 from pyromq.protocol.requests.pulling import (
+    CLASS_FILTER_FLAG,
     COMMIT_FLAG,
     LITE_FLAG,
     SUBSCRIPTION_FLAG,
@@ -110,9 +111,13 @@ class Fetching:
         flags = SUSPEND_FLAG
         if commit_offset > 0 and broker_id == MASTER_ID:
             flags |= COMMIT_FLAG
-        if self._is_lite:
+        is_lite = self._is_lite and subscription.filter is None
+        if is_lite:
             flags |= SUBSCRIPTION_FLAG | LITE_FLAG
-        is_lite = self._is_lite and address not in self._lite_unknown
+        elif subscription.filter is not None:
+            flags |= CLASS_FILTER_FLAG
+            address = self._filter_server(queue, address)
+        is_lite = is_lite and address not in self._lite_unknown
         numbers = (offset, flags, max(commit_offset, 0))
         kind = LitePullMessage if is_lite else PullMessage
         try:
@@ -130,6 +135,14 @@ class Fetching:
             wanted = [message for message in answer.messages if subscription.wants(message.tags)]
             return msgspec.structs.replace(answer, messages=wanted)
         return answer
+
+    def _filter_server(self, queue: MessageQueue, broker: str) -> str:
+        """The filter server that reads a queue at a broker: several share the queues."""
+        route = self._network.routes.cached(queue.topic)
+        servers = route.filter_servers.get(broker) if route is not None else None
+        if not servers:
+            raise StateError(f"no filter server of {queue.broker_name} is in the route of {queue.topic}")
+        return servers[queue.queue_id % len(servers)]
 
     def _call(
         self,

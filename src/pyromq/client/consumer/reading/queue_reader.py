@@ -36,7 +36,8 @@ _NOT_KNOWN_THERE = frozenset(
         ResponseCode.FILTER_DATA_NOT_LATEST,
     )
 )
-"""Refusals that a heartbeat cures: the broker does not know this consumer, or its latest subscription."""
+"""Refusals that an introduction cures: the server does not know this consumer, its latest subscription, or
+its filter."""
 
 
 class ReaderOwner(Protocol):
@@ -78,7 +79,8 @@ class Source:
 class ReadingContext:
     """The parts that all readers of one consumer share.
 
-    `deliver` gets the messages of a pull. `introduce` sends a heartbeat.
+    `deliver` gets the messages of a pull. `introduce` sends a heartbeat,
+    and the filters for filter servers.
     """
 
     subscriptions: Mapping[str, Subscription]

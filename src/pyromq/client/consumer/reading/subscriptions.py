@@ -1,8 +1,9 @@
-"""Subscriptions: a topic with a filter, which is tags or an SQL92 expression."""
+"""Subscriptions: a topic with a filter, which is tags, an SQL92 expression or a Python function."""
 
 import re
 from dataclasses import dataclass
 
+from pyromq.client.consumer.reading.python_filter import FilterFunction, PythonFilter
 from pyromq.errors import BadExpression, ConfigError
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.filtering.tags import ALL, parse_tags
@@ -24,8 +25,17 @@ class Sql:
     text: str
 
 
-Expression = str | Sql
-"""Tags as in `Created || Paid`, `*` for everything, or `Sql(...)`."""
+Expression = str | Sql | PythonFilter
+"""Tags as in `Created || Paid`, `*` for everything, `Sql(...)`, or a filter that filter servers run."""
+
+
+def chosen_expression(expression: Expression, function: FilterFunction | None) -> Expression:
+    """What `subscribe` was given: an expression, or a function that filters."""
+    if function is None:
+        return expression
+    if expression != ALL:
+        raise BadExpression(f"give either the expression {expression!r} or a filter, which can do the same")
+    return PythonFilter.of(function)
 
 
 def check_topic(topic: str) -> None:
@@ -44,10 +54,13 @@ class Subscription:
     tags: frozenset[str]
     codes: frozenset[int]
     version: int
+    filter: PythonFilter | None = None
 
     @classmethod
     def of(cls, topic: str, expression: Expression, version: int) -> "Subscription":
         """Raises BadExpression: a mistake is found before any broker is asked."""
+        if isinstance(expression, PythonFilter):
+            return cls(topic, expression.name, TAG, frozenset(), frozenset(), version, expression)
         if isinstance(expression, Sql):
             if not isinstance(expression.text, str):
                 raise BadExpression(f'Sql takes an expression as in Sql("a > 1"), not {expression.text!r}')
@@ -73,6 +86,7 @@ class Subscription:
             tags_set=set(self.tags),
             code_set=set(self.codes),
             sub_version=self.version,
+            class_filter_mode=self.filter is not None,
         )
 
     def wants(self, tag: str | None) -> bool:
