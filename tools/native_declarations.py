@@ -13,7 +13,8 @@ from typing import Final
 from tests.support.places import ROOT
 
 from pyromq.broker.services import pulling as pulling_service
-from pyromq.protocol import batch, binary_header, frame, framing, properties, record
+from pyromq.broker.services import sending as sending_service
+from pyromq.protocol import batch, binary_header, frame, framing, names, properties, record
 from pyromq.protocol.catalogue import Request, declaration_of
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.popping import AckMessage
@@ -22,6 +23,8 @@ from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, Send
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.security import full_signature, signature
 from pyromq.store.index import index_file
+from pyromq.store.light import entries as light_entries
+from pyromq.store.light import names as light_names
 from pyromq.store.queues import queue_files
 
 PACKAGE: Final = ROOT / "native" / "src" / "pyromq_native"
@@ -49,6 +52,7 @@ _NUMBERS: Final = {
         "COMMIT_FLAG": pulling_service.COMMIT_FLAG,
         "SUBSCRIPTION_FLAG": pulling_service.SUBSCRIPTION_FLAG,
     },
+    "sends": {"MAX_LITE_TOPIC_BYTES": sending_service.MAX_LITE_TOPIC_BYTES},
     "records": {
         "MAGIC_V1": record.MAGIC_V1,
         "MAGIC_V2": record.MAGIC_V2,
@@ -61,11 +65,13 @@ _NUMBERS: Final = {
     "system flags of records": {
         f"FLAG_{name}": value for name, value in vars(SysFlag).items() if isinstance(value, int)
     },
-    "entries of batches, units of queues, index files": {
+    "entries of batches and light queues, units of queues, index files": {
         "ENTRY_HEAD_BYTES": batch._HEAD.size,
         "MIN_ENTRY_BYTES": batch.MIN_ENTRY_SIZE,
         "UNIT_BYTES": queue_files.UNIT_BYTES,
         "INDEX_HEADER_BYTES": index_file.HEADER.size,
+        "LIGHT_ENTRY_BYTES": light_entries.ENTRY.size,
+        "LIGHT_NAME_HEAD_BYTES": light_names.HEAD.size,
     },
 }
 
@@ -84,6 +90,7 @@ def fresh() -> str:
     """The file as it should be: it has what is used."""
     used = _used()
     texts = _texts("PROPERTY", properties) | _texts("FIELD", signature) | _texts("FIELD", full_signature)
+    texts["LMQ_PREFIX"] = names.LMQ_PREFIX
     texts = {name: text for name, text in texts.items() if name in used}
     codes = {name: declaration_of(kind).code for name, kind in _CODES.items()}
     lines = [

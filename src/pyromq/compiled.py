@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 30
+REVISION: Final = 31
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
@@ -49,6 +49,7 @@ MODULES: Final = (
     "store.fast_appending",
     "store.fast_dispatch",
     "store.fast_key_hash",
+    "store.fast_light",
     "store.fast_reading",
 )
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.both_paths import (
     FORMS,
     HALF,
+    LITE,
     READABLE,
     UNIQUE,
     Flush,
@@ -39,8 +40,11 @@ from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, Send
 pytestmark = pytest.mark.skipif(twin("broker.fast_path") is None, reason=f"no fast path: {WHY}")
 OUR_CODES = {10, 11, 37, 310, 320, 361}
 
+IN_ONE = "__LITE_TOPIC\x01one\x02"
+
 properties = st.one_of(
     st.just(UNIQUE + "TAGS\x01a\x02"),
+    st.just(IN_ONE + UNIQUE),
     st.sampled_from(["TIMER_DELAY_SEC\x019\x02", "TIMER_DELIVER_MS\x011700000002345\x02"]).map(
         UNIQUE.__add__
     ),
@@ -68,6 +72,16 @@ properties = st.one_of(
                 "_SYS_MSG_PRIORITY_\x0199\x02",
                 "_SYS_MSG_PRIORITY_\x01-1\x02",
                 "__SHARDINGKEY\x01k\x02",
+                IN_ONE,
+                IN_ONE,
+                "__LITE_TOPIC\x01two\x02",
+                "__LITE_TOPIC\x01\x02",
+                "__LITE_TOPIC\x01no name\x02",
+                "__LITE_EPOCH\x012\x02",
+                "__LITE_OFFSET\x011\x02",
+                "INNER_MULTI_DISPATCH\x01%LMQ%$Sessions$one\x02",
+                "INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02",
+                "INNER_MULTI_QUEUE_OFFSET\x013\x02",
                 "TIMER_DELAY_SEC\x015\x02",
                 "TIMER_DELAY_SEC\x01-5\x02",
                 "TIMER_DELAY_MS\x01700\x02",
@@ -113,7 +127,9 @@ sends = st.builds(
     st.sampled_from([SendMessageV2, SendMessageV2, SendMessage, SendMessageBatch]),
     st.fixed_dictionaries(
         {
-            "topic": st.sampled_from(["Orders", "Orders", "Orders", "Unknown", "%RETRY%g", "bad topic"]),
+            "topic": st.sampled_from(
+                ["Orders", "Orders", "Orders", LITE, LITE, "Unknown", "%RETRY%g", "bad topic"]
+            ),
             "queue_id": st.sampled_from([0, 1, 2, 3, 3, 7, -5]),
             "sys_flag": st.sampled_from([0, 0, 0, 1, 4, 8, 0x80, 0x101]),
             "flag": st.integers(-5, 5),
@@ -195,6 +211,9 @@ def test_both_paths_agree_about_damage(
         plain_send(properties=UNIQUE + "TIMER_DELIVER_MS\x011700000012345\x02"),
         plain_send(SendMessageBatch, body=encode_batch([BatchEntry(b"1"), BatchEntry(b"2")])),
         plain_send(batch=True, properties=None, body=encode_batch([BatchEntry(b"1")])),
+        plain_send(topic=LITE),
+        plain_send(topic=LITE, properties=IN_ONE + UNIQUE),
+        plain_send(properties=IN_ONE + UNIQUE),
         plain_pull(),
         plain_pull(LitePullMessage),
         plain_pull(subscription="*", sys_flag=4),
@@ -209,6 +228,23 @@ def test_what_is_plain_takes_the_fast_path(form: int, flush: Flush, request_: Re
     assert short.taken == 5
     assert short.pulled == (5 if isinstance(request_, PullMessage) else 0)
     assert len(short.frames) == 6
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_epoch_takes_its_lite_topic_off_the_fast_path(form: int) -> None:
+    def lite(name: str, more: str = "", **fields: Any) -> tuple[Request[Any], int, bool]:
+        named = f"__LITE_TOPIC\x01{name}\x02"
+        return plain_send(topic=LITE, properties=named + more + UNIQUE, **fields), form, False
+
+    stream = [lite("one"), lite("two", "__LITE_EPOCH\x012\x02")]
+    stream += [lite("one"), lite("two"), lite("one"), lite("three")]
+    encoded = as_bytes(stream)
+    # Each general frame is read alone: what follows it in the same read is general, too.
+    cuts = [len(as_bytes(stream[:count])) for count in range(1, len(stream))]
+    short = compare(encoded, cuts, "ASYNC_FLUSH")
+    assert short.taken == 3
+    codes = {frame.opaque: frame.code for frame in FrameReader().feed(short.answers)}
+    assert codes == dict.fromkeys(range(6), 0) | {3: ResponseCode.LITE_FENCED}
 
 
 quotas = st.fixed_dictionaries(

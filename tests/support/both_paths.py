@@ -36,6 +36,8 @@ FORMS = [HeaderForm.JSON, HeaderForm.BINARY]
 MAX_AGE_MS = 60_000
 READABLE = 6
 """Messages in each queue of the topic that is pulled."""
+LITE = "Sessions"
+"""A topic with lite topics."""
 UNIQUE = "UNIQ_KEY\x01AC1234\x02"
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02"
 
@@ -190,11 +192,19 @@ class LiveBroker:
             },
             quotas.delayed,
             quotas.refused,
+            self.light_queues(),
         )
 
+    def light_queues(self) -> dict[str, int]:
+        light = self.parts.store.light
+        assert light is not None
+        return {name: light.next_offset(name) for name in light.names("")}
+
     def log(self) -> bytes:
+        """And the entries of light queues."""
         files = sorted((self.directory / "commitlog").iterdir())
-        return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
+        light = sorted(self.parts.store.paths.light_queues.glob("0*"))
+        return b"".join(path.read_bytes().rstrip(b"\0") for path in files + light)
 
 
 class Talk:
@@ -258,6 +268,8 @@ async def live_broker(
                     index_units=256,
                     flush_disk_type=flush,
                     disk_warning_percent=100,
+                    light_queues=True,
+                    multi_dispatch=True,
                 ),
             ),
             clock=clock,
@@ -274,6 +286,8 @@ async def live_broker(
             topics.update(replace(topics.all()["Orders"], attributes=quotas))
             live.parts._quotas.call_later = lambda _, call: asyncio.get_running_loop().call_soon(call)
         topics.create_if_absent("Full", 2)
+        topics.create_if_absent(LITE, 2)
+        topics.update(replace(topics.all()[LITE], attributes={"message.type": "LITE"}))
         await topics.saved()  # the first message of a topic waits until the topic is on disk
         fill(live.parts.store)
         yield live

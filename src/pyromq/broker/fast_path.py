@@ -1,10 +1,11 @@
 """The fast path, compiled: bytes of a read become bytes of a write.
 
 It takes the common requests: a message with a unique key or a batch, without unusual properties, for a known
-writable queue; a message like that with a time of delivery, or a half message, and the end of its transaction
-if the producer waits for no answer; pulls with a read grant that find messages; and acknowledgements of
-popped messages. It stops at the first other frame, and the general path continues there. Both paths write the
-same log and the same answers, byte for byte. Without the compiled core there is only the general path.
+writable queue, into a lite topic too; a message like that with a time of delivery, or a half message, and the
+end of its transaction if the producer waits for no answer; pulls with a read grant that find messages; and
+acknowledgements of popped messages. It stops at the first other frame, and the general path continues there.
+Both paths write the same log and the same answers, byte for byte. Without the compiled core there is only the
+general path.
 """
 
 from typing import Protocol, cast

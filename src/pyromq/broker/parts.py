@@ -167,9 +167,9 @@ class BrokerParts:
         self._held = (self.held_pulls, self.held_pops, self._notices, self._lite_pops)
         for held in (self.held_pulls, self.held_pops, self._notices):
             appending.on_advance(held.advanced)
+            appending.on_light_advance(held.light_advanced)
         self.lite = LiteDelivery(self._context, self.durability, self._lite_pops)
-        if store.light is not None:
-            appending.on_advance(self.lite.advanced)
+        appending.on_light_advance(self.lite.light_advanced)
 
         # Services
         self.dialer = server_dialer(settings, clock)

@@ -91,6 +91,7 @@ class Deletions:
         self._content = files.read(path) if files.size(path) is not None else b""
         try:
             self._newest = decode(self._content)
+            self._last_offset = max((each.log_offset for each in self._newest.values()), default=0)
         except ValueError as error:
             raise StoreError(
                 f"{path}: {error}. The file lists deleted topics. Restore it from a copy, or move it away to "
@@ -117,6 +118,11 @@ class Deletions:
 
     def unfinished(self) -> list[str]:
         return [topic for topic, each in self._newest.items() if not each.is_finished]
+
+    @property
+    def last_offset(self) -> int:
+        """Records from this log offset on belong to no deleted generation."""
+        return self._last_offset
 
     # Told
 
@@ -148,6 +154,7 @@ class Deletions:
             if content != self._content:
                 self._replace(content)
             self._newest = kept
+            self._last_offset = max((each.log_offset for each in kept.values()), default=0)
 
     def forget_before(self, log_start: int) -> None:
         """Drop the marks that the log has left behind."""
@@ -168,6 +175,7 @@ class Deletions:
                 raise
             self._content += line
         self._newest[deletion.topic] = deletion
+        self._last_offset = max(self._last_offset, deletion.log_offset)
 
     def _replace(self, content: bytes) -> None:
         if content:

@@ -18,7 +18,7 @@ from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.index.index_file import Entry
 from pyromq.store.index.key_hash import index_key_hashes
 from pyromq.store.index.key_index import Index
-from pyromq.store.light.light_queues import MARK, LightQueues, LightRecord
+from pyromq.store.light.light_queues import MARK, LightQueues, LightRecord, enters_light_queues
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import is_filler
 from pyromq.store.log.segment import Segment
@@ -56,9 +56,10 @@ class Dispatcher:
         self.light = light
         self._light_records: list[LightRecord] = []
         self._light_touched: dict[str, int] = {}
+        """The ends of the light queues that have more since they were taken."""
         self._carrier: Carrier | None = None
         if _native is not None:
-            told = () if light is None else (self._add_light,)
+            told = () if light is None else (light, self._light_records, self._add_light, enters_light_queues)
             self._carrier = _native.Carrier(queues.by_topic, queues.queue_files.mark_dirty, *told)
         self._forgotten: dict[str, int] = {}
         self.is_following = self._carrier is None
@@ -129,7 +130,7 @@ class Dispatcher:
         self._key_times.clear()
         self._entries = [each for each in self._entries if each[1] < end]
         self._touched.clear()
-        self._light_records = [each for each in self._light_records if each.log_offset < end]
+        self._light_records[:] = [each for each in self._light_records if each.log_offset < end]
         self._light_touched.clear()
         if self.light is not None:
             self.light.cut(end)
@@ -138,9 +139,12 @@ class Dispatcher:
         self.index_from = min(self.index_from, end)
         self.start_at(min(self.offset, end))
 
-    def forget_advances(self) -> None:
-        """Nobody waits for light queues yet."""
-        self._light_touched.clear()
+    def take_light_advances(self) -> dict[str, int]:
+        """The light queues that have new messages since the last call, each with its end."""
+        if not self._light_touched:
+            return {}
+        touched, self._light_touched = self._light_touched, {}
+        return touched
 
     def start_at(self, offset: int) -> None:
         self.offset = offset
@@ -165,11 +169,7 @@ class Dispatcher:
         if self._forgotten:
             self._forgotten = {topic: end for topic, end in self._forgotten.items() if end > self.offset}
         touched, self._touched = self._touched, {}
-        advances = [QueueAdvance(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
-        if self._light_touched:
-            advances += [QueueAdvance(name, 0, end) for name, end in self._light_touched.items()]
-            self._light_touched.clear()
-        return advances
+        return [QueueAdvance(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
 
     def _step_in_memory(self, limit: int, max_messages: int) -> None:
         pending = self.pending
@@ -218,6 +218,8 @@ class Dispatcher:
         index = self._index
         file = index.open_file if index is not None else None
         first_unit = file.next_unit if file is not None else 0
+        if self.light is not None:
+            self.light.look_at_deletions()
         try:
             carrier.carry(
                 segment.buffer,
@@ -226,6 +228,7 @@ class Dispatcher:
                 limit,
                 max_messages,
                 self._touched,
+                self._light_touched,
                 self._forgotten,
                 index is not None,
                 self.index_from,

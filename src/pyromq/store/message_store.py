@@ -373,6 +373,10 @@ class MessageStore:
             advances += self._mending.step()
         return advances
 
+    def take_light_advances(self) -> dict[str, int]:
+        """The light queues that `dispatch` has added messages to since the last call, each with its end."""
+        return self._dispatcher.take_light_advances()
+
     @property
     def dispatch_limit(self) -> int:
         """How far the log may become readable: with synchronous flush, as far as it is flushed."""

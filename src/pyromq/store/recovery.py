@@ -428,7 +428,7 @@ class Recovery:
         light, offset = self._dispatcher.light, self._log.start_offset
         if light is None:
             return
-        light.deleted_before = self._deletions.offset_of
+        light.deletions = self._deletions
         missing = light.load(begin)
         light.remove_deleted(each.topic for each in self._deletions.all())
         if missing is None or offset >= begin:
@@ -440,7 +440,7 @@ class Recovery:
                     offset = outline.log_offset + outline.size
                     if not is_filler(outline) and not self._is_deleted(outline):
                         self._dispatcher.put_light(segment, outline)
-                        self._dispatcher.forget_advances()
+                        self._dispatcher.take_light_advances()
                 return
             except RemoteProtocolError as error:
                 offset = self._log.end_of_blanks(offset)
@@ -481,7 +481,7 @@ class Recovery:
                     last_timestamp = outline.store_timestamp
             if report.records_checked % 1000 == 999:
                 dispatcher.write_index()
-                dispatcher.forget_advances()
+                dispatcher.take_light_advances()
             report.records_checked += 1
             report.bytes_checked += outline.size
             offset = end = outline.log_offset + outline.size

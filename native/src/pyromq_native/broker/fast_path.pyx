@@ -84,7 +84,7 @@ cdef class FastPath:
         self._max_frame_bytes = max_frame_bytes
         self._high_water_bytes = high_water_bytes
         self._touched = touched = Touched()
-        self._queues = KnownQueues(writable_queues, statistics)
+        self._queues = KnownQueues(writable_queues, statistics, store.light is not None)
         self._sends = FastSends(
             store,
             store_host,

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from pyromq_native.store.fast_appending cimport Appended, Appender
+from pyromq_native.store.fast_light cimport LightEnd
 from pyromq_native.broker.counting cimport Counted, Touched
 from pyromq_native.growing cimport Growing
 from pyromq_native.protocol.headers cimport Header
@@ -35,6 +36,7 @@ cdef class FastSends:
     cdef object _half_topic, _timer_topic, _put_ok, _known_suffix
     cdef dict _recent
     cdef Appender _appender
+    cdef LightEnd _light
     cdef KnownQueues _queues
     cdef Touched _touched
     cdef SendAnswers _send_answers
@@ -77,6 +79,17 @@ cdef class FastSends:
         Py_ssize_t body_bytes,
     ) noexcept
     cdef bint _park(
+        self,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+        Traits *traits,
+        Appended *appended,
+    ) except -1
+    cdef bint _append_lite(
         self,
         WritableQueue queue,
         Send *send,

@@ -12,7 +12,10 @@ from pyromq_native.protocol.declared cimport (
     AFTER_NAME,
     AFTER_PAIR,
     FLAG_TRANSACTION_MASK,
+    MAX_LITE_TOPIC_BYTES,
     MAX_V1_TOPIC_BYTES,
+    PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_OUT_MS,
@@ -27,6 +30,7 @@ from pyromq_native.broker.known_queues cimport KnownQueues, WritableQueue
 from pyromq_native.protocol.records cimport Record
 from pyromq_native.protocol.requests cimport Send, Traits, read_traits
 from pyromq_native.broker.send_answers cimport SendAnswers
+from pyromq_native.store.fast_light cimport LightEnd
 from pyromq_native.slices cimport start_of
 
 
@@ -99,6 +103,7 @@ cdef class FastSends:
     ):
         self._store = store
         self._appender = store.appender
+        self._light = store.light
         self._store_host = store_host
         self._appending = appending
         self._recent = appending.resends.recent
@@ -175,6 +180,11 @@ cdef class FastSends:
             return False
         if not send.is_batch and (not traits.unique_key.length or text[text_bytes - 1] != 2):
             return False
+        if queue.lite_prefix is not None:
+            if send.is_batch or traits.is_half or traits.is_timed or traits.is_unusual_for_lite:
+                return False
+            if traits.lite_topic.length and not is_lite_name(traits.lite_topic):
+                return False
         if queue.has_quota and not self._account.admits(queue.topic):
             return False
         if self._born_host is None and not self._is_admitted(connection):
@@ -189,6 +199,9 @@ cdef class FastSends:
             if not self._park(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
                 return False
             counted = self._parked_puts(&traits)
+        elif queue.lite_prefix is not None and traits.lite_topic.length:
+            if not self._append_lite(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
+                return False
         elif not self._append_one(queue, send, text, text_bytes, body, body_bytes, &appended):
             return False
         self._last_offset = appended.log_offset
@@ -354,6 +367,61 @@ cdef class FastSends:
                 self._recall_handle = handle.encode()
         return True
 
+    cdef bint _append_lite(
+        self,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+        Traits *traits,
+        Appended *appended,
+    ) except -1:
+        """Append a message that enters a lite topic; see `Sending` and `LightQueues.numbered`."""
+        cdef Record record
+        cdef Growing place = self._place
+        cdef LightEnd light = self._light
+        cdef QueueEnd queue_end
+        cdef Py_ssize_t name_at
+        cdef int64_t number, following
+        if self._appender is None:
+            return False
+        queue_end = self._appender.find_queue(queue.topic, queue.queue_id)
+        if queue_end is None:
+            return False
+        place.size = 0
+        reserve(
+            place,
+            PyBytes_GET_SIZE(self._suffix) + PyBytes_GET_SIZE(queue.lite_prefix) + traits.lite_topic.length + 80,
+        )
+        put_name(place, PROPERTY_INNER_MULTI_DISPATCH)
+        name_at = place.size
+        put_bytes(place, queue.lite_prefix)
+        put(place, traits.lite_topic.at, traits.lite_topic.length)
+        name = place.data[name_at : place.size].decode("ascii")
+        put_byte(place, AFTER_PAIR)
+        put_bytes(place, self._suffix)
+        if place.data[place.size - 1] != AFTER_PAIR:
+            put_byte(place, AFTER_PAIR)
+        number = light.find(name)
+        following = 0 if number < 0 else light.nexts.data.as_longlongs[number]
+        if following:
+            if light.epochs.data.as_longlongs[number]:
+                return False  # a writer with an epoch has it, or that is not known
+        elif self._store.settings.light_queue_quota:
+            return False
+        put_name(place, PROPERTY_INNER_MULTI_QUEUE_OFFSET)
+        put_number(place, following)
+        put_byte(place, AFTER_PAIR)
+        self._describe(&record, queue, send, text, text_bytes, body, body_bytes)
+        record.more_properties = place.data
+        record.more_properties_bytes = place.size
+        if not self._appender.append_record(queue_end, &record, appended):
+            return False
+        light.appended(name, number)
+        return True
+
     cdef Counted _parked_puts(self, Traits *traits):
         cdef Counted counted = self._half_puts if traits.is_half else self._timer_puts
         if counted is None:
@@ -389,6 +457,23 @@ cdef class FastSends:
         appended.size_bytes = result.size_bytes
         appended.queue_offset = result.queue_offset
         return True
+
+
+cdef inline bint is_lite_name(Span name) noexcept:
+    """Whether a name of this length may be one, and has nothing but letters, digits, `_` and `-`."""
+    cdef Py_ssize_t index
+    cdef uint8_t letter
+    for index in range(name.length):
+        letter = name.at[index]
+        if not (
+            0x30 <= letter <= 0x39
+            or 0x41 <= letter <= 0x5A
+            or 0x61 <= letter <= 0x7A
+            or letter == c"_"
+            or letter == c"-"
+        ):
+            return False
+    return name.length <= MAX_LITE_TOPIC_BYTES
 
 
 cdef inline bint is_alphanumeric(Span span) noexcept:

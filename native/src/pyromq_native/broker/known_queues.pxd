@@ -12,10 +12,13 @@ cdef class WritableQueue(Counted):
     cdef int32_t number
     cdef int32_t sys_flag
     cdef bint has_quota
+    # What the light queues of its lite topics begin with; None if it has none.
+    cdef bytes lite_prefix
 
 
 cdef class KnownQueues:
     cdef object _writable_queues, _statistics
+    cdef bint _has_light_queues
     cdef dict _queues
     cdef bytes _last_topic
     cdef list _last_queues

@@ -1,6 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """Queues that take messages, by the bytes of their topics; see `pyromq.broker.flow.writable_queues`."""
 
+from pyromq.protocol.names import lite_queue
+from pyromq.store.light.light_queues import enters_light_queues
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcmp
 
@@ -16,7 +19,8 @@ cdef class WritableQueue(Counted):
 cdef class KnownQueues:
     """Those that were looked up before."""
 
-    def __init__(self, writable_queues, statistics):
+    def __init__(self, writable_queues, statistics, bint has_light_queues):
+        self._has_light_queues = has_light_queues
         self._writable_queues = writable_queues
         self._statistics = statistics
         self._queues = {}
@@ -61,12 +65,15 @@ cdef class KnownQueues:
         writable = self._writable_queues.find(name.decode(), queue_id)
         if writable is None or not (writable.is_plain or writable.has_only_quota):
             return None
+        if writable.is_lite and not (self._has_light_queues and enters_light_queues(writable.topic)):
+            return None
         queue = WritableQueue.__new__(WritableQueue)
         queue.topic = writable.topic
         queue.queue_id = writable.queue_id
         queue.number = writable.queue_id
         queue.sys_flag = writable.sys_flag
         queue.has_quota = writable.has_quota
+        queue.lite_prefix = lite_queue(writable.topic, "").encode() if writable.is_lite else None
         queue.series = self._statistics.puts_of(writable.topic, writable.queue_id)
         if 0 <= queue.number < MAX_KNOWN_QUEUES:
             known = self._queues.get(name)

@@ -28,9 +28,14 @@ cdef extern from *:
     #define PROPERTY_PRIORITY "_SYS_MSG_PRIORITY_"
     #define PROPERTY_INNER_NUM "INNER_NUM"
     #define PROPERTY_INNER_MULTI_DISPATCH "INNER_MULTI_DISPATCH"
+    #define PROPERTY_INNER_MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
+    #define PROPERTY_LITE_TOPIC "__LITE_TOPIC"
+    #define PROPERTY_LITE_EPOCH "__LITE_EPOCH"
+    #define PROPERTY_LITE_OFFSET "__LITE_OFFSET"
     #define FIELD_ACCESS_KEY "AccessKey"
     #define FIELD_SIGNATURE "Signature"
     #define FIELD_FULL_SIGNATURE "FullSignature"
+    #define LMQ_PREFIX "%LMQ%"
     """
     const char *PROPERTY_KEYS
     const char *PROPERTY_TAGS
@@ -58,9 +63,14 @@ cdef extern from *:
     const char *PROPERTY_PRIORITY
     const char *PROPERTY_INNER_NUM
     const char *PROPERTY_INNER_MULTI_DISPATCH
+    const char *PROPERTY_INNER_MULTI_QUEUE_OFFSET
+    const char *PROPERTY_LITE_TOPIC
+    const char *PROPERTY_LITE_EPOCH
+    const char *PROPERTY_LITE_OFFSET
     const char *FIELD_ACCESS_KEY
     const char *FIELD_SIGNATURE
     const char *FIELD_FULL_SIGNATURE
+    const char *LMQ_PREFIX
 
 # requests
 cdef enum:
@@ -85,6 +95,10 @@ cdef enum:
     COMMIT_FLAG = 1
     SUBSCRIPTION_FLAG = 4
 
+# sends
+cdef enum:
+    MAX_LITE_TOPIC_BYTES = 255
+
 # records
 cdef enum:
     MAGIC_V1 = -626843481
@@ -108,9 +122,11 @@ cdef enum:
     FLAG_NEED_UNWRAP = 64
     FLAG_INNER_BATCH = 128
 
-# entries of batches, units of queues, index files
+# entries of batches and light queues, units of queues, index files
 cdef enum:
     ENTRY_HEAD_BYTES = 20
     MIN_ENTRY_BYTES = 22
     UNIT_BYTES = 20
     INDEX_HEADER_BYTES = 40
+    LIGHT_ENTRY_BYTES = 48
+    LIGHT_NAME_HEAD_BYTES = 18

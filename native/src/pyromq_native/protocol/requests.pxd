@@ -69,6 +69,9 @@ cdef struct RouteQuery:
 
 cdef struct Traits:
     Span unique_key
+    # The lite topic that the message names, and whether more than that has to be looked at if it enters it.
+    Span lite_topic
+    bint is_unusual_for_lite
     bint waits
     bint is_half
     # A time of delivery: in units of so many ms from now on, or with 0 the time itself.

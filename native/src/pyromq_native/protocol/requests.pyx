@@ -31,12 +31,17 @@ from pyromq_native.protocol.declared cimport (
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_DELAY,
     PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
     PROPERTY_INNER_NUM,
+    PROPERTY_LITE_EPOCH,
+    PROPERTY_LITE_OFFSET,
+    PROPERTY_LITE_TOPIC,
     PROPERTY_POP_CK,
     PROPERTY_PRIORITY,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
@@ -404,6 +409,8 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
     traits.unique_key = Span(NULL, 0, False)
     traits.waits = True
     traits.is_half = traits.is_timed = False
+    traits.lite_topic = Span(NULL, 0, False)
+    traits.is_unusual_for_lite = False
     while at < end:
         stop = <const uint8_t *>memchr(at, AFTER_PAIR, <size_t>(end - at))
         if stop is NULL:
@@ -438,12 +445,24 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
                     names_its_place = True
                 elif _is(at, size, PROPERTY_PRIORITY, &value):
                     return False
+                elif _is(at, size, PROPERTY_LITE_TOPIC, &value):
+                    if traits.lite_topic.length or not value.length:
+                        traits.is_unusual_for_lite = True
+                    traits.lite_topic = value
+                elif (
+                    _is(at, size, PROPERTY_LITE_EPOCH, &value)
+                    or _is(at, size, PROPERTY_LITE_OFFSET, &value)
+                    or _is(at, size, PROPERTY_SHARDING_KEY, &value)
+                ):
+                    traits.is_unusual_for_lite = True
             elif at[0] == <uint8_t>PROPERTY_DELAY[0]:
                 if _is(at, size, PROPERTY_DELAY, &value):
                     return False
             elif at[0] == <uint8_t>PROPERTY_INNER_NUM[0]:
                 if _is(at, size, PROPERTY_INNER_NUM, &value) or _is(at, size, PROPERTY_INNER_MULTI_DISPATCH, &value):
                     return False
+                if _is(at, size, PROPERTY_INNER_MULTI_QUEUE_OFFSET, &value):
+                    traits.is_unusual_for_lite = True
             elif at[0] == <uint8_t>PROPERTY_POP_CK[0]:
                 if _is(at, size, PROPERTY_POP_CK, &value):
                     return False

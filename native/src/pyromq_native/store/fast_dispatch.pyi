@@ -2,6 +2,8 @@ from collections.abc import Callable
 from mmap import mmap
 from typing import Any
 
+from pyromq_native.store.fast_light import LightEnd
+
 class Carrier:
     offset: int
     count: int
@@ -10,7 +12,10 @@ class Carrier:
         self,
         queues_by_topic: Any,
         mark_dirty: Callable[[Any], None],
+        light: LightEnd | None = None,
+        light_waiting: list[Any] | None = None,
         add_light: Callable[[str, int, int, int, bytes], None] | None = None,
+        enters_light: Callable[[str], bool] | None = None,
     ) -> None: ...
     def carry(
         self,
@@ -20,6 +25,7 @@ class Carrier:
         limit: int,
         max_messages: int,
         touched: Any,
+        light_touched: dict[str, int],
         forgotten: dict[str, int],
         is_indexing: bool,
         index_from: int,

@@ -17,15 +17,19 @@ from pyromq_native.protocol.declared cimport (
     AFTER_PAIR,
     FLAG_TRANSACTION_PREPARED,
     INDEX_HEADER_BYTES,
+    LMQ_PREFIX,
     PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     UNIT_BYTES,
 )
+from pyromq_native.protocol.spans cimport is_ascii
 from pyromq_native.store.fast_appending cimport QueueEnd
 from pyromq_native.big_endian cimport get_uint32, put_int32, put_int64
 from pyromq_native.store.fast_key_hash cimport add_to_hash, as_index_hash
+from pyromq_native.store.fast_light cimport LightEnd
 from pyromq_native.protocol.records cimport Outline, outline_record
 
 cdef enum:
@@ -55,6 +59,7 @@ cdef struct Wanted:
     Text unique_key
     Text keys
     Text light_queues
+    Text light_offsets
 
 
 cdef inline bint take_value(const uint8_t *at, Py_ssize_t size, const char *name, Text *value) noexcept nogil:
@@ -71,7 +76,8 @@ cdef void find_wanted(const uint8_t *properties, Py_ssize_t length, Wanted *want
     cdef const uint8_t *end = properties + length
     cdef const uint8_t *stop
     cdef Py_ssize_t piece
-    wanted.tags.length = wanted.unique_key.length = wanted.keys.length = wanted.light_queues.length = 0
+    wanted.tags.length = wanted.unique_key.length = wanted.keys.length = 0
+    wanted.light_queues.length = wanted.light_offsets.length = 0
     while properties < end:
         stop = <const uint8_t *>memchr(properties, AFTER_PAIR, end - properties)
         if stop == NULL:
@@ -80,7 +86,8 @@ cdef void find_wanted(const uint8_t *properties, Py_ssize_t length, Wanted *want
         if not take_value(properties, piece, PROPERTY_TAGS, &wanted.tags):
             if not take_value(properties, piece, PROPERTY_KEYS, &wanted.keys):
                 if not take_value(properties, piece, PROPERTY_UNIQ_KEY, &wanted.unique_key):
-                    take_value(properties, piece, PROPERTY_INNER_MULTI_DISPATCH, &wanted.light_queues)
+                    if not take_value(properties, piece, PROPERTY_INNER_MULTI_DISPATCH, &wanted.light_queues):
+                        take_value(properties, piece, PROPERTY_INNER_MULTI_QUEUE_OFFSET, &wanted.light_offsets)
         properties = stop + 1
 
 
@@ -110,6 +117,25 @@ cdef int gather_hashes(const Wanted *wanted, uint32_t prefix_hash, int32_t *hash
                 count += 1
             key = stop + 1
     return count
+
+
+cdef int64_t light_offset(const Wanted *wanted) noexcept nogil:
+    """The offset in the only light queue that a record names; -1 if that is not for this road."""
+    cdef Py_ssize_t index, prefix = <Py_ssize_t>strlen(LMQ_PREFIX)
+    cdef int64_t offset = 0
+    if (
+        wanted.light_queues.length <= prefix
+        or memcmp(wanted.light_queues.start, LMQ_PREFIX, <size_t>prefix)
+        or memchr(wanted.light_queues.start, c",", <size_t>wanted.light_queues.length) != NULL
+        or not is_ascii(wanted.light_queues.start, wanted.light_queues.length)
+        or not 0 < wanted.light_offsets.length < 19
+    ):
+        return -1
+    for index in range(wanted.light_offsets.length):
+        if not c"0" <= wanted.light_offsets.start[index] <= c"9":
+            return -1
+        offset = 10 * offset + (wanted.light_offsets.start[index] - c"0")
+    return offset
 
 
 cdef struct Entry:
@@ -162,19 +188,37 @@ cdef class Carrier:
 
     cdef dict _queues_by_topic
     cdef object _mark_dirty
+    cdef LightEnd _light
+    cdef list _light_waiting
     cdef object _add_light
+    cdef object _enters_light
+    cdef dict _entering
     cdef dict _touched
+    cdef dict _light_touched
     cdef dict _forgotten
     cdef readonly int64_t offset
     cdef readonly int64_t count
     cdef readonly int64_t last_timestamp
 
-    def __init__(self, dict queues_by_topic not None, mark_dirty, add_light=None):
-        """`mark_dirty` is told of each queue that was not written since the last flush, `add_light` of each record
-        that names light queues: its topic, log offset, size, tags code and properties."""
+    def __init__(
+        self,
+        dict queues_by_topic not None,
+        mark_dirty,
+        LightEnd light=None,
+        list light_waiting=None,
+        add_light=None,
+        enters_light=None,
+    ):
+        """`mark_dirty` is told of each queue that was not written since the last flush. A record that names `light`
+        queues enters them, unless others that are unusual are in `light_waiting`: then `add_light` is told of its
+        topic, log offset, size, tags code and properties. `enters_light` says whether the records of a topic do."""
         self._queues_by_topic = queues_by_topic
         self._mark_dirty = mark_dirty
+        self._light = light
+        self._light_waiting = light_waiting
         self._add_light = add_light
+        self._enters_light = enters_light
+        self._entering = {}
 
     def carry(
         self,
@@ -184,6 +228,7 @@ cdef class Carrier:
         int64_t limit,
         int64_t max_messages,
         dict touched not None,
+        dict light_touched not None,
         dict forgotten not None,
         bint is_indexing,
         int64_t index_from,
@@ -192,7 +237,7 @@ cdef class Carrier:
         """Carry records from `offset` on that end at or before `limit`, `max_messages` at most.
 
         Afterwards `offset` is where it ended, `count` how many were carried and `last_timestamp` the store
-        time of the last one. `touched` gets the queues that have more now.
+        time of the last one. `touched` gets the queues that have more now, `light_touched` the light queues.
         """
         cdef Py_buffer log, index
         cdef IndexRoom room
@@ -200,6 +245,7 @@ cdef class Carrier:
         room.waiting = 0
         room.next_unit = room.end_unit = 0
         self._touched = touched
+        self._light_touched = light_touched
         self._forgotten = forgotten
         self.count = 0
         self.offset = offset
@@ -240,7 +286,33 @@ cdef class Carrier:
                 PyBuffer_Release(&index)
         finally:
             PyBuffer_Release(&log)
-            self._touched = self._forgotten = None
+            self._touched = self._light_touched = self._forgotten = None
+
+    cdef int _enter_light(
+        self,
+        topic,
+        int64_t offset,
+        int32_t size,
+        int64_t tags_code,
+        const Wanted *wanted,
+        const uint8_t *properties,
+        Py_ssize_t length,
+    ) except -1:
+        cdef int64_t light_end
+        if not self._light_waiting:
+            enters = self._entering.get(topic)
+            if enters is None:
+                enters = self._entering[topic] = self._enters_light(topic)
+            light_end = light_offset(wanted)
+            if light_end >= 0 and enters:
+                name = PyUnicode_DecodeASCII(
+                    <const char *>wanted.light_queues.start, wanted.light_queues.length, NULL
+                )
+                if self._light.enter(name, light_end, offset, size, tags_code):
+                    self._light_touched[name] = light_end + 1
+                    return 0
+        self._add_light(topic, offset, size, tags_code, (<const char *>properties)[:length])
+        return 0
 
     cdef int _carry(
         self,
@@ -264,7 +336,6 @@ cdef class Carrier:
         cdef object target_owner = None
         cdef dict queues = None
         cdef object found = None
-        cdef bytes properties
         cdef QueueEnd queue
         cdef bytes topic = b""
         cdef uint32_t prefix_hash = 0, tag_hash
@@ -332,11 +403,11 @@ cdef class Carrier:
                 if queue.touched_in_run != run:
                     queue.touched_in_run = run
                     self._touched[queue] = None
-                if wanted.light_queues.length and self._add_light is not None:
-                    properties = (<const char *>at)[
-                        outline.properties_start : outline.properties_start + outline.properties_bytes
-                    ]
-                    self._add_light(found, offset, outline.size, <int64_t><int32_t>tag_hash, properties)
+                if wanted.light_queues.length and self._light is not None:
+                    self._enter_light(
+                        found, offset, outline.size, <int64_t><int32_t>tag_hash, &wanted,
+                        at + outline.properties_start, outline.properties_bytes,
+                    )
                 if key_count:
                     if room.waiting + key_count > MAX_WAITING:
                         write_entries(room)

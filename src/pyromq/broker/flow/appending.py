@@ -6,7 +6,7 @@ them wake up.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.durability import Durability
@@ -41,6 +41,7 @@ class Appending:
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[QueueAdvance], None]] = []
         self._listeners_of: dict[str, list[Callable[[QueueAdvance], None]]] = {}
+        self._light_listeners: list[Callable[[Mapping[str, int]], None]] = []
         self._half_listeners: list[Callable[[Draft, AppendResult], None]] = []
         self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
@@ -59,6 +60,10 @@ class Appending:
             self._listeners.append(listener)
         else:
             self._listeners_of.setdefault(topic, []).append(listener)
+
+    def on_light_advance(self, listener: Callable[[Mapping[str, int]], None]) -> None:
+        """Call `listener` with the light queues that have new messages, each with its end."""
+        self._light_listeners.append(listener)
 
     def on_half(self, listener: Callable[[Draft, AppendResult], None]) -> None:
         """Call `listener` for each half message that was stored."""
@@ -204,6 +209,9 @@ class Appending:
         start = offset = store.queues.dispatched_offset
         while True:
             self._tell(store.dispatch(_DISPATCH_STEP, readable_offset))
+            if light := store.take_light_advances():
+                for on_light_advance in self._light_listeners:
+                    on_light_advance(light)
             if not store.can_dispatch_to(readable_offset):
                 return
             before, offset = offset, store.queues.dispatched_offset

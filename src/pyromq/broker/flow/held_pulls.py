@@ -1,6 +1,6 @@
 """Pulls that wait for messages, by queue: a message wakes only the pulls that wait for its queue."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyromq.broker.flow.held_requests import Attempt, HeldRequest, HeldRequests, drop
@@ -40,6 +40,17 @@ class HeldPulls(HeldRequests[_HeldPull]):
         waiting = self._waiting.get((advance.topic, advance.queue_id))
         if waiting is not None:
             for held in list(waiting):
+                self._look_soon(held)
+
+    def light_advanced(self, ends: Mapping[str, int]) -> None:
+        """Light queues have new messages. Many may have some while few pulls wait, or the other way round."""
+        waiting = self._waiting
+        if len(waiting) < len(ends):
+            found = [queue for queue in waiting if queue[1] == 0 and queue[0] in ends]
+        else:
+            found = [(name, 0) for name in ends if (name, 0) in waiting]
+        for queue in found:
+            for held in list(waiting[queue]):
                 self._look_soon(held)
 
     def release(self, topic: str) -> None:

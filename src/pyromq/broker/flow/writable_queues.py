@@ -59,7 +59,8 @@ class WritableQueue(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the queue accepts messages with any properties and any reconsume times, and any number."""
+        """Whether the queue accepts messages with any properties and any reconsume times, and any number.
+        With `is_lite` they may enter lite topics."""
         return not self.has_quota and self._is_common
 
     @property
@@ -69,7 +70,7 @@ class WritableQueue(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def _is_common(self) -> bool:
-        return not (self.needs_keys or self.retry_group is not None or self.is_lite)
+        return not (self.needs_keys or self.retry_group is not None)
 
 
 class WritableQueues:

@@ -33,7 +33,7 @@ from pyromq.store.results import AppendResult, AppendStatus
 
 _WAITING_TOPICS = frozenset((names.HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC))
 
-_MAX_LITE_TOPIC_BYTES = 255
+MAX_LITE_TOPIC_BYTES = 255
 """Fronts and clients have a smaller limit, which operators may raise."""
 
 Reply = RawAnswer | asyncio.Future[RawAnswer]
@@ -353,7 +353,7 @@ def _for_lite_topic(topic: str, text: str, *, is_half: bool) -> tuple[str, list[
     lite_topic = get_property(text, props.LITE_TOPIC)
     if lite_topic is None:
         return text, []
-    problem = names.lite_topic_problem(lite_topic, _MAX_LITE_TOPIC_BYTES)
+    problem = names.lite_topic_problem(lite_topic, MAX_LITE_TOPIC_BYTES)
     if problem is None and (
         is_half
         or delay_level(text) > 0

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files, MappedFile
+from pyromq.filesystem import Files
 from pyromq.store.filenames import offset_name, parse_offset_name
+from pyromq.store.light.light_end import EntriesEnd
 
 ENTRY: Final = struct.Struct(">qqqqqiI")
 REMOVAL: Final = -1
@@ -39,23 +40,23 @@ class Entry(NamedTuple):
     queue: int
 
 
-class LightEntries:
+class LightEntries(EntriesEnd):
     def __init__(self, files: Files, directory: Path, per_file: int) -> None:
         self._files = files
         self._directory = directory
-        self._per_file = per_file
-        self._mapped: dict[int, MappedFile] = {}
-        self._dirty: set[int] = set()
+        self.per_file = per_file
+        self.mapped = {}
+        self.dirty = set()
         self.first = self.end = 0
-        """The numbers of the first entry that is kept, and of the next one."""
+        self._close_for_writing()
 
     def __repr__(self) -> str:
         return f"<LightEntries {self.first}..{self.end}>"
 
     def __getitem__(self, number: int) -> Entry:
         """An entry that is kept."""
-        start = number - number % self._per_file
-        return Entry._make(_unpack(self._mapped[start].buffer, (number - start) * ENTRY.size))
+        start = number - number % self.per_file
+        return Entry._make(_unpack(self.mapped[start].buffer, (number - start) * ENTRY.size))
 
     def last(self) -> Entry | None:
         return self[self.end - 1] if self.end > self.first else None
@@ -66,66 +67,75 @@ class LightEntries:
 
     def make_room(self, count: int) -> None:
         """The next entries can be put. Raises OSError if there is no room on the disk."""
-        for start in range(self.end - self.end % self._per_file, self.end + count, self._per_file):
-            if start not in self._mapped:
-                path, size_bytes = self._path(start), self._per_file * ENTRY.size
+        for start in range(self.end - self.end % self.per_file, self.end + count, self.per_file):
+            if start not in self.mapped:
+                path, size_bytes = self._path(start), self.per_file * ENTRY.size
                 if self._files.size(path) is not None:
                     self._files.remove(path)  # it has nothing but what was cut off
                 self._files.create(path, size_bytes, size_bytes)
-                self._mapped[start] = self._files.map(path, in_small_pieces=True)
+                self.mapped[start] = self._files.map(path, in_small_pieces=True)
 
     def put(self, entry: tuple[int, int, int, int, int, int, int]) -> None:
         """Add an entry, for which there must be room."""
         number = self.end
-        start = number - number % self._per_file
-        _pack(self._mapped[start].buffer, (number - start) * ENTRY.size, *entry)
-        self._dirty.add(start)
+        if self.buffer is None or not self.buffer_start <= number < self.buffer_end:
+            self.buffer_start = number - number % self.per_file
+            self.buffer_end = self.buffer_start + self.per_file
+            self.buffer, self.is_dirty = self.mapped[self.buffer_start].buffer, False
+        _pack(self.buffer, (number - self.buffer_start) * ENTRY.size, *entry)
+        if not self.is_dirty:
+            self.dirty.add(self.buffer_start)
+            self.is_dirty = True
         self.end = number + 1
+
+    def _close_for_writing(self) -> None:
+        self.buffer, self.buffer_start, self.buffer_end, self.is_dirty = None, 0, 0, False
 
     def since(self, number: int) -> Iterator[tuple[int, ...]]:
         """The entries from a number on, as plain tuples."""
         while number < self.end:
-            start = number - number % self._per_file
-            stop = min(self.end, start + self._per_file)
+            start = number - number % self.per_file
+            stop = min(self.end, start + self.per_file)
             begin, finish = (number - start) * ENTRY.size, (stop - start) * ENTRY.size
-            yield from ENTRY.iter_unpack(self._mapped[start].buffer[begin:finish])
+            yield from ENTRY.iter_unpack(self.mapped[start].buffer[begin:finish])
             number = stop
 
     def cut(self, end: int) -> None:
         """Drop the entries from a number on. Raises OSError."""
-        for start in [each for each in self._mapped if each + self._per_file > end]:
+        self._close_for_writing()
+        for start in [each for each in self.mapped if each + self.per_file > end]:
             if start >= end:
-                self._mapped.pop(start).try_close()
+                self.mapped.pop(start).try_close()
                 self._files.remove(self._path(start))
-                self._dirty.discard(start)
+                self.dirty.discard(start)
             else:
                 position = (end - start) * ENTRY.size
                 with self._files.open(self._path(start)) as reader:
                     is_clean = reader.is_zero_after(position)
                 if not is_clean:
-                    self._mapped[start].view[position:] = bytes(self._per_file * ENTRY.size - position)
-                    self._dirty.add(start)
+                    self.mapped[start].view[position:] = bytes(self.per_file * ENTRY.size - position)
+                    self.dirty.add(start)
         self.end = end
 
     def can_clean(self, log_start: int) -> bool:
         """Whether the records of the first file have all left the log; the last file stays."""
-        after = self.first - self.first % self._per_file + self._per_file
+        after = self.first - self.first % self.per_file + self.per_file
         return after < self.end and self[after - 1].log_offset < log_start
 
     def clean(self, log_start: int, before: int) -> None:
         """Delete files whose records have all left the log, and whose entries are before a number."""
         while self.can_clean(log_start):
-            start = self.first - self.first % self._per_file
-            if start + self._per_file > before:
+            start = self.first - self.first % self.per_file
+            if start + self.per_file > before:
                 return
-            self._mapped.pop(start).try_close()
+            self.mapped.pop(start).try_close()
             self._files.remove(self._path(start))
-            self._dirty.discard(start)
-            self.first = start + self._per_file
+            self.dirty.discard(start)
+            self.first = start + self.per_file
 
     def take_dirty(self) -> list[Path]:
         """The files that were changed since the last call."""
-        dirty, self._dirty = self._dirty, set()
+        dirty, self.dirty, self.is_dirty = self.dirty, set(), False
         return [self._path(start) for start in sorted(dirty)]
 
     def load(self, before: int) -> None:
@@ -138,17 +148,17 @@ class LightEntries:
             for each in self._files.names(self._directory)[0]
             if (start := parse_offset_name(each)) is not None
         )
-        size_bytes = self._per_file * ENTRY.size
+        size_bytes = self.per_file * ENTRY.size
         for index, start in enumerate(starts):
             path = self._path(start)
-            if start % self._per_file or start != starts[0] + index * self._per_file:
+            if start % self.per_file or start != starts[0] + index * self.per_file:
                 raise StoreError(f"{path} does not follow the file before it")
             if self._files.size(path) != size_bytes:
                 raise StoreError(f"{path} has {self._files.size(path)} bytes, expected {size_bytes}")
-            self._mapped[start] = self._files.map(path, in_small_pieces=True)
+            self.mapped[start] = self._files.map(path, in_small_pieces=True)
         if not starts:
             return
-        self.first, low, high = starts[0], starts[0], starts[-1] + self._per_file
+        self.first, low, high = starts[0], starts[0], starts[-1] + self.per_file
         while low < high:
             middle = (low + high) // 2
             entry = self[middle]
@@ -164,13 +174,14 @@ class LightEntries:
         for name in self._files.names(self._directory)[0]:
             if parse_offset_name(name) is not None:
                 self._files.remove(self._directory / name)
-        self._dirty.clear()
+        self.dirty.clear()
         self.first = self.end = 0
 
     def close(self) -> None:
-        for mapped in self._mapped.values():
+        self._close_for_writing()
+        for mapped in self.mapped.values():
             mapped.try_close()
-        self._mapped.clear()
+        self.mapped.clear()
 
     def _path(self, start: int) -> Path:
         return self._directory / offset_name(start)

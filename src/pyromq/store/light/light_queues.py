@@ -28,8 +28,10 @@ from pyromq.protocol.names import (
     SCHEDULE_TOPIC,
     SYSTEM_TOPIC_PREFIX,
 )
+from pyromq.store.deletions import Deletions
 from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.store.light.entries import REMOVAL, Entry, LightEntries
+from pyromq.store.light.light_end import LightEnd
 from pyromq.store.light.names import LightNames
 
 MARK: Final = f"{props.INNER_MULTI_DISPATCH}\x01".encode()
@@ -84,35 +86,32 @@ class _Ends(NamedTuple):
         return _Ends(entries, _from_big_endian(rest[: 8 * count]), _from_big_endian(rest[8 * count :]))
 
 
-class LightQueues:
+class LightQueues(LightEnd):
     def __init__(self, files: Files, directory: Path, per_file: int) -> None:
         """`per_file`: how many entries a file has."""
         self._files = files
         self._directory = directory
-        self._names = LightNames(files, directory / "names")
+        self._names = self.names_end = LightNames(files, directory / "names")
+        self.numbers = self._names.numbers
         self._ends_path = directory / "ends"
-        self._entries = LightEntries(files, directory, per_file)
-        self._ends, self._nexts, self._lasts = array("q"), array("q"), array("q")
-        self._count = 0
-        self._after = 0
-        """Records before this log offset are in."""
+        self.chain = LightEntries(files, directory, per_file)
+        self._forget_ends()
         self._saved_entries = 0
         """The ends on disk count so many entries."""
         self._unsaved: _Ends | None = None
-        self.deleted_before: Callable[[str], int] = lambda _: 0
-        """The log offset up to which a light queue was deleted."""
+        self.deletions: Deletions | None = None
 
     def __repr__(self) -> str:
-        return f"<LightQueues {len(self)} with {self._entries!r}>"
+        return f"<LightQueues {len(self)} with {self.chain!r}>"
 
     def __len__(self) -> int:
         """How many have messages, or had."""
-        return self._count
+        return self.count
 
     @property
     def capacity(self) -> int:
         """How many numbers there are: no more than queues at one time."""
-        return len(self._ends)
+        return len(self.ends)
 
     def __contains__(self, name: str) -> bool:
         return self.max_offset(name) > 0
@@ -122,7 +121,7 @@ class LightQueues:
     def numbered(self, properties: bytes, names: list[str]) -> bytes:
         """The properties of a new message with the offsets that it gets in its light queues; `appended` makes
         them final."""
-        numbers, nexts = self._names.numbers, self._nexts
+        numbers, nexts = self.numbers, self.nexts
         if len(names) == 1:
             number = numbers.get(names[0])
             text = b"%d" % (0 if number is None else nexts[number])
@@ -140,24 +139,36 @@ class LightQueues:
         return properties + OFFSETS_MARK + text + b"\x02"
 
     def appended(self, names: list[str]) -> None:
-        """A message that was numbered is in the log."""
+        """A message that was numbered, and has no epoch as yet, is in the log."""
         for name in names:
-            number = self._number(name)
-            self._count += not self._nexts[number]
-            self._nexts[number] += 1
+            number = self.number_of(name)
+            self.count += not self.nexts[number]
+            self.nexts[number] += 1
+            self.epochs[number] = 0
 
     def made_by(self, names: list[str]) -> int:
         """How many light queues a message would make."""
         return sum(not self.next_offset(name) for name in set(names))
 
-    def _number(self, name: str) -> int:
-        number = self._names.numbers.get(name)
+    def number_of(self, name: str) -> int:
+        """The number of a queue, which gets one if it has none."""
+        number = self.numbers.get(name)
         if number is None:
-            number = self._names.add(name, self._entries.end)
-            if number == len(self._ends):
-                for column in (self._ends, self._nexts, self._lasts):
+            number = self._names.add(name, self.chain.end)
+            if number == len(self.ends):
+                for column in (self.ends, self.nexts, self.lasts, self.epochs):
                     column.append(0)
         return number
+
+    def epoch(self, name: str) -> int:
+        """The epoch of the last message, which there must be; -1 if it is not known."""
+        return self.epochs[self.numbers[name]]
+
+    def note_epoch(self, name: str, epoch: int) -> None:
+        self.epochs[self.numbers[name]] = epoch
+
+    def forget_epochs(self) -> None:
+        self.epochs = array("q", [-1]) * len(self.ends)
 
     # Dispatching
 
@@ -166,23 +177,23 @@ class LightQueues:
 
         Raises OSError if there is no room; then it is in none of them.
         """
-        if record.log_offset < self._after or not enters_light_queues(record.topic):
+        if record.log_offset < self.after or not enters_light_queues(record.topic):
             return []
         places = _places(record)
-        self._entries.make_room(len(places))
+        self.chain.make_room(len(places))
         advanced = []
         for name, queue_offset in places:
-            if record.log_offset >= self.deleted_before(name):
-                self._put(self._number(name), queue_offset, record)
+            if record.log_offset >= self._deleted_before(name):
+                self._put(self.number_of(name), queue_offset, record)
                 advanced.append((name, queue_offset + 1))
-        self._after = record.log_offset + 1
+        self.after = record.log_offset + 1
         return advanced
 
     def _put(self, number: int, queue_offset: int, record: LightRecord) -> None:
-        entries = self._entries
-        place = jump = self._lasts[number]
+        entries = self.chain
+        place = jump = self.lasts[number]
         previous = entries.find(place)
-        if previous is None or queue_offset < self._ends[number]:
+        if previous is None or queue_offset < self.ends[number]:
             # The log has nothing before it, or the queue was removed elsewhere, and starts over.
             place = jump = 0
         elif (far := entries.find(previous.jump)) is not None:
@@ -192,31 +203,40 @@ class LightQueues:
             ):
                 jump = far.jump
         entries.put((record.log_offset, queue_offset, record.tags_code, place, jump, record.size, number))
-        self._lasts[number] = entries.end
-        self._ends[number] = end = queue_offset + 1
-        if self._nexts[number] < end:
-            self._count += not self._nexts[number]
-            self._nexts[number] = end
+        self.lasts[number] = entries.end
+        self.ends[number] = end = queue_offset + 1
+        if self.nexts[number] < end:
+            self.count += not self.nexts[number]
+            self.nexts[number] = end
+            self.epochs[number] = -1
+
+    def _deleted_before(self, name: str) -> int:
+        """The log offset up to which a light queue was deleted."""
+        return 0 if self.deletions is None else self.deletions.offset_of(name)
+
+    def look_at_deletions(self) -> None:
+        """Find out which records compiled code may put."""
+        self.usual_from = 0 if self.deletions is None else self.deletions.last_offset
 
     def remove(self, name: str) -> bool:
         """Remove a queue, whose next message has offset 0 again; False if there is none. Raises OSError."""
-        number = self._names.numbers.get(name, -1)
-        if number < 0 or not self._nexts[number]:
+        number = self.numbers.get(name, -1)
+        if number < 0 or not self.nexts[number]:
             return False
         self._note_removal(number)
-        self._ends[number] = self._nexts[number] = self._lasts[number] = 0
+        self.ends[number] = self.nexts[number] = self.lasts[number] = 0
         self._names.remove(name)
-        self._count -= 1
+        self.count -= 1
         return True
 
     def _note_removal(self, number: int) -> None:
-        last = self._entries.last()
-        self._entries.make_room(1)
-        self._entries.put((last.log_offset if last else 0, 0, 0, 0, 0, REMOVAL, number))
+        last = self.chain.last()
+        self.chain.make_room(1)
+        self.chain.put((last.log_offset if last else 0, 0, 0, 0, 0, REMOVAL, number))
 
     def cut(self, end: int) -> None:
         """The log was cut: drop the entries of records from a log offset on. Raises OSError."""
-        entries, number = self._entries, self._entries.end
+        entries, number = self.chain, self.chain.end
         firsts, removed = self._names.firsts, set[int]()
         while number > entries.first and (entry := entries[number - 1]).log_offset >= end:
             number -= 1
@@ -226,9 +246,9 @@ class LightQueues:
                 removed.add(entry.queue)
             elif entry.queue not in removed:
                 before = entries.find(entry.previous)
-                self._lasts[entry.queue] = entry.previous if before is not None else 0
+                self.lasts[entry.queue] = entry.previous if before is not None else 0
                 gone = entry.queue_offset if entry.previous else 0
-                self._ends[entry.queue] = gone if before is None else before.queue_offset + 1
+                self.ends[entry.queue] = gone if before is None else before.queue_offset + 1
         if number < self._saved_entries:
             self._files.remove(self._ends_path)
             self._saved_entries = 0
@@ -238,21 +258,22 @@ class LightQueues:
         for each in removed:
             self._note_removal(each)
         # The next entries of an empty queue may have smaller numbers than it was named for.
-        for name in [name for name, each in self._names.numbers.items() if not self._ends[each]]:
+        for name in [name for name, each in self.numbers.items() if not self.ends[each]]:
             self._names.remove(name)
-        self._after = min(self._after, end)
+        self.after = min(self.after, end)
         self.number_on()
 
     def number_on(self) -> None:
         """The next messages follow those that are dispatched."""
-        self._nexts = self._ends[:]
-        self._count = len(self._nexts) - self._nexts.count(0)
+        self.nexts = self.ends[:]
+        self.count = len(self.nexts) - self.nexts.count(0)
+        self.forget_epochs()
 
     # Files
 
     def take_dirty(self) -> list[Path]:
         """The files to sync, so that everything dispatched is safe. Raises OSError."""
-        return self._names.write() + self._entries.take_dirty()
+        return self._names.write() + self.chain.take_dirty()
 
     def clean(self, log_start: int, safe_offset: int, dispatched: int) -> None:
         """Delete files whose records have left the log; save the ends of the queues before, and now and then.
@@ -262,17 +283,17 @@ class LightQueues:
         unsaved = self._unsaved
         if unsaved is not None and safe_offset >= unsaved.log_offset:
             self._save(unsaved)
-        entries = self._entries
+        entries = self.chain
         if self._saved_entries > entries.first:
             entries.clean(log_start, self._saved_entries)
         is_due = entries.end - self._saved_entries >= _SAVE_AFTER or entries.can_clean(log_start)
         if self._unsaved is None and is_due:
-            self._unsaved = _Ends(entries.end, self._ends[:], self._lasts[:], dispatched)
+            self._unsaved = _Ends(entries.end, self.ends[:], self.lasts[:], dispatched)
 
     def save(self) -> None:
         """Write the ends; everything dispatched must be safe. Raises OSError."""
-        if self._saved_entries != self._entries.end:
-            self._save(_Ends(self._entries.end, self._ends, self._lasts))
+        if self._saved_entries != self.chain.end:
+            self._save(_Ends(self.chain.end, self.ends, self.lasts))
 
     def _save(self, ends: _Ends) -> None:
         unfinished = self._ends_path.with_suffix(UNFINISHED_SUFFIX)
@@ -289,32 +310,32 @@ class LightQueues:
         try:
             if (names := self._names.load()) is None:
                 return self._begin_anew("there was none")
-            self._entries.load(before)
+            self.chain.load(before)
             self._take_over_ends(len(names))
-            self._names.take_over(names, self._ends)
+            self._names.take_over(names, self.ends)
         except StoreError as problem:
             return self._begin_anew(str(problem))
-        last = self._entries.last()
-        self._after = 0 if last is None else last.log_offset + 1
+        last = self.chain.last()
+        self.after = 0 if last is None else last.log_offset + 1
         self.number_on()
         return None
 
     def _take_over_ends(self, count: int) -> None:
         """Of so many queues. Raises StoreError if entries and names do not fit together."""
-        entries, firsts = self._entries, self._names.firsts
+        entries, firsts = self.chain, self._names.firsts
         content = self._files.read(self._ends_path) if self._files.size(self._ends_path) is not None else b""
         saved = _Ends.decode(content)
         number = entries.first
-        self._ends, self._lasts = array("q", bytes(8 * count)), array("q", bytes(8 * count))
+        self.ends, self.lasts = array("q", bytes(8 * count)), array("q", bytes(8 * count))
         if saved is not None and number <= saved.entries <= entries.end and len(saved.ends) <= count:
             number = self._saved_entries = saved.entries
-            self._ends[: len(saved.ends)], self._lasts[: len(saved.ends)] = saved.ends, saved.lasts
+            self.ends[: len(saved.ends)], self.lasts[: len(saved.ends)] = saved.ends, saved.lasts
             for queue, first in enumerate(firsts):
                 if first >= number:
-                    self._ends[queue] = self._lasts[queue] = 0
+                    self.ends[queue] = self.lasts[queue] = 0
         elif number:
             raise StoreError(f"{self._ends_path} does not fit the entries from {number} on")
-        ends, lasts = self._ends, self._lasts
+        ends, lasts = self.ends, self.lasts
         for _, queue_offset, _, _, _, size, queue in entries.since(number):
             number += 1
             if queue >= count:
@@ -322,46 +343,50 @@ class LightQueues:
             if number > firsts[queue]:
                 ends[queue], lasts[queue] = (queue_offset + 1, number) if size != REMOVAL else (0, 0)
 
+    def _forget_ends(self) -> None:
+        self.ends, self.nexts, self.lasts, self.epochs = (array("q") for _ in range(4))
+        self.after = self.usual_from = self.count = 0
+
     def _begin_anew(self, why: str) -> str:
         self._files.make_directories(self._directory)
-        self._entries.drop()
+        self.chain.drop()
         self._names.drop()
         self._files.remove(self._ends_path)
-        self._ends, self._nexts, self._lasts = array("q"), array("q"), array("q")
-        self._after = self._saved_entries = self._count = 0
+        self._forget_ends()
+        self._saved_entries = 0
         self._unsaved = None
         return why
 
     def remove_deleted(self, deleted: Iterable[str]) -> None:
         """Finish the removal of queues that a crash has interrupted."""
         for name in deleted:
-            number = self._names.numbers.get(name, -1)
-            last = self._entries.find(self._lasts[number]) if number >= 0 else None
-            if last is not None and last.log_offset < self.deleted_before(name):
+            number = self.numbers.get(name, -1)
+            last = self.chain.find(self.lasts[number]) if number >= 0 else None
+            if last is not None and last.log_offset < self._deleted_before(name):
                 self.remove(name)
 
     def close(self) -> None:
-        self._entries.close()
+        self.chain.close()
 
     # Asked
 
     def names(self, prefix: str, entries: int | None = None) -> Iterator[str]:
         """The queues whose names begin like this and that have messages, or had; with `entries` those whose
         last entry is among so many."""
-        numbers = self._names.numbers
+        numbers = self.numbers
         for name in list(numbers):
             if not name.startswith(prefix) or (number := numbers.get(name)) is None:
                 continue
-            if self._nexts[number] and (entries is None or self._lasts[number] <= entries):
+            if self.nexts[number] and (entries is None or self.lasts[number] <= entries):
                 yield name
 
     def entries_before(self, time_ms: int, time_of: Callable[[int], int | None]) -> int:
         """How many entries there are of messages stored before a time; `time_of` finds the time of a log
         offset, or None if it has left the log."""
-        low, high = self._entries.first, self._entries.end
+        low, high = self.chain.first, self.chain.end
         while low < high:
             middle = (low + high) // 2
-            stored_ms = time_of(self._entries[middle].log_offset)
+            stored_ms = time_of(self.chain[middle].log_offset)
             if stored_ms is None or stored_ms < time_ms:
                 low = middle + 1
             else:
@@ -369,22 +394,22 @@ class LightQueues:
         return low
 
     def max_offset(self, name: str) -> int:
-        number = self._names.numbers.get(name)
-        return 0 if number is None else self._ends[number]
+        number = self.numbers.get(name)
+        return 0 if number is None else self.ends[number]
 
     def next_offset(self, name: str) -> int:
-        number = self._names.numbers.get(name)
-        return 0 if number is None else self._nexts[number]
+        number = self.numbers.get(name)
+        return 0 if number is None else self.nexts[number]
 
     def min_offset(self, name: str, log_start: int) -> int:
         """The first message that the log still has; the end if there is none."""
-        find = self._entries.find
-        number = self._names.numbers.get(name)
+        find = self.chain.find
+        number = self.numbers.get(name)
         if number is None:
             return 0
-        entry = find(self._lasts[number])
+        entry = find(self.lasts[number])
         if entry is None or entry.log_offset < log_start:
-            return self._ends[number]
+            return self.ends[number]
         while True:
             before = find(entry.jump)
             if before is None or before.log_offset < log_start:
@@ -395,9 +420,9 @@ class LightQueues:
 
     def entries(self, name: str, offset: int, count: int) -> list[Entry]:
         """The entries of the messages from `offset` up to `offset + count`, as far as there are."""
-        find, found = self._entries.find, list[Entry]()
-        number = self._names.numbers.get(name)
-        entry = None if number is None else find(self._lasts[number])
+        find, found = self.chain.find, list[Entry]()
+        number = self.numbers.get(name)
+        entry = None if number is None else find(self.lasts[number])
         while entry is not None and entry.queue_offset >= offset + count:
             far = find(entry.jump)
             is_near = far is None or far.queue_offset < offset + count - 1

@@ -20,8 +20,9 @@ from typing import Final, NamedTuple
 from pyromq.errors import StoreError
 from pyromq.filesystem import Files
 from pyromq.store.filenames import UNFINISHED_SUFFIX
+from pyromq.store.light.light_end import NamesEnd
 
-_HEAD: Final = struct.Struct(">IIqH")
+HEAD: Final = struct.Struct(">IIqH")
 _UNUSED: Final = ""
 """The name of a number that no queue has."""
 _COMPACT_BYTES: Final = 1 << 20
@@ -34,14 +35,14 @@ class NamedQueue(NamedTuple):
 
 
 def encode_name(number: int, name: bytes, first: int) -> bytes:
-    rest = _HEAD.pack(0, number, first, len(name))[4:] + name
+    rest = HEAD.pack(0, number, first, len(name))[4:] + name
     return zlib.crc32(rest).to_bytes(4, "big") + rest
 
 
 def decode_names(content: bytes) -> tuple[list[NamedQueue], int]:
     """The queues by their numbers, up to the first damage, and where that begins."""
     found: list[NamedQueue] = []
-    position, head, crc32, unpack = 0, _HEAD.size, zlib.crc32, _HEAD.unpack_from
+    position, head, crc32, unpack = 0, HEAD.size, zlib.crc32, HEAD.unpack_from
     while position + head <= len(content):
         checksum, number, first, length = unpack(content, position)
         end = position + head + length
@@ -59,46 +60,45 @@ def decode_names(content: bytes) -> tuple[list[NamedQueue], int]:
     return found, position
 
 
-class LightNames:
+class LightNames(NamesEnd):
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
         self._path = path
         self._written_bytes = 0
-        self._unwritten = bytearray()
-        self._unused: list[int] = []
-        self.numbers: dict[str, int] = {}
-        self.firsts: array[int] = array("q")
-        """By number: the first entry that may belong to the queue."""
+        self.unwritten = bytearray()
+        self.unused = []
+        self.numbers = {}
+        self.firsts = array("q")
 
     def __repr__(self) -> str:
-        return f"<LightNames {len(self.numbers)} unused={len(self._unused)}>"
+        return f"<LightNames {len(self.numbers)} unused={len(self.unused)}>"
 
     def add(self, name: str, first: int) -> int:
         """Give a queue a number; its entries come from `first` on."""
-        if self._unused:
-            number = self._unused.pop()
+        if self.unused:
+            number = self.unused.pop()
             self.firsts[number] = first
         else:
             number = len(self.firsts)
             self.firsts.append(first)
         self.numbers[name] = number
-        self._unwritten += encode_name(number, name.encode(), first)
+        self.unwritten += encode_name(number, name.encode(), first)
         return number
 
     def remove(self, name: str) -> None:
         """The queue is gone; another one gets its number."""
-        self._unused.append(self.numbers.pop(name))
+        self.unused.append(self.numbers.pop(name))
 
     def write(self) -> list[Path]:
         """Write the names that are new; the files to sync. Raises OSError."""
-        if not self._unwritten:
+        if not self.unwritten:
             return []
         writer = self._files.open_for_writing(self._path)
         try:
-            while self._unwritten:
-                written = writer.write(self._written_bytes, memoryview(bytes(self._unwritten)))
+            while self.unwritten:
+                written = writer.write(self._written_bytes, memoryview(bytes(self.unwritten)))
                 self._written_bytes += written
-                del self._unwritten[:written]
+                del self.unwritten[:written]
         finally:
             writer.close()
         return [self._path]
@@ -120,14 +120,14 @@ class LightNames:
         Raises StoreError if two queues have the same name, and OSError.
         """
         self.numbers.clear()
-        self._unused.clear()
+        self.unused.clear()
         kept_bytes = 0
         for number, (name, _) in enumerate(found):
             if not ends[number]:
-                self._unused.append(number)
-                kept_bytes += _HEAD.size
+                self.unused.append(number)
+                kept_bytes += HEAD.size
             elif self.numbers.setdefault(name, number) == number:
-                kept_bytes += _HEAD.size + len(name)
+                kept_bytes += HEAD.size + len(name)
             else:
                 raise StoreError(f"{self._path} names two queues {name}")
         if self._written_bytes > 2 * kept_bytes + _COMPACT_BYTES:
@@ -148,8 +148,8 @@ class LightNames:
     def drop(self) -> None:
         """Begin with nothing. Raises OSError."""
         self.numbers.clear()
-        self._unused.clear()
-        self._unwritten.clear()
+        self.unused.clear()
+        self.unwritten.clear()
         self.firsts = array("q")
         self._written_bytes = 0
         self._files.write(self._path, b"")

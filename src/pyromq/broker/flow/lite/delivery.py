@@ -6,7 +6,7 @@ is lost with a client that does not pop, and there is no limit to how many a cli
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final
 
@@ -20,10 +20,10 @@ from pyromq.broker.flow.popping.held_pops import ANY_QUEUE, HeldPops
 from pyromq.errors import Refused
 from pyromq.protocol import properties as props
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.names import LITE_PREFIX, lite_queue
+from pyromq.protocol.names import lite_queue
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import scan_record
-from pyromq.store.results import QueueAdvance, ReadResult, ReadStatus
+from pyromq.store.results import ReadResult, ReadStatus
 
 _MISPLACED: Final = (
     ReadStatus.OFFSET_TOO_SMALL,
@@ -69,10 +69,10 @@ class LiteDelivery:
 
     # Who may find messages
 
-    def advanced(self, advance: QueueAdvance) -> None:
-        """A queue has new messages."""
-        if advance.topic.startswith(LITE_PREFIX):
-            self.announce(advance.topic)
+    def light_advanced(self, ends: Mapping[str, int]) -> None:
+        """Light queues have new messages."""
+        for queue in self.subscriptions.read_of(ends):
+            self.announce(queue)
 
     def announce(self, queue: str, group: str | None = None) -> None:
         """A light queue may have messages: for all groups, or for one."""

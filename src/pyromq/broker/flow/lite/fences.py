@@ -5,7 +5,6 @@ message with a lower one than the last message is refused, and so is one without
 its own: it holds as long as the log has the last message, on every replica and after a restart.
 """
 
-from collections import OrderedDict
 from typing import Final
 
 from pyromq.broker.tables.role import RoleTable
@@ -16,7 +15,6 @@ from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import decode_record
 from pyromq.store.message_store import MessageStore
 
-_MAX_KNOWN: Final = 10_000
 _EPOCH_MARK: Final = props.LITE_EPOCH.encode()
 _MAX_NUMBER: Final = 2**63 - 1
 
@@ -25,12 +23,12 @@ class Fences:
     def __init__(self, store: MessageStore, role: RoleTable) -> None:
         self._store = store
         self._light = store.light
-        self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        """Of light queues that got a message lately: the next offset, and the epoch of the last message."""
-        role.on_change(lambda _: self._known.clear())
+        if self._light is not None:
+            light = self._light
+            role.on_change(lambda _: light.forget_epochs())
 
     def __repr__(self) -> str:
-        return f"<Fences known={len(self._known)}>"
+        return f"<Fences of {self._light!r}>"
 
     def check(self, queue: str, properties: str) -> None:
         """Raises Refused if a message with these properties may not be the next one of a light queue."""
@@ -53,13 +51,8 @@ class Fences:
 
     def appended(self, queue: str, properties: str) -> None:
         """A message that was checked is in the log."""
-        if self._light is None:
-            return
-        epoch = _number(properties, props.LITE_EPOCH) or 0
-        self._known[queue] = self._light.next_offset(queue), epoch
-        self._known.move_to_end(queue)
-        if len(self._known) > _MAX_KNOWN:
-            self._known.popitem(last=False)
+        if self._light is not None and (epoch := _number(properties, props.LITE_EPOCH)):
+            self._light.note_epoch(queue, epoch)
 
     def _epoch(self, queue: str, following: int) -> int:
         """The epoch of the last message; 0 if there is none."""
@@ -67,12 +60,17 @@ class Fences:
         assert light is not None
         if not following:
             return 0
-        known = self._known.get(queue)
-        if known is not None and known[0] == following:
-            return known[1]
+        known = light.epoch(queue)
+        if known >= 0:
+            return known
         if light.max_offset(queue) != following:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"the last message of {queue} cannot be read yet")
-        views = self._store.read(queue, 0, following - 1, 1).views
+        epoch = self._stored_epoch(queue, following - 1)
+        light.note_epoch(queue, epoch)
+        return epoch
+
+    def _stored_epoch(self, queue: str, offset: int) -> int:
+        views = self._store.read(queue, 0, offset, 1).views
         # Most say nothing of epochs: to look for the name costs less than to decode them.
         if not views or _EPOCH_MARK not in bytes(views[0]):
             return 0

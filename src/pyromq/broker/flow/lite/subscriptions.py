@@ -4,7 +4,7 @@ This is in memory only: clients say every half minute what they subscribe to.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyromq.protocol.names import lite_parts
 from pyromq.remoting.channel import Channel
@@ -125,6 +125,10 @@ class LiteSubscriptions:
             self._readers[queue] = left if len(left) > 1 else left[0]
         self.count -= 1
         return True
+
+    def read_of(self, queues: Mapping[str, object]) -> Iterable[str]:
+        """Those of these light queues that anybody may read."""
+        return queues if self._everything else self._readers.keys() & queues.keys()
 
     def readers(self, queue: str) -> Sequence[LiteClient]:
         """The clients that have subscribed to a light queue by its name."""

@@ -5,7 +5,7 @@ and if it leaves some, it wakes the next one. So a message costs one look, howev
 """
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from pyromq.broker.flow.held_requests import Attempt, HeldRequest, HeldRequests
@@ -68,6 +68,11 @@ class HeldPops(HeldRequests[_HeldPop]):
             for line in list(lines):
                 is_retry = advance.topic != line.topics[0]
                 self._wake(line, ANY_QUEUE if is_retry else advance.queue_id)
+
+    def light_advanced(self, ends: Mapping[str, int]) -> None:
+        """Light queues have new messages."""
+        for name in self._by_topic.keys() & ends.keys():
+            self.advanced(QueueAdvance(name, 0, ends[name]))
 
     def wake(self, topic: str, group: str, queue_id: int = ANY_QUEUE) -> None:
         """There may be messages for a group: in a certain queue, or in any."""
