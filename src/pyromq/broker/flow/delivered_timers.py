@@ -1,23 +1,33 @@
 """Timed messages that were delivered before a stop although the checkpoint does not say so.
 
 A delivery is a record of the log, and the checkpoint is written later. After a crash the records behind it
-tell which messages of the unfinished slot have left it: these are not delivered again.
+tell which messages of the unfinished slot have left it: these are not delivered again. A message that is not
+in the wheel yet may have left the wheel of a former master.
 """
 
 from collections import Counter
 
 from pyromq.broker.flow.timing import delivery_key
+from pyromq.protocol import names
 from pyromq.store.message_store import MessageStore
 
 _MARK = b"TIMER_DEQUEUE_MS\x01"
 
 
+def deliveries_begin(store: MessageStore) -> int:
+    """Where in the log the deliveries of the present slot begin."""
+    timers = store.timers
+    if store.statistics().log_start_offset <= timers.delivered_from <= store.log.end:
+        return timers.delivered_from
+    return store.log.offset_at(timers.read_number * timers.precision_ms)
+
+
 class DeliveredTimers:
     def __init__(self, store: MessageStore) -> None:
-        timers = store.timers
-        start = timers.delivered_from
-        if not store.statistics().log_start_offset <= start <= store.log.end:
-            start = store.log.offset_at(timers.read_number * timers.precision_ms)
+        start = deliveries_begin(store)
+        untaken = store.queues.log_offset(names.TIMER_TOPIC, 0, store.timers.queue_offset)
+        if untaken is not None:
+            start = min(start, untaken)
         self._seen: Counter[int] = Counter()
         """By hash: a hot slot may have a million of them."""
         for outline, properties in store.log.records_from(start):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from functools import lru_cache
 
+from pyromq.broker.flow.delivered_timers import deliveries_begin
 from pyromq.broker.flow.timed_outline import TimedOutline, read_timed
 from pyromq.broker.tables.timer_counts import TimerCounts
 from pyromq.protocol import names
@@ -92,8 +93,12 @@ class TimerIntake:
         kind, slot_ms = self._place(out_ms, write_ms)
         if outline.recalls is not None:
             kind |= RECALL
-        # A message that comes too late for its slot goes into the one that is being delivered.
-        slot_ms = max(slot_ms, timers.read_number * precision_ms)
+        read_ms = timers.read_number * precision_ms
+        if slot_ms < read_ms:
+            # It comes too late for its slot, and goes into the one that is being delivered. On a replica it
+            # may have left the master's wheel already: then its delivery lies somewhere behind the message.
+            slot_ms = read_ms
+            timers.delivered_from = min(log_offset, deliveries_begin(self._store))
         if slot_ms // precision_ms - timers.read_number >= timers.wheel.slots:
             return False  # after two weeks without deliveries: these come first
         if slot_ms - write_ms < -_MAX_DELAY_MS:

@@ -253,10 +253,9 @@ class TimerFiles:
         """On a replica: the master has delivered every slot before this time."""
         end = read_ms // self.precision_ms
         while self.read_number < end:
-            self.read_number = self.wheel.next_used(self.read_number, end)
+            self.skip_empty_slots(end, UNKNOWN)
             if self.read_number < end:
                 self.finish_slot(UNKNOWN)
-        self.delivered_from = UNKNOWN
 
     # Saving
 

@@ -141,3 +141,22 @@ async def test_what_a_former_master_said_is_forgotten(tmp_path: Path) -> None:
         await sync.follow()
         bench.work()
         assert bench.files.counts.total == 2
+
+
+@pytest.mark.parametrize("is_taken_before", [True, False])
+async def test_a_message_that_a_replica_takes_in_late_is_not_delivered_again(
+    tmp_path: Path, is_taken_before: bool
+) -> None:
+    with timer_bench(tmp_path) as bench:
+        bench.send_at(b"m", 2000)
+        bench.pass_time(2500)
+        assert bench.delivered() == [b"m"], "by the master, whose log the replica has"
+        bench.parts.tables.role.change(Role(1, 1))
+        bench.files.queue_offset = 0
+        bench.files.follow(bench.start_ms + 4000)
+        if is_taken_before:
+            bench.work()
+        bench.parts.tables.role.change(Role(0, 2))
+        bench.pass_time(5000)
+        assert bench.files.queue_offset == 1
+        assert bench.delivered() == [b"m"]
