@@ -511,7 +511,8 @@ public final class Peer {
         /**
          * Options: nameServer, group, topic, instance; expression (*), sql=true, broadcast=true, ordered=true, from=last,
          * fails=N (the first N attempts at a message), attempts=N (then it is dead), reply=TEXT (put before the request's body), trace=true,
-         * pop=true (the broker decides about queues; the group must be set to POP).
+         * pop=true (the broker decides about queues; the group must be set to POP),
+         * filterName and filterSource (a class filter, instead of an expression).
          */
         Member(Map<String, String> options) throws Exception {
             this.options = options;
@@ -534,7 +535,11 @@ public final class Peer {
                 answering = producer(options.get("nameServer"), "replying", Map.of());
             }
             String expression = options.getOrDefault("expression", "*");
-            if (flag("sql")) {
+            if (options.containsKey("filterSource")) {
+                // clients of 4.x: filter servers run the source
+                DefaultMQPushConsumer.class.getMethod("subscribe", String.class, String.class, String.class)
+                    .invoke(consumer, options.get("topic"), options.get("filterName"), options.get("filterSource"));
+            } else if (flag("sql")) {
                 consumer.subscribe(options.get("topic"), MessageSelector.bySql(expression));
             } else {
                 consumer.subscribe(options.get("topic"), expression);

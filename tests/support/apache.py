@@ -19,7 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tests.support.apache_releases import PeerUnavailable, Release, driver_class_path, fetch, tool
+from tests.support.apache_releases import (
+    LAST_WITH_FILTER_SERVERS,
+    PeerUnavailable,
+    Release,
+    driver_class_path,
+    fetch,
+    tool,
+)
 
 from pyromq.errors import PyroError
 from pyromq.protocol.requests.routes import GetAllTopics
@@ -204,7 +211,7 @@ class JavaProcess:
 def _write_logging_files(directory: Path) -> None:
     """4.9 refuses to start without these; 5.x carries its own and follows user.home."""
     directory.mkdir(parents=True)
-    for program in ("namesrv", "broker", "tools"):
+    for program in ("namesrv", "broker", "tools", "filtersrv"):
         (directory / f"logback_{program}.xml").write_text(
             f"""<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -358,6 +365,33 @@ class ApacheBroker(JavaProcess):
         self._command += ["-c", str(conf)]
 
     def __enter__(self) -> ApacheBroker:
+        self.start()
+        return self
+
+
+class ApacheFilterServer(JavaProcess):
+    """Apache's filter server, of the last release that had one, next to a broker."""
+
+    def __init__(self, name_servers: str, broker: str) -> None:
+        super().__init__(
+            f"{fetch(LAST_WITH_FILTER_SERVERS, 'filtersrv')}/*",
+            "org.apache.rocketmq.filtersrv.FiltersrvStartup",
+            [],
+            "The Filter Server boot success",
+        )
+        conf = self.home / "filtersrv.conf"
+        _write_properties(
+            conf,
+            {
+                "rocketmqHome": str(self.home),
+                "namesrvAddr": name_servers,
+                "connectWhichBroker": broker,
+                "filterServerIP": LOOPBACK,
+            },
+        )
+        self._command += ["-c", str(conf)]
+
+    def __enter__(self) -> ApacheFilterServer:
         self.start()
         return self
 
@@ -554,7 +588,7 @@ class ApacheClient(JavaProcess):
     def member(self, name_server: str, group: str, topic: str, **options: object) -> Iterator[Member]:
         """A consumer of a group while the block runs. Options: expression, sql, broadcast, ordered,
         from_last, fails (how often each message), attempts (before it is dead), reply (text put before a
-        request's body), trace, pop (the broker decides about queues).
+        request's body), trace, pop (the broker decides about queues), filterName and filterSource.
         """
         member = Member(self, f"member-{next(_numbers)}")
         if options.pop("from_last", False):

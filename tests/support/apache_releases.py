@@ -56,6 +56,7 @@ class Release:
 APACHE_4: Final = Release(servers="4.9.7", clients="4.9.8")
 APACHE_5: Final = Release(servers="5.3.3", clients="5.3.3")
 APACHE_NEWEST: Final = Release(servers="5.5.0", clients="5.5.0")
+LAST_WITH_FILTER_SERVERS: Final = "4.2.0"
 RELEASES: Final = (APACHE_4, APACHE_5)
 """Those that everything is tried with."""
 ALL_RELEASES: Final = (*RELEASES, APACHE_NEWEST)
@@ -104,6 +105,7 @@ def fetch_all(releases: Iterable[Release] = ALL_RELEASES) -> None:
         fetch(release.servers, "servers")
         driver_class_path(release)
     fetch(APACHE_5.servers, "proxy")
+    fetch(LAST_WITH_FILTER_SERVERS, "filtersrv")
 
 
 def probe(releases: Iterable[Release] = ALL_RELEASES) -> str:
