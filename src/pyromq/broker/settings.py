@@ -224,6 +224,10 @@ class BrokerSettings(ServerSettings):
     tier_upload_concurrency: int = setting(4, "Number of parts of a file that are uploaded at the same time.", check=between(1, 64))
     tier_read_concurrency: int = setting(4, "Maximum number of reads from the tier at the same time.", check=between(1, 64))
     tier_read_timeout_ms: Millis = setting(5000, "How long a pull that does not wait for new messages waits for old ones from the tier. It is then answered with PULL_RETRY_IMMEDIATELY.", key="tierReadTimeout", mutable=True, check=POSITIVE)
+    tier_reserved_hours: int = setting(0, "Age in hours at which messages leave the tier. 0 keeps them for ever. The topic's own `reserve.time` takes precedence.", key="tieredStoreFileReservedTime", mutable=True, check=NOT_NEGATIVE)
+    tier_upkeep: bool = setting(True, "Whether this broker, as master, removes from the tier what is too old or deleted, and the leftovers of uploads that were cut short.", key="tieredStoreDeleteFileEnable", mutable=True)
+    tier_upkeep_interval_ms: Millis = setting(3_600_000, "How often it does so.", key="tieredStoreDeleteFileInterval", mutable=True, check=POSITIVE)
+    tier_orphan_hours: int = setting(24, "Age in hours at which an object that no manifest names is removed from the tier.", check=POSITIVE)
     tier_cache_bytes: SizeBytes = setting(64 * _MIB, "Memory for messages that were read from the tier.", check=at_least(_MIB))
 
     # Changing settings over the network

@@ -54,6 +54,11 @@ class Expiry:
     def __repr__(self) -> str:
         return f"<Expiry limits={len(self.limits)} purges={len(self._purges.all())}>"
 
+    def oldest_ms(self, topic: str) -> int:
+        """The store time before which the messages of a topic have expired; 0 without a limit of age."""
+        limit = self.limits.get(topic) if self.limits else None
+        return self._time.now_ms() - limit.max_age_ms if limit is not None and limit.max_age_ms else 0
+
     def limit(self, topic: str, limit: QueueLimit | None) -> None:
         """Without a limit, or with a wider one, what the log still has is there again."""
         if limit == self.limits.get(topic):

@@ -14,7 +14,7 @@ from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.properties import get_property
-from pyromq.protocol.record import peek_log_offset, peek_queue_offset, scan_record
+from pyromq.protocol.record import peek_log_offset, peek_queue_offset, peek_store_timestamp, scan_record
 from pyromq.store.older_messages import WantedRead
 from pyromq.store.reading import RecordFilter
 from pyromq.store.results import ReadResult, ReadStatus
@@ -39,12 +39,15 @@ class OlderHistory:
         wake: WakeQueue,
         settings: Callable[[], StoreSettings],
         gone_before: Callable[[str, int], int],
+        oldest_ms: Callable[[str], int] = lambda topic: 0,
     ) -> None:
-        """`gone_before`: the log offset before which the messages of a queue are deleted."""
+        """`gone_before`: the log offset before which the messages of a queue are deleted. `oldest_ms`: the
+        store time before which those of a topic have expired."""
         self._blocks = blocks
         self._wake = wake
         self._settings = settings
         self._gone_before_here = gone_before
+        self._oldest_ms = oldest_ms
         self._ahead: dict[Queue, tuple[int, int]] = {}
         """Where a reader of the queue will go on, and how many blocks were fetched ahead of it."""
         self.index = TierIndex()
@@ -69,6 +72,9 @@ class OlderHistory:
             return here
         return max(here, hidden.get(topic, 0), hidden.get(f"{queue_id}@{topic}", 0))
 
+    def _visible(self, topic: str, queue_id: int, gone_before: int) -> Sequence[TierSpan]:
+        return self.index.visible((topic, queue_id), gone_before, self._oldest_ms(topic))
+
     # What the store asks
 
     def min_offset(self, topic: str, queue_id: int, local: int) -> int:
@@ -79,7 +85,7 @@ class OlderHistory:
         if not self.is_known:
             return 0
         gone_before = self.gone_before(topic, queue_id)
-        spans = self.index.visible((topic, queue_id), gone_before)
+        spans = self._visible(topic, queue_id, gone_before)
         if self.index.unknown and self.index.has_gap(0, spans[0].first_log if spans else None, gone_before):
             return 0
         return min(spans[0].first_offset, local) if spans else local
@@ -93,7 +99,7 @@ class OlderHistory:
         if not self.is_known:
             return _wait(local, offset)
         gone_before = self.gone_before(topic, queue_id)
-        spans = self.index.visible((topic, queue_id), gone_before)
+        spans = self._visible(topic, queue_id, gone_before)
         number = span_at(spans, offset)
         if number >= 0 and offset < spans[number].end_offset:
             return self._read_span(spans, number, wanted, local)
@@ -151,6 +157,7 @@ class OlderHistory:
         max_messages = max(1, min(wanted.max_messages, settings.max_batch_on_disk))
         max_bytes = min(wanted.max_bytes, settings.max_batch_bytes_on_disk)
         gone_before = self.gone_before(wanted.topic, wanted.queue_id)
+        oldest_ms = self._oldest_ms(wanted.topic)
         # Where this disk goes on, it does so by itself.
         records = records[: max(local.next_offset - offset, 1)]
         views: list[memoryview] = []
@@ -162,7 +169,8 @@ class OlderHistory:
                 break
             examined += 1
             view = content[start : start + size]
-            if peek_log_offset(view) >= gone_before and (matches is None or matches(view)):
+            is_there = peek_log_offset(view) >= gone_before and peek_store_timestamp(view) >= oldest_ms
+            if is_there and (matches is None or matches(view)):
                 views.append(view)
                 size_bytes += size
         following = offset + examined

@@ -25,6 +25,7 @@ class TierSpan(NamedTuple):
     last_log: int
     first_ms: int
     last_ms: int
+    size_bytes: int
 
 
 Spans = tuple[tuple[Queue, TierSpan], ...]
@@ -47,6 +48,7 @@ def spans_of(entry: SegmentEntry, footer: Footer) -> Spans:
                 run.last_log,
                 run.first_ms,
                 run.last_ms,
+                sum(each.size_bytes for each in run.pieces),
             ),
         )
         for number, run in enumerate(footer.runs)
@@ -78,10 +80,12 @@ class TierIndex:
     def queues(self) -> list[Queue]:
         return list(self._queues)
 
-    def visible(self, queue: Queue, gone_before: int) -> Sequence[TierSpan]:
-        """The spans of a queue whose messages are not all deleted, oldest first."""
+    def visible(self, queue: Queue, gone_before: int, oldest_ms: int = 0) -> Sequence[TierSpan]:
+        """The spans of a queue whose messages are not all deleted or too old, oldest first."""
         spans = self._queues.get(queue, ())
-        return [each for each in spans if each.last_log >= gone_before] if gone_before else spans
+        if not gone_before and not oldest_ms:
+            return spans
+        return [each for each in spans if each.last_log >= gone_before and each.last_ms >= oldest_ms]
 
     def has_gap(self, after_log: int, before_log: int | None, gone_before: int) -> bool:
         """Whether there may be messages between two log offsets, in a segment that cannot be read."""

@@ -30,7 +30,9 @@ class SegmentEntry(msgspec.Struct, frozen=True, rename="camel"):
     sha256: str
     """Of the object."""
     log_sha256: str
-    """Of the log file."""
+    """Of the log file, as it was on the broker's disk."""
+    is_rewritten: bool = False
+    """Whether some of its messages were removed later."""
 
 
 class Removal(msgspec.Struct, frozen=True, rename="camel"):

@@ -5,8 +5,8 @@ first, its claim: from then on one with a lower epoch, or another one with the s
 stops. So the last one that claimed the tier writes it, also if two brokers believe that they are the master.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -95,8 +95,12 @@ class Manifests:
 
     def read_newest(self) -> Manifest | None:
         """The newest manifest; None if there is none yet."""
-        number = self._newest.number if self._newest is not None else self._start_number()
-        found = self._read(number) if self._newest is None and number else self._newest
+        found = self._newest
+        number = found.number if found is not None else 0
+        if number == 0 or (self._read(number + 1) is None and self._hint() > number):
+            # Nothing is known, or what follows was removed because it is old.
+            number = self._start_number()
+            found = self._read(number) if number else None
         while (following := self._read(number + 1)) is not None:
             found, number = following, number + 1
         if found is not None and self._tier_id is not None and found.tier_id != self._tier_id:
@@ -108,13 +112,18 @@ class Manifests:
         """The number of a recent manifest; 0 if there is none. Listings may be old, a hint may be lost."""
         names = [each.name for each in self.objects.list(MANIFESTS)]
         numbers = [number for name in names if (number := parse_manifest_name(name)) is not None]
-        try:
-            hint = self.objects.read(HINT, 0, 20)
-        except ObjectMissing:
-            hint = b""
-        if hint.isdigit() and self.objects.info(manifest_name(int(hint))) is not None:
-            numbers.append(int(hint))
+        hint = self._hint()
+        if hint and self.objects.info(manifest_name(hint)) is not None:
+            numbers.append(hint)
         return max(numbers, default=0)
+
+    def _hint(self) -> int:
+        """The number of a manifest that there is, or was; 0 if that is not known."""
+        try:
+            raw = self.objects.read(HINT, 0, 20)
+        except ObjectMissing:
+            return 0
+        return int(raw) if raw.isdigit() else 0
 
     def _read(self, number: int) -> Manifest | None:
         try:
@@ -140,6 +149,11 @@ class Manifests:
 
         return self._change(change, epoch)
 
+    def is_claimed(self, epoch: int) -> bool:
+        """Whether the newest known one says that this process writes the tier."""
+        newest = self._newest
+        return newest is not None and (newest.epoch, newest.writer) == (epoch, self._writer)
+
     def add(self, epoch: int, change: Change) -> Manifest:
         """Make the change and return the manifest that has it. It may have been made before, by a write whose
         answer was lost: then `change` says so.
@@ -155,16 +169,26 @@ class Manifests:
 
         return self._change(as_master, epoch)
 
-    def amend(self, change: Change) -> Manifest | None:
-        """Make a change as somebody who is no master; the one there is remains it. None without a tier."""
-        return self._change(change) if self.read_newest() is not None else None
+    @contextmanager
+    def borrowed(self) -> Iterator[int]:
+        """Write the tier for a while as a tool, and give it back to its master. The value is the epoch.
 
-    def _change(self, change: Change, epoch: int | None = None) -> Manifest:
+        Raises WrongTier if there is none."""
+        found = self.read_newest()
+        if found is None:
+            raise WrongTier(f"{self.objects.place} has no tier yet")
+        self.claim(found.epoch)
+        try:
+            yield found.epoch
+        finally:
+            self.add(found.epoch, lambda newest: msgspec.structs.replace(newest, writer=found.writer))
+
+    def _change(self, change: Change, epoch: int) -> Manifest:
         tier_id = self.tier_id(create=True)
         assert tier_id is not None
         for _ in range(_RACES):
             newest = self.read_newest()
-            if newest is not None and epoch is not None and newest.epoch > epoch:
+            if newest is not None and newest.epoch > epoch:
                 raise Fenced(
                     f"{manifest_name(newest.number)} is of epoch {newest.epoch}, this master of {epoch}"
                 )
@@ -183,6 +207,10 @@ class Manifests:
         try:
             create_settled(self.objects, manifest_name(number), pack_manifest(candidate))
         except ObjectExists:
+            return None
+        if self._hint() > number:
+            # We slept, and the number was free because what had it was removed; or others were quick.
+            self._newest = None
             return None
         self._newest = candidate
         with suppress(TransportError):  # only a hint: readers look for newer ones anyway

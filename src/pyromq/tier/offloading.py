@@ -66,6 +66,10 @@ class Offloading:
 
         return self._manifests.claim(epoch, verify)
 
+    def is_claimed(self, epoch: int) -> bool:
+        """Whether the newest known manifest says that this process writes the tier."""
+        return self._manifests.is_claimed(epoch)
+
     def compare(self, manifest: Manifest, files: Sequence[ClosedFile]) -> None:
         """Compare the newest file that both have, unless that was done before. Raises WrongTier."""
         entries = {each.log_start: each for each in manifest.segments}
@@ -115,6 +119,10 @@ class Offloading:
 
     def mend(self, entry: SegmentEntry, file: ClosedFile, epoch: int) -> Manifest:
         """Replace a segment that is missing or damaged by another one of the same file."""
+        if entry.is_rewritten:
+            raise TransportError(
+                f"{entry.name} is not replaced: messages were removed from it that {file.path} has"
+            )
         if (found := _sha256(file.path)) != entry.log_sha256:
             raise TransportError(
                 f"{file.path} cannot replace {entry.name}: it has other bytes ({found[:16]})"
@@ -171,12 +179,8 @@ def next_file(manifest: Manifest | None, files: Sequence[ClosedFile]) -> ClosedF
 
 
 def uploaded_to(manifest: Manifest | None, log_start: int) -> int:
-    """The tier has everything from the start of the log up to here."""
-    position = log_start
-    for each in manifest.segments if manifest is not None else ():
-        if each.log_start <= position < each.log_end:
-            position = each.log_end
-    return position
+    """Everything from the start of the log up to here is in the tier, or was there until it was too old."""
+    return max(log_start, manifest.end if manifest is not None else 0)
 
 
 def _sha256(path: Path) -> str:

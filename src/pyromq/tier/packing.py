@@ -6,7 +6,7 @@ stretch: prepared and rolled back messages, damaged bytes, the blank record at t
 
 import hashlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from mmap import mmap
 from typing import Final, Protocol
@@ -144,13 +144,10 @@ def _walk(source: bytes | mmap, view: memoryview, log_start: int) -> tuple[list[
     """The runs, those of a queue together, and the stretches."""
     latest: dict[tuple[str, int], list[_Found]] = {}
     stretches: list[Stretch] = []
-    outside = position = 0
+    outside = 0
     end = len(source)
-    while position < end:
-        outline = _record_at(source, position, log_start)
-        if outline is None:
-            position = _next_record(source, position + 1, log_start)
-            continue
+    for outline in records_in(source, log_start):
+        position = outline.start
         if outline.sys_flag & SysFlag.TRANSACTION_MASK not in _OUTSIDE_QUEUES:
             if outside < position:
                 stretches.append(_stretch(view, log_start, outside, position))
@@ -164,10 +161,21 @@ def _walk(source: bytes | mmap, view: memoryview, log_start: int) -> tuple[list[
             run.places.append(position)
             run.size_bytes += outline.size
             run.last_ms = outline.store_timestamp
-        position += outline.size
     if outside < end:
         stretches.append(_stretch(view, log_start, outside, end))
     return [run for _, runs in sorted(latest.items()) for run in runs], stretches
+
+
+def records_in(source: bytes | mmap, log_start: int) -> Iterator[RecordOutline]:
+    """The records of a log file. Each may be overwritten by one of the same size before the next is read."""
+    position = 0
+    while position < len(source):
+        outline = _record_at(source, position, log_start)
+        if outline is None:
+            position = _next_record(source, position + 1, log_start)
+            continue
+        yield outline
+        position += outline.size
 
 
 def _next_record(source: bytes | mmap, position: int, log_start: int) -> int:
@@ -257,6 +265,12 @@ def rebuild(footer: Footer, block_of: Callable[[int], bytes], log_bytes: int) ->
     if footer.log_end - footer.log_start != log_bytes:
         raise BadObject(f"a segment from {footer.log_start} to {footer.log_end} is not a file of {log_bytes}")
     log = bytearray(log_bytes)
+    rebuild_into(log, footer, block_of)
+    return log
+
+
+def rebuild_into(log: bytearray | mmap, footer: Footer, block_of: Callable[[int], bytes]) -> None:
+    """`log`: zeros, as many as the file has bytes."""
     for run in footer.runs:
         for piece in run.pieces:
             content = memoryview(block_of(piece.block))[piece.start : piece.start + piece.size_bytes]
@@ -275,7 +289,6 @@ def rebuild(footer: Footer, block_of: Callable[[int], bytes], log_bytes: int) ->
         position += stretch.kept_bytes
     if hashlib.sha256(log).digest() != footer.log_sha256:
         raise BadObject("the log file that was rebuilt does not match its checksum")
-    return log
 
 
 def records_of(content: memoryview) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from pyromq.tier.names import segment_name
 from pyromq.tier.objects import ObjectMissing, Objects
 from pyromq.tier.opening import open_objects
 from pyromq.tier.packing import Packed, pack
+from pyromq.tier.rewriting import Gone, log_file, remove_from
 from pyromq.tier.segment_format import TAIL_BYTES, BadObject, parse_footer, parse_tail
 
 _NICENESS: Final = 10
@@ -30,7 +31,7 @@ _ANSWER_BYTES: Final = 64 * 1024
 
 class UploadTask(msgspec.Struct, frozen=True):
     path: str
-    """A closed file of the log."""
+    """A closed file of the log. If a segment is rewritten: where its log file is rebuilt."""
     log_start: int
     epoch: int
     temporary: str
@@ -40,10 +41,14 @@ class UploadTask(msgspec.Struct, frozen=True):
     broker: str
     endpoint: str = ""
     upload_concurrency: int = 4
+    rewritten: SegmentEntry | None = None
+    """The segment that gets another one in its place, without the messages that are `gone`."""
+    gone: Gone = Gone()
 
 
 class UploadAnswer(msgspec.Struct, frozen=True):
     entry: SegmentEntry | None = None
+    """None without a problem: no message had to go."""
     problem: str = ""
 
 
@@ -52,6 +57,10 @@ class Uploader(Protocol):
 
     def upload(self, task: UploadTask) -> SegmentEntry:
         """Raises TransportError if it did not succeed: trying again is right."""
+        ...
+
+    def rewrite(self, task: UploadTask) -> SegmentEntry | None:
+        """The same, for a task that rewrites a segment; None if it can stay as it is."""
         ...
 
     def close(self) -> None: ...
@@ -81,6 +90,26 @@ def upload(objects: Objects, task: UploadTask) -> SegmentEntry:
         packed.sha256,
         footer.log_sha256.hex(),
     )
+
+
+def rewrite(objects: Objects, task: UploadTask) -> SegmentEntry | None:
+    """Rebuild the log file of a segment, remove what is gone, and upload the rest as another segment."""
+    before = task.rewritten
+    assert before is not None
+    path = Path(task.path)
+    try:
+        with log_file(objects, before, path) as log:
+            if not remove_from(log, before.log_start, task.gone):
+                return None
+            log.flush()
+        entry = upload(objects, task)
+        return msgspec.structs.replace(entry, log_sha256=before.log_sha256, is_rewritten=True)
+    except OSError as problem:
+        raise TransportError(f"{task.path}: {problem}") from None
+    except (BadObject, ObjectMissing) as problem:
+        raise TransportError(f"{objects.place}/{before.name} cannot be rewritten: {problem}") from None
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _packed_file(path: Path, log_start: int, temporary: Path) -> Packed:
@@ -118,6 +147,9 @@ class OwnUploader:
     def upload(self, task: UploadTask) -> SegmentEntry:
         return upload(self._objects, task)
 
+    def rewrite(self, task: UploadTask) -> SegmentEntry | None:
+        return rewrite(self._objects, task)
+
     def close(self) -> None:
         """There is nothing to stop."""
 
@@ -134,6 +166,11 @@ class ChildUploader:
         return f"<ChildUploader {self._child.pid if self._child is not None else 'idle'}>"
 
     def upload(self, task: UploadTask) -> SegmentEntry:
+        entry = self.rewrite(task)
+        assert entry is not None
+        return entry
+
+    def rewrite(self, task: UploadTask) -> SegmentEntry | None:
         with self._lock:
             if self._is_closed:
                 raise TransportError("the broker stops")
@@ -170,12 +207,12 @@ class ChildUploader:
             child.wait()
 
 
-def _answered(raw: bytes, status: int, path: str) -> SegmentEntry:
+def _answered(raw: bytes, status: int, path: str) -> SegmentEntry | None:
     try:
         answer = msgspec.json.decode(raw, type=UploadAnswer)
     except msgspec.DecodeError:
         raise TransportError(f"the process that uploads {path} ended with status {status}") from None
-    if answer.entry is None:
+    if answer.problem:
         raise TransportError(answer.problem)
     return answer.entry
 
@@ -199,7 +236,7 @@ def _attempt(task: UploadTask, opened: Callable[..., Objects] = open_objects) ->
             endpoint=task.endpoint,
             upload_concurrency=task.upload_concurrency,
         )
-        return UploadAnswer(upload(objects, task))
+        return UploadAnswer((upload if task.rewritten is None else rewrite)(objects, task))
     except PyroError as problem:
         return UploadAnswer(problem=str(problem))
 

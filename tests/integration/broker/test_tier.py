@@ -18,6 +18,7 @@ from tests.support.broker_cluster import (
     BrokerClient,
     consumer,
     running_broker,
+    topic_creation,
 )
 from tests.support.killable_broker import start_killable_broker
 from tests.support.loop import turn_until
@@ -26,14 +27,17 @@ from tests.support.model_objects import ModelObjects
 from pyromq.broker.broker import Broker
 from pyromq.broker.services import tiering as service
 from pyromq.broker.settings import BrokerSettings
+from pyromq.clock import TravellingClock
 from pyromq.errors import ConfigError, Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.record import decode_records
 from pyromq.protocol.requests.offsets import GetMinOffset
 from pyromq.protocol.requests.popping import PopMessage
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.tier import upkeep
 from pyromq.tier.manifests import Manifests
 from pyromq.tier.offloading import hidden_before
+from pyromq.tier.segment_format import TAIL_BYTES, parse_footer, parse_tail, unpack_block
 from pyromq.tier.uploading import OwnUploader
 
 QUEUES, MESSAGES = 2, 60
@@ -86,10 +90,11 @@ async def offloaded(broker: Broker) -> None:
     await turn_until(cleaned)
 
 
-async def read_all(client: BrokerClient, queue_id: int, end: int, **fields: Any) -> list[bytes]:
-    """What a consumer gets that begins at 0, and goes on where each answer says."""
+async def read_all(
+    client: BrokerClient, queue_id: int, end: int, offset: int = 0, **fields: Any
+) -> list[bytes]:
+    """What a consumer gets that begins at an offset, and goes on where each answer says."""
     found: list[bytes] = []
-    offset = 0
     async with asyncio.timeout(100):
         while offset < end:
             pulled = await client.pull(offset, queue_id=queue_id, **fields)
@@ -382,6 +387,95 @@ async def test_a_deletion_is_in_the_tier_before_its_answer(
         newest = Manifests(objects, CLUSTER, BROKER_NAME, "reader").read_newest()
         assert newest is not None
         assert hidden_before(newest, TOPIC) == end
+
+
+async def test_a_deleted_topic_leaves_the_tier_with_all_its_bytes(
+    tmp_path: Path, store_in_memory: ModelObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "GRACE_MS", 0)
+    objects = store_in_memory
+    async with tiered(tmp_path, tier_upkeep_interval_ms=1) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+        manifests = Manifests(objects, CLUSTER, BROKER_NAME, "reader")
+        newest = manifests.read_newest()
+        assert newest is not None
+        size_bytes = newest.size_bytes
+        await client.call(DeleteTopicFromBroker(topic=TOPIC))
+
+        def is_gone() -> bool:
+            found = manifests.read_newest()
+            assert found is not None
+            named = {each.name for each in found.segments}
+            return found.size_bytes < size_bytes / 2 and set(segments(objects)) == named
+
+        await turn_until(is_gone)
+        for name, content in objects.content.items():
+            if name.startswith("segments/"):
+                tail = parse_tail(content[-TAIL_BYTES:], len(content))
+                footer = parse_footer(tail, content[tail.footer_at : -TAIL_BYTES])
+                assert TOPIC not in {run.topic for run in footer.runs}
+                assert b"message 0" not in b"".join(
+                    unpack_block(each, content[each.position : each.position + each.size_bytes])
+                    for each in footer.blocks
+                )
+        # Uploads continue where they were.
+        await client.create_topic(queues=QUEUES)
+        await send_all(client, 1000)
+        await offloaded(broker)
+        assert await read_all(client, 0, MESSAGES // QUEUES) == [
+            body(number) for number in range(1000, 1000 + MESSAGES, QUEUES)
+        ]
+
+
+async def test_messages_that_have_expired_are_not_read_from_the_tier_and_leave_it(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    clock = TravellingClock()
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+        assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
+        clock.advance(2 * 3600)
+        await send_all(client, MESSAGES)
+        assert broker.store.queues.min_offset(TOPIC, 0) == 0
+        limited = topic_creation(queues=QUEUES)
+        limited.attributes = "+reserve.time=1"
+        await client.call(limited)
+        assert broker.store.queues.min_offset(TOPIC, 0) == MESSAGES // QUEUES
+        moved = await client.pull(0)
+        assert (len(moved.messages), moved.answer.next_begin_offset) == (0, MESSAGES // QUEUES)
+        assert (await client.pull(MESSAGES // QUEUES)).messages
+    async with tiered(tmp_path, clock=clock, tier_upkeep_interval_ms=1) as (broker, client):
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.removed_segments + tier.rewritten_segments > 2)
+        await offloaded(broker)
+        found = await read_all(client, 0, MESSAGES, MESSAGES // QUEUES)
+        assert found == sent(0, 2 * MESSAGES)[MESSAGES // QUEUES :]
+
+
+async def test_all_messages_are_kept_for_ever_or_for_some_hours(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    clock = TravellingClock()
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+    clock.advance(1000 * 3600)
+    for hours, begins_at_0 in ((0, True), (999, False)):
+        settings: dict[str, Any] = {"tier_reserved_hours": hours, "tier_upkeep_interval_ms": 1}
+        async with tiered(tmp_path, clock=clock, **settings) as (broker, _):
+            tier = broker.tiering
+            assert tier is not None
+            if not begins_at_0:
+                await turn_until(lambda tier=tier: tier.removed_segments)  # type: ignore[misc]
+            await turn_until(lambda tier=tier: tier.rounds > 1)  # type: ignore[misc]
+            assert (broker.store.queues.min_offset(TOPIC, 0) == 0) is begins_at_0
+            assert tier.segments
 
 
 async def test_of_two_brokers_that_believe_to_be_the_master_one_writes_and_the_other_keeps_its_files(

@@ -119,16 +119,51 @@ def test_of_two_masters_with_the_same_epoch_only_the_last_one_that_claimed_write
     assert other.claim(0).number == number  # it is claimed already
 
 
-def test_a_change_by_a_tool_leaves_the_tier_to_its_master() -> None:
+def test_a_tool_borrows_the_tier_from_its_master() -> None:
     objects = ModelObjects()
     tool = opened(objects, "tool")
-    assert tool.amend(lambda newest: newest) is None
+    with pytest.raises(WrongTier, match="no tier yet"), tool.borrowed():
+        pass
     mine = claimed(objects, "mine", 3)
     mine.add(3, with_entry(entry(0)))
-    changed = tool.amend(with_entry(entry(1)))
-    assert changed is not None
-    assert (changed.writer, changed.epoch, changed.end) == ("mine", 3, 2 * FILE_BYTES)
+    with tool.borrowed() as epoch:
+        tool.add(epoch, with_entry(entry(1)))
+        with pytest.raises(Fenced, match="written by tool"):
+            mine.add(3, with_entry(entry(2)))
     assert mine.add(3, with_entry(entry(2))).end == 3 * FILE_BYTES
+    with pytest.raises(Fenced, match="epoch 4"), tool.borrowed():
+        claimed(objects, "next", 4)
+
+
+def test_a_master_that_slept_while_old_manifests_were_removed_changes_nothing() -> None:
+    objects = ModelObjects()
+    slept = claimed(objects, "slept", 1)
+    known = slept.known
+    other = claimed(objects, "other", 2)
+    for number in range(4):
+        other.add(2, with_entry(entry(number)))
+    for number in range(1, 5):
+        del objects.content[manifest_name(number)]
+    with pytest.raises(Fenced, match="epoch 2"):
+        slept.add(1, with_entry(entry(9)))
+    assert slept.known == other.known != known
+    # Even if it sleeps between looking and writing.
+    asleep = claimed(objects, "asleep", 2)
+
+    def change(newest: Manifest) -> Manifest | None:
+        if asleep.known is not None and asleep.known.number == newest.number and newest.number < 8:
+            later = claimed(objects, "later", 3)
+            for number in range(4, 8):
+                later.add(3, with_entry(entry(number)))
+            for number in range(1, 10):
+                objects.content.pop(manifest_name(number), None)
+        return newest
+
+    with pytest.raises(Fenced, match="epoch 3"):
+        asleep.add(2, change)
+    newest = opened(objects).read_newest()
+    assert newest is not None
+    assert newest.epoch == 3
 
 
 def test_a_tier_of_another_broker_is_refused() -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from pyromq import chance
@@ -29,6 +30,7 @@ from pyromq.tier.objects import ObjectMissing
 from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, next_file, uploaded_to
 from pyromq.tier.opening import open_objects
 from pyromq.tier.segment_format import BadObject
+from pyromq.tier.upkeep import TierUpkeep, due
 from pyromq.tier.uploading import ChildUploader, Uploader, UploadTask
 
 _log = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ _log = logging.getLogger(__name__)
 _LOOK_S: Final = 1.0
 _POLL_S: Final = 30.0
 _MAX_PAUSE_S: Final = 60.0
+_HOUR_MS: Final = 3_600_000
 
 T = TypeVar("T")
 
@@ -68,26 +71,29 @@ class Tiering:
         writer = f"{settings.broker_name} {chance.uuid().hex}"
         self._footers = KeptFooters(objects, self._store.files, directory)
         self._uploader: Uploader = uploader if uploader is not None else ChildUploader()
-        self._offloading = Offloading(
-            Manifests(objects, settings.broker_cluster_name, settings.broker_name, writer),
-            self._uploader,
-            UploadTask(
-                "",
-                0,
-                0,
-                str(directory / f"segment{UNFINISHED_SUFFIX}"),
-                settings.tier_place,
-                settings.broker_cluster_name,
-                settings.broker_name,
-                settings.object_store_endpoint,
-                settings.tier_upload_concurrency,
-            ),
+        manifests = Manifests(objects, settings.broker_cluster_name, settings.broker_name, writer)
+        task = UploadTask(
+            "",
+            0,
+            0,
+            str(directory / f"segment{UNFINISHED_SUFFIX}"),
+            settings.tier_place,
+            settings.broker_cluster_name,
+            settings.broker_name,
+            settings.object_store_endpoint,
+            settings.tier_upload_concurrency,
         )
+        self._offloading = Offloading(manifests, self._uploader, task)
+        self._upkeep = TierUpkeep(manifests, self._uploader, task, context.clock.now_ms)
         self.blocks = Blocks(
             objects, self._footers, settings.tier_cache_bytes, settings.tier_read_concurrency
         )
         self.history = OlderHistory(
-            self.blocks, wake, lambda: context.store.settings, context.store.queues.gone_before
+            self.blocks,
+            wake,
+            lambda: context.store.settings,
+            context.store.queues.gone_before,
+            context.store.expiry.oldest_ms,
         )
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="tier-upload")
         self._seen: Role | None = None
@@ -104,6 +110,10 @@ class Tiering:
         self.problem = ""
         """Why nothing is uploaded at the moment."""
         self.uploaded_segments = self.uploaded_bytes = self.failures = 0
+        self.rewritten_segments = self.removed_segments = self.swept_objects = 0
+        self.rounds = 0
+        """How often it was looked for what has to leave the tier."""
+        self._next_upkeep = 0.0
         self._known: Manifest | None = None
         if settings.tier_required:
             self._store.keep_until_uploaded(0)
@@ -241,8 +251,12 @@ class Tiering:
                 self.uploaded_bytes += file.end - file.start
                 await self._learn(manifest)
                 return True
+            if self._live.now.tier_upkeep and self._clock.monotonic() >= self._next_upkeep:
+                await self._keep_up(role)
         if is_poll:
             await self._learn(await self._wait(lambda: self._offloading.refresh(files)))
+            if self._is_fenced and self._is_claimed and self._offloading.is_claimed(role.epoch):
+                self._is_fenced = False  # a tool has given it back
         self._keep_files()
         return False
 
@@ -274,13 +288,39 @@ class Tiering:
             f" {self.problem or 'it is slow'}. The broker keeps trying; ask again to be sure",
         )
 
+    # Upkeep
+
+    async def _keep_up(self, role: Role) -> None:
+        """Remove what is too old or deleted, and leftovers."""
+        settings = self._live.now
+        now_ms = self._clock.now_ms()
+        default_ms = now_ms - settings.tier_reserved_hours * _HOUR_MS if settings.tier_reserved_hours else 0
+
+        def oldest_ms(topic: str) -> int:
+            return self._store.expiry.oldest_ms(topic) or default_ms
+
+        for work in await self._wait(lambda: due(self.history.index, oldest_ms, default_ms)):
+            if self._role.now != role:
+                return
+            await self._learn(await self._wait(partial(self._upkeep.carry_out, work, role.epoch)))
+            self.rewritten_segments += work.gone is not None
+            self.removed_segments += work.gone is None
+            _log.info("%s %s", work.entry.name, "has left the tier" if work.gone is None else "was rewritten")
+        await self._wait(lambda: self._upkeep.remove_due(role.epoch))
+        swept = await self._wait(lambda: self._upkeep.sweep(settings.tier_orphan_hours * _HOUR_MS))
+        self.swept_objects += len(swept)
+        if swept:
+            _log.info("leftovers removed from the tier count=%d names=%.500s", len(swept), ",".join(swept))
+        self.rounds += 1
+        self._next_upkeep = self._clock.monotonic() + settings.tier_upkeep_interval_ms / 1000
+
     # Damaged segments
 
     def _mendable(self, files: list[ClosedFile]) -> tuple[SegmentEntry, ClosedFile] | None:
         """A segment whose file is still on this disk."""
         by_start = {each.start: each for each in files}
         for entry in self.history.index.unknown:
-            if entry.name in self._damaged and entry.log_start in by_start:
+            if not entry.is_rewritten and entry.name in self._damaged and entry.log_start in by_start:
                 return entry, by_start[entry.log_start]
         return None
 

@@ -1,0 +1,121 @@
+"""Rewriting: a segment becomes another one in which some messages are replaced by records that nobody reads.
+
+The log file is rebuilt, messages that are gone get fillers of the same size, and the result is packed again:
+so the log offsets of all others stay, and a log file can still be rebuilt from it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from mmap import ACCESS_WRITE, mmap
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pyromq.protocol import properties as props
+from pyromq.protocol.properties import get_property
+from pyromq.protocol.record import (
+    MIN_RECORD_SIZE,
+    RecordOutline,
+    StoredMessage,
+    SysFlag,
+    encode_record,
+)
+from pyromq.store.log.damage import FILLER_TOPIC, is_filler
+from pyromq.tier.manifest import SegmentEntry
+from pyromq.tier.objects import Objects
+from pyromq.tier.packing import rebuild_into, records_in
+from pyromq.tier.segment_format import TAIL_BYTES, BadObject, Footer, parse_footer, parse_tail, unpack_block
+
+_GONE: Final = b"removed from the tier"
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """Which messages of a tier are gone, or are to go."""
+
+    before: dict[str, int] = {}
+    """Topics, or `queue@topic`, and the log offset before which their messages are gone."""
+    older_than_ms: dict[str, int] = {}
+    """Topics, and the store time before which their messages go."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """Topics and keys whose messages go, at any place."""
+
+    def has(self, outline: RecordOutline, record: memoryview) -> bool:
+        """`record`: the bytes that the outline is of."""
+        topic = outline.topic
+        if outline.log_offset < gone_before(self.before, topic, outline.queue_id):
+            return True
+        if outline.store_timestamp < self.older_than_ms.get(topic, 0):
+            return True
+        if not self.keys:
+            return False
+        raw = bytes(record[outline.properties_start : outline.properties_end])
+        return any(wanted in self.keys for wanted in _named(topic, raw))
+
+
+def _named(topic: str, raw_properties: bytes) -> list[tuple[str, str]]:
+    """The topics and keys by which people know a message. Copies of it that wait for their time or for the
+    end of their transaction, or are retried, say the topic in a property."""
+    found = (get_property(raw_properties, name) for name in (props.REAL_TOPIC, props.RETRY_TOPIC))
+    keys = (get_property(raw_properties, props.KEYS) or "").split(props.KEY_SEPARATOR)
+    unique = (get_property(raw_properties, name) for name in (props.UNIQ_KEY, props.ORIGIN_MESSAGE_ID))
+    return [(each, key) for each in (topic, *found) if each for key in (*keys, *unique) if key]
+
+
+def gone_before(marks: Mapping[str, int], topic: str, queue_id: int) -> int:
+    return max(marks.get(topic, 0), marks.get(f"{queue_id}@{topic}", 0)) if marks else 0
+
+
+def read_footer(objects: Objects, entry: SegmentEntry) -> Footer:
+    """Raises ObjectMissing or BadObject."""
+    raw = objects.read(entry.name, entry.footer_at, entry.size_bytes - entry.footer_at)
+    return parse_footer(parse_tail(raw[-TAIL_BYTES:], entry.size_bytes), raw[:-TAIL_BYTES])
+
+
+@contextmanager
+def log_file(objects: Objects, entry: SegmentEntry, target: Path) -> Iterator[mmap]:
+    """The log file of a segment, written to `target` and not yet synced. Raises BadObject."""
+    footer = read_footer(objects, entry)
+    log_bytes = footer.log_end - footer.log_start
+    if (footer.log_start, log_bytes) != (entry.log_start, entry.log_end - entry.log_start):
+        raise BadObject(f"{entry.name} has the log from {footer.log_start} to {footer.log_end}")
+    with target.open("wb") as file:
+        file.truncate(log_bytes)
+
+    @lru_cache(maxsize=2)
+    def block_of(number: int) -> bytes:
+        block = footer.blocks[number]
+        return unpack_block(block, objects.read(entry.name, block.position, block.size_bytes))
+
+    with target.open("r+b") as rebuilt, mmap(rebuilt.fileno(), 0, access=ACCESS_WRITE) as log:
+        rebuild_into(log, footer, block_of)
+        yield log
+
+
+def remove_from(log: mmap, log_start: int, gone: Gone) -> int:
+    """Put fillers in the place of messages that go; how many these were."""
+    removed = 0
+    with memoryview(log) as view:
+        for outline in records_in(log, log_start):
+            end = outline.start + outline.size
+            if is_filler(outline) or not gone.has(outline, view):
+                continue
+            log[outline.start : end] = _filler(outline)
+            removed += 1
+    return removed
+
+
+def _filler(outline: RecordOutline) -> bytes:
+    topic = FILLER_TOPIC[: outline.size - MIN_RECORD_SIZE]
+    body_bytes = outline.size - MIN_RECORD_SIZE - len(topic)
+    return encode_record(
+        StoredMessage(
+            topic,
+            _GONE[:body_bytes].ljust(body_bytes, b"\0"),
+            log_offset=outline.log_offset,
+            sys_flag=SysFlag.TRANSACTION_ROLLBACK,
+            born_timestamp=outline.store_timestamp,
+            store_timestamp=outline.store_timestamp,
+        )
+    )
