@@ -4,7 +4,10 @@ The log is a byte-for-byte prefix of the master's; queues and index are dispatch
 master deletes is deleted up to the same log offset.
 """
 
+from collections.abc import Iterable
+
 from pyromq.errors import StoreError
+from pyromq.protocol.names import lite_queue
 from pyromq.store.compacted.snapshots import Snapshots
 from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.dispatch import Dispatcher
@@ -91,6 +94,21 @@ class Copying:
         return can_be_directory(deletion.topic) and deletion.log_offset > self._deletions.offset_of(
             deletion.topic
         )
+
+    def lite_queues_of(self, deletion: Deletion) -> Iterable[str]:
+        """The light queues of the lite topics of a deleted topic."""
+        light = self._dispatcher.light
+        return () if light is None else light.names(lite_queue(deletion.topic, ""))
+
+    def delete_lite_queue(self, queue: str, deletion: Deletion) -> bool:
+        """Delete one of them, unless it has messages since. Raises StoreError if the disk refuses."""
+        light = self._dispatcher.light
+        if light is None or not light.ends_before(queue, deletion.log_offset):
+            return False
+        try:
+            return light.remove(queue)
+        except OSError as error:
+            raise StoreError(f"{queue} cannot be deleted: {error}") from error
 
     def delete_topic(self, deletion: Deletion) -> bool:
         """Delete a topic up to the log offset up to which the master deleted it.

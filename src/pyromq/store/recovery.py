@@ -430,7 +430,10 @@ class Recovery:
             return
         light.deletions = self._deletions
         missing = light.load(begin)
-        light.remove_deleted(each.topic for each in self._deletions.all())
+        deleted = {each.topic for each in self._deletions.all()}
+        if deleted:
+            light.remove_deleted(deleted)
+            light.remove_lite_topics_of_deleted(deleted)
         if missing is None or offset >= begin:
             return
         self.report.remarks.append(f"light queues: {missing}: built from the log")

@@ -11,7 +11,7 @@ import pytest
 from tests.support.broker_cluster import CLUSTER, TIMEOUT_S, BrokerClient, running_broker
 from tests.support.controlled_group import controlled_group, members_of, side_of
 from tests.support.replicas import caught_up, http_get, log_of, until
-from tests.support.small_stores import messages_in
+from tests.support.small_stores import bodies_of, messages_in
 
 from pyromq.admin import brokers, controllers
 from pyromq.admin.cluster import Cluster
@@ -25,6 +25,8 @@ from pyromq.errors import Refused, TransportError
 from pyromq.filesystem import Files
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import lite_queue
+from pyromq.protocol.properties import LITE_EPOCH, LITE_OFFSET, LITE_TOPIC
 from pyromq.protocol.requests.controller import GetReplicaInfo
 from pyromq.protocol.requests.replication import GetEpochs
 from pyromq.protocol.requests.routes import GetRoute
@@ -351,3 +353,38 @@ async def test_a_master_that_stops_answers_its_senders_and_is_replaced_before_it
             await until(lambda: replica.role.now.is_master)
         await stopping
         assert bodies(replica) == list(range(4))
+
+
+async def test_who_may_append_to_a_lite_topic_is_known_to_the_next_master(tmp_path: Path) -> None:
+    on = {"store": {"light_queues": True, "multi_dispatch": True}}
+
+    async def append(to: Broker, body: bytes, epoch: int, offset: int) -> None:
+        named = {LITE_TOPIC: "chat", LITE_EPOCH: str(epoch), LITE_OFFSET: str(offset)}
+        async with BrokerClient(to.address) as client:
+            await client.send(body, queue_id=0, properties=named)
+
+    async with controlled_group(tmp_path) as group:
+        first = await group.start("a", **on)
+        second = await group.start("b", **on)
+        assert await group.settled(2) is first
+        async with BrokerClient(first.address) as client:
+            await client.create_topic(attributes="+message.type=LITE")
+        await append(first, b"one", 1, 0)
+        await append(first, b"two", 3, 1)
+        await until(lambda: "Orders" in second._started.tables.topics)
+        await group.crash(first)
+        assert await group.settled(1) is second
+        for epoch, offset, code in (
+            (2, 2, ResponseCode.LITE_FENCED),
+            (0, 2, ResponseCode.LITE_FENCED),
+            (3, 1, ResponseCode.LITE_OFFSET_TAKEN),
+        ):
+            with pytest.raises(Refused) as refused:
+                await append(second, b"late", epoch, offset)
+            assert refused.value.code == code
+        await append(second, b"three", 3, 2)
+        again = await group.start("a", **on)
+        assert await group.settled(2) is second
+        await caught_up(again, second)
+        for broker in (second, again):
+            assert bodies_of(broker.store, lite_queue("Orders", "chat")) == [b"one", b"two", b"three"]

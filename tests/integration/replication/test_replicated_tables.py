@@ -6,6 +6,7 @@ from typing import Any
 from tests.conftest import ErrorLogs
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, topic_creation
 from tests.support.replicas import broker_group, caught_up, until
+from tests.support.small_stores import bodies_of
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.tables.all_tables import Tables
@@ -162,6 +163,39 @@ async def test_lite_topics_that_have_expired_leave_master_and_replica(tmp_path: 
         await client.send(b"two", properties={LITE_TOPIC: "a"})
         await caught_up(replica, master)
         assert replica.store.queues.max_offset(lite_queue(TOPIC, "a"), 0) == 1
+
+
+async def test_the_lite_topics_of_a_deleted_topic_leave_the_replica_too(tmp_path: Path) -> None:
+    on: dict[str, Any] = {"store": {"light_queues": True, "multi_dispatch": True}}
+    old, kept = lite_queue(TOPIC, "old"), lite_queue("Other", "old")
+    async with broker_group(tmp_path) as group, group.master(**on) as master:
+        async with group.replica(**on) as replica, BrokerClient(master.address) as client:
+            await create(client)
+            for topic in (TOPIC, "Other"):
+                await client.call(topic_creation(topic, attributes="+message.type=LITE"))
+            await client.send(b"old", properties={LITE_TOPIC: "old"})
+            await client.send(b"other", "Other", properties={LITE_TOPIC: "old"})
+            tables(master).offsets.commit(GROUP, old, 0, 1)
+            await until(lambda: tables(replica).offsets.query(GROUP, old, 0) == 1)
+            await caught_up(replica, master)
+            light = replica.store.light
+            assert light is not None
+            assert set(light.names("")) == {old, kept}
+            await client.call(DeleteTopicFromBroker(topic=TOPIC))
+            await until(lambda: list(light.names("")) == [kept])
+            await until(lambda: tables(replica).offsets.query(GROUP, old, 0) == -1)
+            await client.create_topic(attributes="+message.type=LITE")
+            for body in (b"new", b"newer"):
+                await client.send(body, properties={LITE_TOPIC: "old"})
+            await caught_up(replica, master)
+            assert bodies_of(replica.store, old) == [b"new", b"newer"]
+        # Away while its master deletes the topic, it learns so when it is back.
+        async with BrokerClient(master.address) as client:
+            await client.call(DeleteTopicFromBroker(topic=TOPIC))
+        async with group.replica(**on) as replica:
+            back = replica.store.light
+            assert back is not None
+            await until(lambda: list(back.names("")) == [kept])
 
 
 async def test_offsets_committed_at_a_replica_while_its_master_is_away_are_handed_back(

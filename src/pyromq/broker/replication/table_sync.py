@@ -303,7 +303,11 @@ class TableSync:
     async def _delete(self, deletion: Deletion) -> None:
         if self._role.is_master or not self._store.copying.delete_topic(deletion):
             return
-        self._tables.offsets.remove_topic(deletion.topic)
+        deleted = {deletion.topic}
+        async for queue in self._slices.spread(self._store.copying.lite_queues_of(deletion)):
+            if self._store.copying.delete_lite_queue(queue, deletion):
+                deleted.add(queue)
+        self._tables.offsets.remove_topics(deleted)
         await asyncio.to_thread(self._store.topics.finish_deletion, deletion.topic)
         _log.info("topic deleted as by the master topic=%s", deletion.topic)
 

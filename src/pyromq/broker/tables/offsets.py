@@ -7,7 +7,7 @@ written when the log is flushed up to where it ended.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Set
 
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
@@ -296,6 +296,9 @@ class OffsetTable:
 
     def remove_topic(self, topic: str) -> None:
         self._remove_all(lambda key: key[0] == topic)
+
+    def remove_topics(self, topics: Container[str]) -> None:
+        self._remove_all(lambda key: key[0] in topics)
 
     def remove_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Each of a topic and a group."""

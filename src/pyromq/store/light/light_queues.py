@@ -14,7 +14,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,6 +27,7 @@ from pyromq.protocol.names import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SYSTEM_TOPIC_PREFIX,
+    lite_parts,
 )
 from pyromq.store.deletions import Deletions
 from pyromq.store.filenames import UNFINISHED_SUFFIX
@@ -360,10 +361,25 @@ class LightQueues(LightEnd):
     def remove_deleted(self, deleted: Iterable[str]) -> None:
         """Finish the removal of queues that a crash has interrupted."""
         for name in deleted:
-            number = self.numbers.get(name, -1)
-            last = self.chain.find(self.lasts[number]) if number >= 0 else None
-            if last is not None and last.log_offset < self._deleted_before(name):
+            if self.ends_before(name, self._deleted_before(name)):
                 self.remove(name)
+
+    def remove_lite_topics_of_deleted(self, parents: Container[str]) -> None:
+        """The same for the lite topics of deleted topics."""
+        for name in list(self.numbers):
+            parts = lite_parts(name)
+            if (
+                parts is not None
+                and parts[0] in parents
+                and self.ends_before(name, self._deleted_before(parts[0]))
+            ):
+                self.remove(name)
+
+    def ends_before(self, name: str, log_offset: int) -> bool:
+        """Whether a queue has no message at this log offset, or later."""
+        number = self.numbers.get(name, -1)
+        last = self.chain.find(self.lasts[number]) if number >= 0 else None
+        return number >= 0 and (last is None or last.log_offset < log_offset)
 
     def close(self) -> None:
         self.chain.close()
