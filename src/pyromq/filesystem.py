@@ -343,7 +343,7 @@ class Files:
             return None
 
     def mode(self, path: Path) -> int | None:
-        """Who may read and write a file, None if there is none."""
+        """The permissions of a file, None if there is none."""
         try:
             return stat.S_IMODE(path.stat().st_mode)
         except FileNotFoundError:

@@ -36,7 +36,7 @@ OWN_LOGGERS: Final = "pyromq"
 """Records of the client itself are not sent: each send would cause the next."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""What may wait in one process."""
+"""The limit of what may wait in one process."""
 
 _BATCH: Final = 200
 _PAUSES_S: Final = (0.2, 1.0, 5.0, 15.0)

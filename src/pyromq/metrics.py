@@ -275,7 +275,7 @@ def text_of(families: "Iterable[Metric | None]") -> Iterator[bytes]:
 
 
 class _OneFamily:
-    """What Prometheus' library takes for a collection of metrics."""
+    """A collection of metrics as Prometheus' library wants it."""
 
     def __init__(self, family: "Metric") -> None:
         self._family = family

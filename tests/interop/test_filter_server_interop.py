@@ -46,7 +46,7 @@ def filter_servers(peers: Peers, topic: str) -> list[str]:
 def check(peers: Peers, name: str, source: str) -> None:
     """A member with this filter gets what matches, and commits the offset of the rest, too."""
     topic = peers.new_topic("Filtered", queues=1)
-    wait_until(lambda: filter_servers(peers, topic), "a filter server in the route")
+    wait_until(lambda: bool(filter_servers(peers, topic)), "a filter server in the route")
     peers.send(*({"topic": topic, "body": b"%d" % number} for number in range(50)))
     group = f"G-{topic}"
     with peers.client.member(peers.name_server, group, topic, filterName=name, filterSource=source) as member:

@@ -43,7 +43,7 @@ class AccessOverview(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AccessCheck(msgspec.Struct, frozen=True, rename="camel"):
-    """What one broker would decide, and by which rule; or the problem with asking it."""
+    """One broker's decision, and the rule behind it; or the problem with asking it."""
 
     broker: str
     is_allowed: bool | None
@@ -92,7 +92,7 @@ def _policy_rows(acls: Iterable[AclInfo]) -> Iterator[PolicyRow]:
 
 
 async def check(cluster: Cluster, name: str, need: Need, source_ip: str) -> list[AccessCheck]:
-    """What each broker would decide about a user."""
+    """Each broker's decision about a user."""
 
     async def ask(member: BrokerMember) -> AccessCheck:
         try:

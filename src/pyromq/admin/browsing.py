@@ -65,7 +65,7 @@ class Place(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What was found. `positions` is where to go on, by queue: the next offset, or backwards the last one
+    """The messages found. `positions` is where to go on, by queue: the next offset, or backwards the last one
     read."""
 
     found: list[Place]

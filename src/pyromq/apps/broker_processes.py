@@ -114,7 +114,7 @@ class BrokerProcesses:
         self._stopped.set()
 
     def lines(self) -> list[str]:
-        """Who is who, and how to kill it."""
+        """The list of brokers, and how to kill each."""
         shown = []
         for number, process in sorted(self._processes.items()):
             address = self._addresses[number]

@@ -1,4 +1,4 @@
-"""What `pyromq standalone --secure` makes: passwords, a certificate, and the settings that use them.
+"""Files that `pyromq standalone --secure` makes: passwords, a certificate, and the settings that use them.
 
 Everything is in one directory that only its owner can read; the next start uses it again.
 """

@@ -201,7 +201,7 @@ class Broker(Program):
         return f"name={self.settings.broker_name} address={self.advertised_address}"
 
     def _status(self) -> tuple[int, str]:
-        """What `mqadmin brokerStatus` shows."""
+        """The figures of `mqadmin brokerStatus`."""
         figures = self._started.brokers.all_figures()
         return 200, "".join(f"{name:<40}: {value}\n" for name, value in figures.items())
 

@@ -1,4 +1,4 @@
-"""What nearly every part of a broker is built from, as one value."""
+"""The context: one value with everything that nearly every part of a broker is built from."""
 
 from dataclasses import dataclass
 

@@ -48,7 +48,7 @@ class Arrival(NamedTuple):
 
 
 class Feed:
-    """What one channel consumes of one queue."""
+    """One channel's consumption of one queue."""
 
     def __init__(self, channel: Any, queue: str, traits: QueueTraits, *, no_ack: bool = False) -> None:
         self.channel = channel
@@ -173,7 +173,7 @@ class Inflow:
     async def _ready(
         self, queue: str, consumer: SimpleConsumer, message: PoppedMessage
     ) -> dict[str, Any] | None:
-        """What kombu gets; None if the message is too old, or too early."""
+        """The message for kombu; None if it is too old, or too early."""
         raw, times = unpacked(message)
         now_ms = round(time.time() * 1000)
         if times.expires_ms is not None and times.expires_ms <= now_ms:

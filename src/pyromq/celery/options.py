@@ -42,7 +42,7 @@ class ClusterTarget(msgspec.Struct, frozen=True):
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """What every client of the cluster is given."""
+        """Arguments of every client of the cluster."""
         settings = self.settings
         return {
             "namesrv": settings.namesrv,

@@ -1,4 +1,4 @@
-"""What the arguments of a declared queue mean."""
+"""The meaning of a declared queue's arguments."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -207,7 +207,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
         self.traits: dict[str, QueueTraits] = {}
-        """What was declared of queues."""
+        """The declared arguments of queues."""
         self._socket: tuple[socket.socket, socket.socket] | None = None
         self._is_woken = False
         self._hide_keys(client)

@@ -1,4 +1,4 @@
-"""What to try when a server lets nobody in who comes without keys or without TLS."""
+"""Hints for a user whom a server refuses for want of keys or TLS."""
 
 from typing import Final
 

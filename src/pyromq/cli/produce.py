@@ -87,7 +87,7 @@ class LineSending:
             self._take_first()
 
     def remark(self) -> str:
-        """What the final line adds to the count."""
+        """The final line's addition to the count."""
         text = ""
         if unsafe := self.total.unsafe:
             text += f"; {unsafe:,} of them are not flushed or replicated as the broker's settings require"

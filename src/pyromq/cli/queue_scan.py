@@ -29,7 +29,7 @@ _Part = list[ReceivedMessage] | MessageQueue | Exception
 
 @dataclass(frozen=True, slots=True)
 class ScanRange:
-    """What to read: with `is_following` until it is closed, else to where the queues end when it is opened.
+    """The range of a scan: with `is_following` until it is closed, else to the queues' ends at its start.
 
     `queue_names`: only these queues. `remark` receives warnings about failures that are retried.
     """

@@ -116,7 +116,7 @@ def offset_ids(text: str, count: int) -> list[str]:
 R = TypeVar("R")
 
 _Key: TypeAlias = MessageQueue | tuple[str, bool, str | None]
-"""What shares a batch: the messages of a chosen queue, whose order counts; others if they have the same
+"""The key of a batch: messages of a chosen queue, whose order counts, share one; others if they have the same
 topic, `wait_stored` and tags."""
 
 

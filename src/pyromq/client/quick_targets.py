@@ -111,7 +111,7 @@ def judged(
     started: float,
     answer: Any,
 ) -> SendOutcome | SendPlan:
-    """What an unusual answer to a plain send means: an outcome, or the plan by which it is sent on.
+    """The meaning of an unusual answer to a plain send: an outcome, or the plan by which it is sent on.
 
     `answer` is a Frame or an error; one that no retry helps against is raised.
     """

@@ -53,7 +53,7 @@ class SendTick(Protocol):
 
 
 class Ticks:
-    """What one process does with ticks."""
+    """One process's handling of ticks."""
 
     def __init__(self, topic: str, send: SendTick, now_ms: Callable[[], int]) -> None:
         self._topic = topic

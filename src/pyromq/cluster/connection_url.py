@@ -26,7 +26,7 @@ _YES = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class ConnectionUrl:
-    """What a URL says; `namesrv` has addresses separated by semicolons."""
+    """The parts of a URL; `namesrv` has addresses separated by semicolons."""
 
     namesrv: str
     namespace: str | None = None

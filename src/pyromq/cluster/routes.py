@@ -1,4 +1,4 @@
-"""What a name server's answer about a topic means: its queues, and their brokers.
+"""Reads a name server's answer about a topic: its queues, and their brokers.
 
 Pure: values and functions of values.
 """

@@ -25,7 +25,7 @@ def not_over_the_network(keys: Iterable[str]) -> str:
 
 
 def summary(remarks: Iterable[Notice]) -> str | None:
-    """What to tell the operator who asked for the changes."""
+    """The report for the operator who asked for the changes."""
     return "; ".join(map(str, remarks)) or None
 
 

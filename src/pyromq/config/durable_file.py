@@ -29,7 +29,7 @@ class DurableFile:
             return None
 
     def contents(self) -> Iterator[tuple[Path, bytes]]:
-        """What can be read: the file, then its backup."""
+        """The readable copies: the file, then its backup."""
         for path in (self.path, self.backup_path):
             try:
                 yield path, self._files.read(path)

@@ -23,7 +23,7 @@ class Kind:
     hint: str = ""
     is_path: bool = False
     python_type: type | None = None
-    """What values given in code must be, if that is checked at all."""
+    """The type that values given in code must have, if that is checked at all."""
     allows_none: bool = False
     choices: tuple[str, ...] = ()
     """The only values, if they are that few."""

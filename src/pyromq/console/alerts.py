@@ -48,7 +48,7 @@ class Alerts:
         self._first_ms: dict[str, int] = {}
         """When each cluster was first looked at."""
         self._waiting: deque[tuple[bytes, dict[Key, Problem]]] = deque(maxlen=_MAX_WAITING)
-        """What to post, and what is told then."""
+        """The alerts to post, and the problems that are told with each."""
         self._has_some = asyncio.Event()
         self._texts = Texts(DEFAULT_LANGUAGE)
         self.sent = 0

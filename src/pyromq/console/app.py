@@ -103,7 +103,7 @@ def _visit(state: State, request: Request) -> Visit:
 
 
 async def _answered(visit: Visit, work: Callable[[], Awaitable[Response]]) -> Response:
-    """What a page returns, or a page that says what went wrong."""
+    """The page, or one that says what went wrong."""
     if visit.request.path_params.get("cluster") is not None and visit.shown is None:
         return refuse(visit, 404, visit.texts("error.no_cluster", name=visit.request.path_params["cluster"]))
     try:

@@ -98,7 +98,7 @@ def _plain(value: object) -> object:
 
 
 def name_of_person(visit: Visit) -> str:
-    """What stands in the open place of a shared page."""
+    """The text for the open place of a shared page."""
     return render("person.html", {"t": visit.texts, **_who(visit)})
 
 
@@ -110,7 +110,7 @@ def _who(visit: Visit) -> Data:
 
 
 def context(visit: Visit, section: str) -> Data:
-    """What every template may use beside its own data."""
+    """The names that every template may use beside its own data."""
     state = visit.state
 
     def url(*parts: object, **query: object) -> str:

@@ -19,7 +19,7 @@ from pyromq.remoting.slices import Slices
 
 UNKNOWN = "–"
 OPEN_PLACE = "<!-- person -->"
-"""What `layout.html` has where a shared page names its viewer; no value can contain it: they are escaped."""
+"""In `layout.html` where a shared page names its viewer; values cannot contain it: they are escaped."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PIECES = 50
 """So many pieces of a page, about two rows, are made between two looks at the clock."""
@@ -27,7 +27,7 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 96.0, 20.0
 
 
 def _finished(value: object) -> object:
-    """What reaches a page: None is unknown, text has no hidden characters; templates' own markup passes."""
+    """A value as a page shows it: None is unknown, no hidden characters; templates' own markup passes."""
     if value is None:
         return UNKNOWN
     if isinstance(value, Markup):

@@ -17,8 +17,8 @@ JOINED = {
     "console.js": ("vendor/htmx.min.js", "vendor/hx-sse.min.js", "app.js"),
     "console.css": ("vendor/uPlot.min.css", "app.css"),
 }
-"""What every page needs is one script and one style: a first page waits for two files. Also, htmx would start
-before an extension that is still loading."""
+"""The files that every page needs are one script and one style: a first page waits for two files. Also, htmx
+would start before an extension that is still loading."""
 FILES = ("tail.js", "favicon.svg", "vendor/uPlot.iife.min.js")
 
 

@@ -35,7 +35,7 @@ MAX_READERS = 64
 
 @dataclass(frozen=True, slots=True)
 class TailFilter:
-    """What a tail shows."""
+    """The messages that a tail shows."""
 
     cluster: str
     topics: tuple[str, ...]
@@ -116,7 +116,7 @@ class TailReader:
             await asyncio.sleep(_AFTER_FAILURE_S if problems else _PAUSE_S)
 
     async def _read(self, topic: str, positions: dict[str, dict[MessageQueue, int]]) -> list[browsing.Place]:
-        """What is new in a topic since its positions; the first time they are its end."""
+        """New messages of a topic since its positions; the first time they are its end."""
         wanted = self.wanted
         if topic not in positions:
             end = await browsing.look(self._cluster, topic, browsing.Wanted(limits=browsing.Limits(rows=0)))

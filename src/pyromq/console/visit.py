@@ -101,7 +101,7 @@ class Visit:
         return self.person.role >= role
 
     def body_of(self, message: "StoredMessage") -> bytes | None:
-        """What the person may see of a body; None without the right to read bodies."""
+        """The part of a body that the person may see; None without the right to read bodies."""
         return self.state.masks.body(message.body) if self.person.reads_bodies else None
 
     def require_bodies(self) -> None:

@@ -19,7 +19,7 @@ MAX_ATTEMPTS = 20
 
 
 class CommandOutcome(NamedTuple):
-    """What became of a request: the group before and after it, and the answer."""
+    """The outcome of a request: the group before and after it, and the answer."""
 
     before: GroupRecord | None
     after: GroupRecord | None

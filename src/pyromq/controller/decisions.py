@@ -41,7 +41,7 @@ BY_CONTROLLER = -1
 
 
 class Situation(NamedTuple):
-    """What a decision depends on besides the group."""
+    """The facts that a decision depends on besides the group."""
 
     heard: Heard = Heard()
     elects_unclean: bool = False

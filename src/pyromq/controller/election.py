@@ -1,4 +1,4 @@
-"""Who becomes master: the present one while it may be alive, else the replica in sync that has most."""
+"""Elects the master: the present one while it may be alive, else the replica in sync that has most."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""What a controller knows for good about a broker group: a value that only decisions change."""
+"""A controller's lasting record of a broker group: a value that only decisions change."""
 
 import msgspec
 
@@ -22,7 +22,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a broker has, for a controller that has no record of its group."""
+    """A broker's log, as offered to a controller that has no record of its group."""
 
     epoch: int
     """The newest epoch of its log."""
@@ -50,7 +50,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The master epoch at which the group was empty. While it is this one, no message can be lost, unless the
     group is returning."""
     offers: dict[int, Offer] = {}
-    """What brokers have offered since the last of them started, while the group returns."""
+    """The offers of brokers since the last of them started, while the group returns."""
 
     @property
     def is_without_data(self) -> bool:

@@ -26,7 +26,7 @@ MAX_MEMBERS = 10_000
 
 
 class Vitals(NamedTuple):
-    """What the last heartbeat of a broker said, for elections."""
+    """A broker's last heartbeat, for elections."""
 
     epoch: int = -1
     max_offset: int = -1
@@ -34,7 +34,7 @@ class Vitals(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What is known about the members of one group at one moment."""
+    """The state of the members of one group at one moment."""
 
     alive: Mapping[int, Vitals] = MappingProxyType({})
     lost: frozenset[int] = frozenset()

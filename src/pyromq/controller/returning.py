@@ -1,4 +1,4 @@
-"""Who leads a group whose brokers come with logs while the controller has no record of it.
+"""Chooses the master of a group whose brokers come with logs while the controller has no record of it.
 
 The controller's store was lost, or is another one. Of all brokers of a group, the one with the newest epoch,
 and among those the one with the longest log, has everything that was acknowledged. That is certain only if

@@ -42,7 +42,7 @@ class ControllerStore(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What it takes on the disk of this machine."""
+        """The space it takes on the disk of this machine."""
         ...
 
     def on_leading(self, begun: Callable[[], None]) -> None:

@@ -35,7 +35,7 @@ _PING_TIMEOUT_S = 5.0
 
 @dataclass(kw_only=True)
 class BrokerOptions:
-    """What `RocketBroker` takes, as FastStream's own brokers do."""
+    """Arguments of `RocketBroker`, as FastStream's own brokers do."""
 
     graceful_timeout: float | None = 15.0
     ack_policy: AckPolicy = EMPTY

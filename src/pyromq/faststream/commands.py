@@ -1,4 +1,4 @@
-"""What FastStream asks a producer to send."""
+"""Messages that FastStream asks a producer to send."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pyromq.client.values import ReceivedMessage
 
 
 class RocketResponse(Response):
-    """What a handler returns to say more than a body: headers, a tag, keys, …"""
+    """A handler's result with more than a body: headers, a tag, keys, …"""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RocketCommand(PublishCommand):
 
 
 MESSAGE_FIELDS = ("tag", "keys", "sharding_key", "delay_s", "deliver_at", "priority")
-"""What a message may have besides body and headers."""
+"""The fields of a message besides body and headers."""
 
 
 def checked_fields(fields: dict[str, Any]) -> dict[str, Any]:

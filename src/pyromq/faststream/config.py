@@ -1,4 +1,4 @@
-"""What the parts of one FastStream broker share."""
+"""State that the parts of one FastStream broker share."""
 
 import logging
 from dataclasses import dataclass, field

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class PublisherOptions:
-    """What `publisher` takes; `fields` are the tag, keys, … of each message."""
+    """Arguments of `publisher`; `fields` are the tag, keys, … of each message."""
 
     headers: dict[str, Any] | None = None
     reply_to: str = ""

@@ -109,7 +109,7 @@ class RocketRoute(SubscriberRoute):
 
 @dataclass(kw_only=True)
 class RouterOptions:
-    """What routers take besides prefix and handlers, as FastStream's own do."""
+    """Arguments of routers besides prefix and handlers, as FastStream's own do."""
 
     dependencies: Sequence[Any] = ()
     middlewares: Sequence[Any] = ()

@@ -30,7 +30,7 @@ _GROUP_PREFIX = "FASTSTREAM_"
 
 @dataclass(kw_only=True)
 class SubscriberOptions:
-    """What `subscriber` takes.
+    """Arguments of `subscriber`.
 
     `group`: None is `FASTSTREAM_` and the topic. Subscribers with the same group share the messages.
     `tags`: as in "Created || Paid", or `Sql("price > 10")`. `start_from`: where a new group begins, "last",

@@ -1,4 +1,4 @@
-"""What the parts of an SQL92 filter expression mean, as functions of a message's properties.
+"""The meaning of each part of an SQL92 filter expression, as functions of a message's properties.
 
 Properties are text; a literal on the other side decides what the text is read as. There are three truths:
 true, false and NULL. A text that cannot be read as what it must be is an error: the message does not match.

@@ -47,7 +47,7 @@ class FilterContext(msgspec.Struct, frozen=True):
 
 
 class _BadFilter(Exception):
-    """What is wrong with the filter, in words."""
+    """The filter's fault, in words."""
 
 
 class _Nowhere:

@@ -1,4 +1,4 @@
-"""What the process of a filter may still do once it has confined itself: compute, and use its two pipes.
+"""Confines the process of a filter: from then on it can compute, and use its two pipes.
 
 The kernel refuses all system calls but a few, so there are no files, no sockets, no other processes and no
 signals, whatever code the filter brings. Nothing of this can be undone by the process.
@@ -18,7 +18,7 @@ from pyromq.errors import StateError
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _SECCOMP_MODE_FILTER = 2
 _KILL_PROCESS, _REFUSE, _ALLOW = 0x8000_0000, 0x0005_0000 | 1, 0x7FFF_0000
-"""What becomes of a system call; the second answers EPERM."""
+"""The kernel's verdicts on a system call; the second answers EPERM."""
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
 _SIGKILL: Final = 9

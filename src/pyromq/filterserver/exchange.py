@@ -1,4 +1,4 @@
-"""What the filter server and the process of one filter send each other, over two pipes.
+"""The protocol between the filter server and the process of one filter, over two pipes.
 
   uint32 length    of what follows
   uint32 number    of the question; its answer has the same

@@ -47,7 +47,7 @@ class FilterFailed(PyroError):
 
 @dataclass(frozen=True, slots=True)
 class FilterLimits:
-    """What a filter may take: CPU time and time for one question, memory for all its life."""
+    """Limits of a filter: CPU time and time for one question, memory for all its life."""
 
     cpu_s: float
     wait_s: float

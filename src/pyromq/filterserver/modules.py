@@ -38,7 +38,7 @@ MODULES: Final = (
     "zlib",
 )
 BEHIND: Final = ("_strptime", "ctypes")
-"""What those import only when it is used."""
+"""Modules that those import only when they are used."""
 ENCODINGS: Final = (
     *("ascii", "latin-1", "cp1252", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"),
     *("gbk", "gb18030", "big5", "shift_jis", "euc_jp", "euc_kr"),

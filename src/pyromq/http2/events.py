@@ -1,4 +1,4 @@
-"""What the peer of an HTTP/2 connection did."""
+"""Events: actions of the peer of an HTTP/2 connection."""
 
 from typing import TypeAlias
 

@@ -21,7 +21,7 @@ _MAX_GOOD_NAMES = 1000
 
 
 def problem_of_request(headers: list[Header]) -> str | None:
-    """What is wrong with the headers of a request, if anything."""
+    """The fault in the headers of a request, if there is one."""
     if _native is not None and _native.is_well_formed(headers, GOOD_NAMES):
         return None
     return problem_by_rule(headers)

@@ -1,4 +1,4 @@
-"""What a peer may ask of an HTTP/2 server; each limit says what happens beyond it."""
+"""Limits on what a peer may ask of an HTTP/2 server; each limit says what happens beyond it."""
 
 import msgspec
 

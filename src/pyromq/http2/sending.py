@@ -21,7 +21,7 @@ _IDLE_FRAMES_PER_ANSWER = 4
 
 
 class SendingSide:
-    """What the server sends on a connection, within the windows that the peer grants."""
+    """The server's output on a connection, within the windows that the peer grants."""
 
     def __init__(self, limits: Http2Limits) -> None:
         self.limits = limits

@@ -1,4 +1,4 @@
-"""What all tools share: the clusters by name, the masks of bodies, the audit log.
+"""Shared by all tools: the clusters by name, the masks of bodies, the audit log.
 
 Answers are bounded, and say so if they are cut. Credentials come from the settings, never from an assistant.
 """

@@ -99,7 +99,7 @@ class ReadingTools:
         }
 
     async def diagnose_group(self, group: str, cluster: str = "") -> dict[str, Any]:
-        """What is wrong with a consumer group: members, subscriptions, owners of queues, progress."""
+        """Diagnoses a consumer group: members, subscriptions, owners of queues, progress."""
         found = await diagnosis.of_group(self._of(cluster), group)
         return {
             "members": [
@@ -109,7 +109,7 @@ class ReadingTools:
         }
 
     async def consumer_stacks(self, group: str, client_id: str, cluster: str = "") -> dict[str, Any]:
-        """What a member of a group reports about itself, with the stacks of its threads."""
+        """A group member's report about itself, with the stacks of its threads."""
         found = await connections.running_info(self._of(cluster), group, client_id, stacks=True)
         told: dict[str, Any] = plain(found)
         return told

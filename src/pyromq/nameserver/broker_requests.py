@@ -173,8 +173,8 @@ class BrokerRequests:
         )
 
     def _require_newest(self, cluster: str, address: str, caller: Caller) -> None:
-        """What a broker said on a connection that it has replaced came late: it must not count, or the end of
-        that connection would be the end of the broker. Raises Refused."""
+        """Raises Refused for what a broker said on a connection that it has replaced: if it counted, the
+        end of that connection would be the end of the broker."""
         newest = cast(Channel | None, self._table.connection_of(BrokerKey(cluster, address)))
         if newest is not None and caller.channel.number < newest.number:
             raise Refused(

@@ -1,4 +1,4 @@
-"""What a caller must do after a change of the tables.
+"""Tasks for the caller after a change of the tables.
 
 The tables never act: they say which routes changed and which brokers must be notified.
 """

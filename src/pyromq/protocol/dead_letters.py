@@ -1,4 +1,4 @@
-"""What the properties of a dead letter say: where it came from, why it was given up, and what was settled.
+"""The properties of a dead letter: where it came from, why it was given up, and what was settled.
 
 A letter is settled when it was sent again or dropped. Brokers delete no single message, so a note in the same
 queue names the offsets of settled letters: a log that loses letters has lost their notes before.

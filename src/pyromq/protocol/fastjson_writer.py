@@ -84,7 +84,7 @@ def _struct_writer(type_: type[msgspec.Struct], strict: bool) -> Write:
 
 
 class _Trait(Flag):
-    """What the encoder in C must know of a type, or cannot do."""
+    """Facts about a type that the encoder in C needs, or its limits."""
 
     NONE = 0
     UNORDERED = auto()

@@ -73,7 +73,7 @@ class LiteGroup(NamedTuple):
 
 
 def lite_group(attributes: Mapping[str, str]) -> LiteGroup | None:
-    """What the attributes of a group say; None if it is no lite group."""
+    """The lite settings in a group's attributes; None if it is no lite group."""
     topic = attributes.get(BIND_TOPIC)
     if not topic:
         return None

@@ -140,7 +140,7 @@ def _split_id(text: str, what: str) -> tuple[bytes, bytes]:
 
 
 class RecallHandle(msgspec.Struct, frozen=True, gc=False):
-    """What a producer keeps to recall a timed message before its delivery."""
+    """The handle that a producer keeps to recall a timed message before its delivery."""
 
     topic: str
     broker_name: str

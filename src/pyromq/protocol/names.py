@@ -136,7 +136,7 @@ def lite_parts(light_queue: str) -> tuple[str, str] | None:
 
 
 def lite_topic_problem(name: object, max_bytes: int = MAX_LITE_TOPIC_BYTES) -> str | None:
-    """What is wrong with the name of a lite topic, if anything."""
+    """The fault in the name of a lite topic, if there is one."""
     if not isinstance(name, str):
         return f"the lite topic must be str, not {type(name).__name__}"
     if not _ALLOWED_LITE.fullmatch(name):
@@ -155,13 +155,13 @@ def is_system_group(group: str) -> bool:
 
 
 def topic_problem(topic: str) -> str | None:
-    """What is wrong with a topic's name, if anything."""
+    """The fault in a topic's name, if there is one."""
     is_derived = str(topic).startswith((RETRY_PREFIX, DLQ_PREFIX))
     return _problem("topic", topic, _MAX_RETRY_TOPIC_CHARS if is_derived else _MAX_TOPIC_CHARS)
 
 
 def group_problem(group: str) -> str | None:
-    """What is wrong with a group's name, if anything."""
+    """The fault in a group's name, if there is one."""
     return _problem("group", group, _MAX_GROUP_CHARS)
 
 

@@ -36,7 +36,7 @@ OrderKey: TypeAlias = tuple[str, int, int | None]
 
 
 class PopReceipt(msgspec.Struct, frozen=True, gc=False):
-    """What a consumer sends back to acknowledge a popped message or to keep it invisible for longer."""
+    """The receipt with which a consumer acknowledges a popped message or keeps it invisible for longer."""
 
     checkpoint_offset: int
     pop_time_ms: int

@@ -97,7 +97,7 @@ LITE_EPOCH: Final = "__LITE_EPOCH"
 LITE_OFFSET: Final = "__LITE_OFFSET"
 """The offset in its lite topic that a message must get, or it is refused."""
 LITE_KIND: Final = "__LITE_KIND"
-"""What a message of a session says beside its body; see `proxy/http/sessions.py`."""
+"""The kind of a session's message; see `proxy/http/sessions.py`."""
 
 # Left from earlier days of the protocol.
 TRANSFER_FLAG: Final = "TRANSFER_FLAG"

@@ -1,4 +1,4 @@
-"""Who sends a call, and may they do what it asks: the servers' rules, with the signature of gRPC clients.
+"""Access control of calls: the servers' rules, with the signature of gRPC clients.
 
     authorization: MQv2-HMAC-SHA1 Credential=USER, SignedHeaders=x-mq-date-time, Signature=HEX
 

@@ -1,4 +1,4 @@
-"""What becomes of a received message: acknowledged, hidden for another time, or buried as a dead letter."""
+"""Settles a received message: acknowledged, hidden for another time, or buried as a dead letter."""
 
 import asyncio
 from collections.abc import Sequence

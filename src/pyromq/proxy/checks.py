@@ -1,4 +1,4 @@
-"""What a client may ask for: names, tags, keys, properties and times. Each check raises `Rejected`."""
+"""Checks of what a client sends: names, tags, keys, properties and times. Each check raises `Rejected`."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the server writes into the settings of a client: retries, limits and times."""
+"""The server's part of a client's settings: retries, limits and times."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What most parts of the front are built from, as one value."""
+"""The context: one value with everything that most parts of the front are built from."""
 
 from dataclasses import dataclass
 

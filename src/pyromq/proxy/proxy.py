@@ -312,7 +312,7 @@ class Proxy(Program):
 
 
 def _http_body_bytes(settings: ProxySettings) -> int:
-    """What a message may have as base64 in JSON, but no more than a request."""
+    """The limit of a message as base64 in JSON, but no more than a request."""
     most = settings.max_request_bytes
     return (
         min(settings.max_message_bytes * 4 // 3 + _HTTP_ENVELOPE_BYTES, most)

@@ -133,7 +133,7 @@ def _answering(handler: Handler, answer_type: Any, admission: FrontAdmission | N
 
 
 def _translated(work: Callable[[], Any], answer_type: Any) -> Any:
-    """What `work` returns; a refusal becomes an answer, now or later."""
+    """The result of `work`; a refusal becomes an answer, now or later."""
     try:
         answered = work()
     except PyroError as problem:

@@ -1,4 +1,4 @@
-"""What brokers say about topics and groups, kept for a while: a topic's type, a group's retries."""
+"""Brokers' answers about topics and groups, kept for a while: a topic's type, a group's retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

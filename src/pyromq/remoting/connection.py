@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
         self.vouched_version = -1
         """The version of the rules under which the server's admission vouches for this connection."""
         self.grants: Grants | None = None
-        """What it is vouched for; None means everything."""
+        """The rights it is vouched for; None means all."""
         self.is_private = False
         """Whether it is safe from others on the network: they can neither read it nor write to it."""
         self.certificate_names: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ class FormLink(Link):
         self._timeout_s = options.timeout_ms / 1000
         self._monotonic = options.monotonic
         self.quick: dict[int, Any] = {}
-        """What `read` of `call_frame` needs, by the numbers of the calls."""
+        """Arguments for `read` of `call_frame`, by the numbers of the calls."""
 
     def take_opaque(self) -> int:
         return next(self._numbers)

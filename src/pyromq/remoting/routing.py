@@ -48,7 +48,7 @@ class Caller(msgspec.Struct, gc=False, eq=False):
     """Raises Refused; None without access control. It does not hold the caller: the garbage collector does
     not see a cycle here."""
     allowed: str = ""
-    """What the audit log will say of it, if it is a change."""
+    """The audit log's words for it, if it is a change."""
     changed: str = ""
     """The change, from which value to which, for the audit log."""
 

@@ -28,7 +28,7 @@ class Ends(Protocol):
 
 
 class SignedSession:
-    """What is known about the requests that were signed for one connection."""
+    """The requests that were signed for one connection, as far as they are remembered."""
 
     __slots__ = ("connection", "latest_ms", "name", "number")
 

@@ -121,8 +121,8 @@ class MasterOpening:
         self.is_over = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """What to send to the master, and what it has sent of the stream. Raises RemoteProtocolError if it
-        refuses this broker."""
+        """The bytes to send to the master, and those of the stream that came. Raises RemoteProtocolError if
+        it refuses this broker."""
         self._held += data
         answer = b""
         if self._held.startswith(CHALLENGE_MARK) and not self._is_asked:

@@ -154,7 +154,7 @@ def _kind(schema: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _chosen(schema: list[Any], text: str) -> Any:
-    """What a union holds besides null."""
+    """The type that a union holds besides null."""
     others = [choice for choice in schema if choice != "null"]
     if len(others) != 1:
         raise ConfigError("valueSchema", text, "unions of null and one other type only")

@@ -35,7 +35,7 @@ _OF_SOURCE = {
 
 
 class LagCollector:
-    """What Prometheus is told of the queries of one session."""
+    """Figures about the queries of one session, for Prometheus."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self.spark = spark

@@ -15,7 +15,7 @@ _S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
 def delta_options(uri: str) -> dict[str, str]:
-    """What delta-rs calls storage options. It writes its log with conditional writes, too."""
+    """Storage options, as delta-rs calls them. It writes its log with conditional writes, too."""
     if urlsplit(uri).scheme not in S3:
         return {}
     access = s3_access()
@@ -25,7 +25,7 @@ def delta_options(uri: str) -> dict[str, str]:
 
 
 def iceberg_properties(uri: str) -> dict[str, str]:
-    """What pyiceberg calls properties of a FileIO."""
+    """Properties of a FileIO, as pyiceberg calls them."""
     parts = urlsplit(uri)
     named: dict[str, str | None] = {}
     if parts.scheme in S3:
@@ -62,7 +62,7 @@ def arrow_files(place: str) -> "tuple[fs.FileSystem, str]":
 
 
 def hadoop_settings() -> dict[str, str]:
-    """What Spark itself needs for `s3://` and `s3a://`; its own chain finds the keys in the environment."""
+    """Spark's own settings for `s3://` and `s3a://`; its own chain finds the keys in the environment."""
     access = s3_access()
     found = {"fs.s3.impl": _S3A}
     if access.endpoint is not None:

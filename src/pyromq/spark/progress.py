@@ -57,7 +57,7 @@ def make_offset(
 
 
 def spans_between(start: Offset, end: Offset) -> list[Span]:
-    """What the batch from `start` to `end` reads."""
+    """The spans that the batch from `start` to `end` reads."""
     for offset in (start, end):
         if offset.get("v") != VERSION:
             raise ValueError(f"an offset of another version of this connector: {offset}")

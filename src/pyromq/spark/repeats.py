@@ -15,7 +15,7 @@ from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Span
 
 COLUMNS = ("msgId", "offset")
-"""What has to be known of each message."""
+"""The columns that have to be known of each message."""
 
 
 class Repeats:
@@ -41,7 +41,7 @@ class Repeats:
 
 
 def repeats_before(cluster: SparkCluster, options: ReadOptions, span: Span, window: int) -> Repeats:
-    """What is known of repeated messages where a span begins."""
+    """The repeated messages known where a span begins."""
     repeats = Repeats(window)
     start = max(span.start - window, 0)
     if start < span.start:

@@ -32,7 +32,7 @@ def sampled_schema(options: ReadOptions) -> str:
 
 
 def kept_once(location: str, name: str, make: Callable[[], str]) -> str:
-    """What a file says; if there is none, what is made now and kept there."""
+    """A file's text; if there is no file, the text is made now and kept there."""
     from pyromq.spark.journal_files import journal_files  # Spark imports this file when it looks for sources
 
     files = journal_files(location, "schemaLocation")

@@ -50,7 +50,7 @@ _SCHEMAS: Final = {
     "avro": "an Avro schema",
     "protobuf": "the text of a .proto file",
 }
-"""What gives their types to values that are structures."""
+"""The schemas that give structures their types."""
 
 _WIDER: Final = {"int": ("bigint", "double"), "float": ("double",), "timestamp": ("timestamp_ntz",)}
 """Types in which all values of another one have a place."""

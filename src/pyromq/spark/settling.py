@@ -1,4 +1,4 @@
-"""What Spark's Python processes need to be told once.
+"""Settings that Spark's Python processes need once.
 
 They collect garbage after every step, and need not scan imported modules each time. Spark hangs up on workers
 when it has rows enough, as for `show()`, and when a query ends; they would print a traceback each time.
@@ -15,7 +15,7 @@ _FREEZES = 3
 _frozen = 0
 
 HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
-"""What a worker sees then."""
+"""The errors that a worker sees then."""
 
 
 def settle_in() -> None:

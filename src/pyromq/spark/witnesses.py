@@ -38,7 +38,7 @@ class Witnesses:
     def after(
         self, end: Mapping[Queue, int], begins: Mapping[Queue, int], seen: Mapping[Queue, Seen]
     ) -> dict[Queue, Seen]:
-        """What to remember when these messages have been read."""
+        """The witnesses to remember when these messages have been read."""
         oldest_ms = self._clock.now_ms() - RENEWED_MS
         kept = {queue: message for queue, message in seen.items() if message.offset < begins.get(queue, 0)}
         asked = {

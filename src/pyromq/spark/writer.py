@@ -26,7 +26,7 @@ from pyromq.spark.settling import settle_in
 
 
 class Written(WriterCommitMessage):
-    """What one task has stored, and why it stopped at a row that cannot be sent, if there was one.
+    """One task's stored messages, and why it stopped at a row that cannot be sent, if there was one.
 
     Spark would repeat a task that fails, in vain. A commit that fails ends the job at once.
     """

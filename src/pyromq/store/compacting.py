@@ -28,7 +28,7 @@ from pyromq.store.settings import StoreSettings
 
 _DIGEST_BYTES: Final = 16
 _KEY_BYTES: Final = 300
-"""What a key takes in memory during a round."""
+"""Memory for one key during a round."""
 _UNITS_AT_ONCE: Final = 128
 _BYTES_AT_ONCE: Final = 1 << 20
 _ENTRIES_AT_ONCE: Final = 1024

@@ -42,7 +42,7 @@ def encode_line(deletion: Deletion) -> bytes:
 
 
 def decode_line(line: bytes) -> Deletion | None:
-    """What a line without its line break says; None if it is damaged."""
+    """The deletion in a line without its line break; None if it is damaged."""
     found = _LINE.fullmatch(line)
     if found is None or int(found[1], 16) != zlib.crc32(found[2]):
         return None

@@ -120,7 +120,7 @@ class Dispatcher:
         self.pending = deque(each for each in self.pending if each[0].topic != topic)
 
     def fit_to_log(self, end: int) -> None:
-        """What is appended next is newer than all deletions."""
+        """Marks the next append as newer than all deletions."""
         self._forgotten = {topic: min(before, end) for topic, before in self._forgotten.items()}
 
     def cut(self, end: int) -> None:

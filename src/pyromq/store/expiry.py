@@ -24,7 +24,7 @@ _MAX_ADDED = 100_000
 
 
 class QueueLimit(NamedTuple):
-    """What readers of each queue of a topic get; 0 is no limit."""
+    """Limits on what readers of each queue of a topic get; 0 is no limit."""
 
     max_age_ms: int = 0
     max_bytes: int = 0

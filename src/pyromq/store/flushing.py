@@ -35,7 +35,7 @@ OnFlushed = Callable[[AppendStatus], None]
 
 @dataclass(frozen=True, slots=True)
 class QueueFlush:
-    """What was dispatched, to be made safe together: files, and where that leaves the store."""
+    """Dispatched data to be made safe together: its files, and where that leaves the store."""
 
     paths: list[Path]
     safe_offset: int

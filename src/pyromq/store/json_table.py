@@ -17,7 +17,7 @@ from pyromq.store.filenames import BACKUP_SUFFIX, BROKEN_SUFFIX, UNFINISHED_SUFF
 T = TypeVar("T")
 
 _NOTHING = b" \t\r\n\0"
-"""What is left of a file whose content never reached the disk."""
+"""The rest of a file whose content never reached the disk."""
 
 
 class JsonTable:
@@ -28,7 +28,7 @@ class JsonTable:
         self._unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
         self.path = path
         self.remark = ""
-        """What was wrong with the file when it was loaded, though a table was found."""
+        """The fault in the file when it was loaded, though a table was found."""
 
     @property
     def modified_ms(self) -> int:

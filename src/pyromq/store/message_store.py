@@ -373,10 +373,6 @@ class MessageStore:
             advances += self._mending.step()
         return advances
 
-    def take_light_advances(self) -> dict[str, int]:
-        """The light queues that `dispatch` has added messages to since the last call, each with its end."""
-        return self._dispatcher.take_light_advances()
-
     @property
     def dispatch_limit(self) -> int:
         """How far the log may become readable: with synchronous flush, as far as it is flushed."""
@@ -472,7 +468,7 @@ class MessageStore:
     # The rest
 
     def copy_compacted(self, topic: str, queue_id: int) -> SnapshotCopy:
-        """What this store lacks of a compacted queue, to be filled with a master's messages."""
+        """The part of a compacted queue that this store lacks, to be filled with a master's messages."""
         queue = self._queues.find(topic, queue_id)
         return SnapshotCopy(self.compacting, (topic, queue_id), queue, self._log.start_offset)
 

@@ -8,7 +8,7 @@ from pyromq.store.results import ReadResult
 
 
 class WantedRead(NamedTuple):
-    """What a reader asked for."""
+    """A reader's question."""
 
     topic: str
     queue_id: int

@@ -132,6 +132,10 @@ class QueueReading:
         """Everything before this log offset is in its queue and in the index."""
         return self._dispatcher.safe_offset
 
+    def take_light_advances(self) -> dict[str, int]:
+        """The light queues that `MessageStore.dispatch` has added messages to since the last call, each with its end."""
+        return self._dispatcher.take_light_advances()
+
     def restore_units(self, damage: Damage) -> Iterator[None]:
         """Give units to messages that are back in the log; it yields now and then, so that the caller can
         pause. Raises OSError."""

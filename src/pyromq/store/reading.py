@@ -159,7 +159,7 @@ class StoreReader:
         return result
 
     def without_damaged(self, result: ReadResult, offset: int) -> ReadResult:
-        """What was read from `offset` on, up to the first message whose body does not match its checksum and
+        """The messages from `offset` on, up to the first message whose body does not match its checksum and
         for which other brokers are asked."""
         for index, view in enumerate(result.views):
             at = first_damaged(view)

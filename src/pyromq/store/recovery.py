@@ -57,7 +57,7 @@ from pyromq.store.rocksdb import refuse_rocksdb
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What was found, kept and dropped."""
+    """A report: what was found, kept and dropped."""
 
     was_clean: bool
     began_at: int = 0

@@ -33,7 +33,7 @@ class Holder(Protocol):
 
 @dataclass(slots=True)
 class CleaningReport:
-    """What a round of cleaning did, and why."""
+    """A report of one round of cleaning: what it did, and why."""
 
     log_start: int = 0
     """Where the log began before."""

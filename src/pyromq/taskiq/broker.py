@@ -101,7 +101,7 @@ class TaskiqBroker(AsyncBroker):
 
     @contextmanager
     def answer_to(self, task_id: str) -> Iterator[Callable[[], SendResult | None]]:
-        """What the broker answers to a task that is sent in the block."""
+        """The broker's answer to a task that is sent in the block."""
         self._answers[task_id] = None
         try:
             yield lambda: self._answers[task_id]

@@ -39,7 +39,7 @@ class TaskiqSchedules(ScheduleSource):
         self._reader: Reader | None = None
         self._following: asyncio.Task[None] | None = None
         self._recurring: dict[str, tuple[int, bytes]] = {}
-        """What was read: when it was stored, and the schedule."""
+        """A schedule as read, and when it was stored."""
 
     def __repr__(self) -> str:
         return f"<TaskiqSchedules in {self._topic}: {len(self._recurring)}>"

@@ -1,4 +1,4 @@
-"""What one worker takes from its queues.
+"""The messages that one worker takes from its queues.
 
 It has no more messages than its limit, apart from pops that already wait at a broker. What is taken is held,
 and renewed, until it is settled.
@@ -39,7 +39,7 @@ class TakenTask(NamedTuple):
 
 
 class TaskReading(NamedTuple):
-    """What a group reads; `group`: None has the name of the topic."""
+    """The queue that a group reads; `group`: None has the name of the topic."""
 
     group: str | None = None
     expression: Expression = "*"
@@ -87,7 +87,7 @@ class Intake:
         return f"<Intake {','.join(self._queues)} held={len(self._held)} ready={self._ready.qsize()}>"
 
     def __len__(self) -> int:
-        """What it holds: waiting or worked on."""
+        """The number of messages held: waiting or worked on."""
         return len(self._held)
 
     @property

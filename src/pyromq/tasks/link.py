@@ -48,7 +48,7 @@ class TaskLink:
         self.max_priority = max_priority
         self.options, client = split_task_options(given, f"options of {framework.lower()}")
         self.client: dict[str, Any] = {"namesrv": namesrv, **client}
-        """What every client of the cluster is given."""
+        """Arguments of every client of the cluster."""
         self._declared: dict[str, asyncio.Task[None]] = {}
         self.producer = Producer(
             f"{framework}-PRODUCERS", max_message_bytes=self.options.max_message_bytes, **self.client

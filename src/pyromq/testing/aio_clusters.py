@@ -76,7 +76,7 @@ class AioCluster(Standalone):
             raise StateError(f"{group} has not consumed everything after {timeout_s} s: {what}") from None
 
     def dead_letters(self, group: str) -> list[DeadLetter]:
-        """What the group has given up and was neither sent again nor dropped, in the order of time."""
+        """The messages that the group gave up, without those sent again or dropped, in the order of time."""
         found = [
             letter_of(message)
             for broker in self._master_brokers()

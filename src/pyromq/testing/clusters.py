@@ -105,7 +105,7 @@ class RunningCluster:
         self._call(self._cluster.wait_until_consumed(group, topic, timeout_s=timeout_s))
 
     def dead_letters(self, group: str) -> list[DeadLetter]:
-        """What the group has given up and was neither sent again nor dropped, in the order of time."""
+        """The messages that the group gave up, without those sent again or dropped, in the order of time."""
 
         async def find() -> list[DeadLetter]:
             return self._cluster.dead_letters(group)

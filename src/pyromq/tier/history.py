@@ -151,7 +151,7 @@ class OlderHistory:
     def _take(
         self, wanted: WantedRead, local: ReadResult, content: memoryview, records: list[tuple[int, int]]
     ) -> ReadResult:
-        """What a reader gets of the records from its offset on."""
+        """The records that a reader gets from its offset on."""
         offset, only, matches = wanted.offset, wanted.only, _test(wanted.tag_codes, wanted.only)
         settings = self._settings()
         max_messages = max(1, min(wanted.max_messages, settings.max_batch_on_disk))

@@ -27,7 +27,7 @@ class Fenced(PyroError):
 
 
 class WrongTier(PyroError):
-    """What is in the object store does not belong to this store. An operator has to decide."""
+    """The objects found there do not belong to this store. An operator has to decide."""
 
 
 class TierFormat(msgspec.Struct, frozen=True, rename="camel"):

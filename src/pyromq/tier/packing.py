@@ -50,7 +50,7 @@ class ByteSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What was written."""
+    """A report of what was written."""
 
     footer: Footer
     footer_at: int

@@ -50,7 +50,7 @@ class PackedBlock(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a block has of a run."""
+    """A block's part of a run."""
 
     block: int
     start: int

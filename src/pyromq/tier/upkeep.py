@@ -32,11 +32,11 @@ OldestMs = Callable[[str], int]
 
 
 class Due(NamedTuple):
-    """What is to be done with a segment."""
+    """The work to be done on a segment."""
 
     entry: SegmentEntry
     gone: Gone | None
-    """What is removed from it; None if it goes as a whole."""
+    """The part to remove from it; None if it goes as a whole."""
 
 
 def due(index: TierIndex, oldest_ms: OldestMs, default_oldest_ms: int) -> list[Due]:

@@ -15,7 +15,7 @@ from pyromq_native.broker.send_answers cimport SendAnswers
 
 
 cdef class Account:
-    """What a topic with a quota may send, and has sent in this read; see `pyromq.broker.flow.quotas`."""
+    """The allowance of a topic with a quota, and what it has sent in this read; see `pyromq.broker.flow.quotas`."""
 
     cdef object _quotas, _topic
     cdef double _rates[2]

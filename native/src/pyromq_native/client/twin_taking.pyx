@@ -198,7 +198,7 @@ cdef class Loop:
 
 @cython.freelist(8)
 cdef class Next:
-    """What `__anext__` returns, a coroutine in all but type: whoever awaits it is the reader."""
+    """The result of `__anext__`, a coroutine in all but type: whoever awaits it is the reader."""
 
     cdef Taking _stream
     cdef object _waiting

@@ -1,4 +1,4 @@
-"""What all answers have in common; the functions are in `answers.pxd`, where the compiler finds them for each module."""
+"""The common part of all answers; the functions are in `answers.pxd`, where the compiler finds them for each module."""
 
 from pyromq.protocol.codes import CURRENT_VERSION, Language
 

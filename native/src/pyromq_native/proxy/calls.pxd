@@ -1,4 +1,4 @@
-"""What the compiled calls of the gRPC front have in common."""
+"""The common part of the compiled calls of the gRPC front."""
 
 from pyromq_native.growing cimport Growing
 from pyromq_native.protocol.headers cimport Header

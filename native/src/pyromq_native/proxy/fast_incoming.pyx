@@ -36,7 +36,7 @@ cdef enum:
 
 
 cdef class ReceiptMaker:
-    """What the handles of one answer have in common."""
+    """The common part of one answer's handles."""
 
     cdef bytes _times
     cdef bytes _broker

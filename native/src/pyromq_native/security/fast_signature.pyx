@@ -31,7 +31,7 @@ cdef const char *DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 
 cdef class SignatureCheck:
-    """What a request must have on a connection that others could write to: see `pyromq.remoting.admission.Proof`."""
+    """The proof that a request must carry on a connection that others could write to: see `pyromq.remoting.admission.Proof`."""
 
     def __init__(self, proof):
         (

@@ -89,7 +89,7 @@ cdef inline bint span(Cells *cells, int64_t row, int64_t limit, int64_t *start, 
 
 
 cdef inline bint cell(Cells *cells, int64_t row, Text *text) noexcept nogil:
-    """What stands in a row, nothing where it is null; False if the column is damaged."""
+    """The value in a row, nothing where it is null; False if the column is damaged."""
     cdef int64_t start, end
     text.size = 0
     if not is_there(cells, row):

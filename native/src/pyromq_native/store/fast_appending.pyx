@@ -159,7 +159,7 @@ cdef class Appender:
         reconsume_times,
         prepared_offset,
     ):
-        """What `MessageStore.append` answers; None if it was declined."""
+        """The answer of `MessageStore.append`; None if it was declined."""
         cdef Record record
         cdef Appended appended
         cdef QueueEnd queue
@@ -250,7 +250,7 @@ cdef class Appender:
         reconsume_times,
         appended_properties,
     ):
-        """What `MessageStore.append_encoded_batch` answers; None if it was declined, and the bytes it needs if
+        """The answer of `MessageStore.append_encoded_batch`; None if it was declined, and the bytes it needs if
         the file has no room for them.
         """
         cdef Record record

@@ -75,7 +75,7 @@ def slice_records(
     int64_t offset,
     int64_t stride,
 ):
-    """What is wanted of `count` units from `position` on: units examined, messages, their bytes, slices.
+    """Reads the wanted ones of `count` units from `position` on: units examined, messages, their bytes, slices.
 
     The first unit is that of message `offset` of the queue. Records that lie together are one slice, and small
     ones that do not are copied together. `log_view` is a whole log file from `log_start` on, and the log goes up

@@ -158,7 +158,7 @@ def changes(
 def _settings(
     given: Mapping[str, Sequence[str]], *, per_topic: bool
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What is set for all tables, and for those of single topics."""
+    """The settings of all tables, and of single topics' tables."""
     common: dict[str, Any] = {}
     by_topic: dict[str, dict[str, Any]] = {}
     for name, texts in given.items():

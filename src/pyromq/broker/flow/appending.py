@@ -209,7 +209,7 @@ class Appending:
         start = offset = store.queues.dispatched_offset
         while True:
             self._tell(store.dispatch(_DISPATCH_STEP, readable_offset))
-            if light := store.take_light_advances():
+            if light := store.queues.take_light_advances():
                 for on_light_advance in self._light_listeners:
                     on_light_advance(light)
             if not store.can_dispatch_to(readable_offset):

@@ -143,7 +143,7 @@ class Quotas:
         return rates, levels, self._max_delay_s
 
     def charge(self, topic: str, messages: int, size_bytes: int, delayed: tuple[int, int]) -> None:
-        """What the compiled path has stored in a read, and by quota how many sends it answers later."""
+        """Counts what the compiled path has stored in a read, and how many sends it delays, by quota."""
         for limit in self.of_sends(topic, ""):
             limit.take(messages, size_bytes, self._monotonic())
             for quota, count in zip(limit.quotas, delayed, strict=True):

@@ -118,6 +118,6 @@ class Replication:
 
     @property
     def problem(self) -> str:
-        """What an operator should know before anyone relies on this broker; empty if all is well."""
+        """A warning for the operator before anyone relies on this broker; empty if all is well."""
         of_session = self.session.problem if self.session is not None else ""
         return self.replica.problem or of_session or self.repair.problem

@@ -111,7 +111,7 @@ class ControllerSession:
         self.joined = asyncio.Event()
         """Set when the first role is known."""
         self.problem = "no controller has given this broker a role yet"
-        """What keeps this broker from its role; empty if nothing does."""
+        """The problem that keeps this broker from its role; empty if nothing does."""
         dialer.on_connection_lost(self._connection_lost)
 
     def __repr__(self) -> str:

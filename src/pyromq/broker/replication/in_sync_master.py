@@ -81,7 +81,7 @@ class InSyncMaster(Master):
         self.look()
 
     def wanted_set(self) -> frozenset[int] | None:
-        """What the controller should confirm; None if its set is right."""
+        """The set that the controller should confirm; None if its set is right."""
         if self.in_sync is None:
             return None
         max_behind_s = self._live.now.replica_max_behind_ms / 1000

@@ -51,7 +51,7 @@ class InSyncSet:
         self.joining: frozenset[int] = frozenset()
         """Replicas that are nearly there: the master waits for them, so that they can catch up."""
         self._turn = own_id
-        """Who was last proposed to join."""
+        """The broker that was last proposed to join."""
         self.epoch_start = epoch_start
         self._confirmed = 0
         self._reports: dict[int, ReplicaReport] = {}

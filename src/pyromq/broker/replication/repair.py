@@ -57,7 +57,7 @@ class Repair:
         self._abandoned: set[int] = set()
         """Where damage begins that no broker of the group has."""
         self.damage: list[Damage] = [each for each in store.recovery.damage if each.is_left_in_place]
-        """What is damaged, and was not repaired yet."""
+        """The damage that was not repaired yet."""
         self.repaired_ranges = self.repaired_bytes = self.scrubbed_bytes = 0
         self.scrubs = 0
         """How often all of the log was read."""
@@ -69,7 +69,7 @@ class Repair:
 
     @property
     def summary(self) -> str:
-        """What was found since the start; empty if it was nothing."""
+        """The damage found since the start; empty if there was none."""
         parts = []
         if self.repaired_ranges:
             parts.append(

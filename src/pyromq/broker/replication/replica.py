@@ -73,7 +73,7 @@ class Replica:
         self.master: str | None = None
         """Where the master serves requests; None if nobody has told."""
         self.master_flush_offset = 0
-        """What an operator or the master said about the master's disk, for operators."""
+        """How much the master's disk has, as an operator or the master said last; for operators."""
         self.link: MasterLink | None = None
         self.disagreement = ""
         """Why this replica does not copy its master's log, and will not without an operator."""
@@ -132,7 +132,7 @@ class Replica:
             self._failures = 0
 
     def master_is_at(self, address: str | None, ha_address: str | None) -> None:
-        """What a name server says; who is master it does not decide if there is a controller."""
+        """Takes a name server's word; with a controller, it does not decide who is master."""
         if self._is_controlled:
             if address == self.master and self._ha_address is None and ha_address:
                 self._ha_address = ha_address

@@ -168,7 +168,7 @@ class ReplicaLink(asyncio.Protocol):
             self.send_more()
 
     def _proven(self, hello: HelloReader, data: bytes) -> bytes:
-        """What the replica has sent, once it has proved who it is."""
+        """The replica's bytes, once it has proved who it is."""
         try:
             heard = hello.feed(data)
         except RemoteProtocolError as problem:

@@ -15,7 +15,7 @@ from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, Del
 
 @dataclass(frozen=True, slots=True)
 class StampedTables:
-    """What a master's tables said when its log ended at `log_end`, or before; None: nothing new."""
+    """A master's tables as they were when its log ended at `log_end`, or before; None: nothing new."""
 
     log_end: int
     offsets: ConsumerOffsetSerializeWrapper | None = None

@@ -187,7 +187,7 @@ class TableSync:
         return pause_s
 
     async def _unless_woken(self, call: Coroutine[Any, Any, A]) -> A | None:
-        """What a call brings; None if there is another master meanwhile. A master that hangs answers late."""
+        """The answer; None if there is another master meanwhile. A master that hangs answers late."""
         calling, woken = asyncio.ensure_future(call), asyncio.ensure_future(self._woken.wait())
         try:
             await asyncio.wait((calling, woken), return_when=asyncio.FIRST_COMPLETED)

@@ -31,7 +31,7 @@ class TimerSync:
         self._dialer = dialer
         self._masters = 0
         self._told: TimerCheckpoint | None = None
-        """What the present master said last; not believed yet."""
+        """The present master's last word; not believed yet."""
         self._trouble = ""
         replica.on_master(self._forget)
         tables.role.on_change(lambda _: self._forget())

@@ -259,7 +259,7 @@ def _shape(config: TopicConfig) -> Numbers:
 
 
 def _recovered(report: RecoveryReport) -> str:
-    """What the last start found; empty after a clean stop."""
+    """The findings of the last start; empty after a clean stop."""
     if report.was_clean and not report.damage:
         return ""
     return (

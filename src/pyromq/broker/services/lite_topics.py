@@ -123,7 +123,7 @@ class LiteTopics:
             self._add(client, group, queues, change)
 
     def _lite_group(self, name: str, topic: str) -> LiteGroup:
-        """What a group reads; raises Refused unless it may read lite topics of this topic."""
+        """The group's lite settings; raises Refused unless it may read lite topics of this topic."""
         config, parent = self._groups.find(name), self._topics.get(topic)
         if config is None:
             raise Refused(

@@ -54,7 +54,7 @@ class NameServerState:
 
 
 class _NameServer:
-    """What one name server knows, and what the broker must send next."""
+    """The state of one name server, and the broker's next message to it."""
 
     def __init__(self, address: str) -> None:
         self.address = address

@@ -41,7 +41,7 @@ _WAIT_FOR_TIMERS_S = 0.005
 
 
 class WakeableTimers(Protocol):
-    """What delivers the records of the revive log when their time has come."""
+    """Delivers the records of the revive log when their time has come."""
 
     @property
     def delivery(self) -> TimerDelivery: ...
@@ -83,7 +83,7 @@ class Reviving:
         self._queues: dict[int, Checkpoints] = {}
         self._line: _Line | None = None
         self._known_until: dict[int, int] = {}
-        """What was in the revive log when this broker began to revive."""
+        """The ends of the revive queues when this broker began to revive."""
         self._taken: tuple[dict[int, int], int] | None = None
         """The progress in each queue, and how far the next master must have the log before it counts."""
         self._was_master = False

@@ -261,7 +261,7 @@ class Tiering:
         return False
 
     def _closed_files(self) -> list[ClosedFile]:
-        """What cannot be cut off any more."""
+        """The log files that cannot be cut off any more."""
         end = min(self._store.flushes.offset, self._durability.readable_offset)
         return [ClosedFile(*each) for each in self._store.log.closed_files(end)]
 

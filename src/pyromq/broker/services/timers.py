@@ -31,7 +31,7 @@ _MAX_WAIT_S = 1.0
 _CLEAN_INTERVAL_S = 30.0
 _MIN_RATE_S = 1.0
 _MAX_CHECKPOINT_AGE_S = 60.0
-"""Who takes over reads the log from the checkpoint on, so it does not grow old even if nothing happens."""
+"""A new master reads the log from the checkpoint on, so it does not grow old even if nothing happens."""
 
 
 class Timers:
@@ -52,8 +52,8 @@ class Timers:
         self._saved: tuple[int, int] = (self._files.queue_offset, 0)
         """Queue offset and number of deliveries as they were saved last."""
         self._taken: tuple[TimerSnapshot, tuple[int, int], int] | None = None
-        """What to save, and the end of the log then. All of it must be flushed first: a replica does not know
-        where the deliveries are that it has followed."""
+        """The progress to save, and the end of the log then. All of it must be flushed first: a replica does
+        not know where the deliveries are that it has followed."""
         self._next_save = self._next_cleaning = clock.monotonic()
         appending.on_advance(self._advanced, names.TIMER_TOPIC)
         if store.settings.timer_wheel:
@@ -141,7 +141,7 @@ class Timers:
         self._counts.save()
 
     def take_if_due(self) -> tuple[TimerSnapshot, tuple[int, int]] | None:
-        """What to save now: there is something new, and the log has it on disk."""
+        """The progress to save now: there is something new, and the log has it on disk."""
         now = self._clock.monotonic()
         state = (self._files.queue_offset, self.delivery.messages)
         is_new = state != self._saved or now >= self._next_save + _MAX_CHECKPOINT_AGE_S

@@ -1,1 +1,1 @@
-"""What the broker knows."""
+"""Tables: all that the broker knows besides messages."""

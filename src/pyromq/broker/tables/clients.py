@@ -34,7 +34,7 @@ class Client:
     check: Callable[[Need], object] | None = None
     """Of the heartbeat in which it was a producer: raises Refused; None without access control."""
     user: str = ""
-    """Who it is, under access control."""
+    """The user's name, under access control."""
 
     def may_send(self, topic: str) -> bool:
         if self.check is not None:
@@ -63,7 +63,7 @@ class ConsumerGroup:
     size_bytes: int = 0
     """Approximate memory of the subscriptions."""
     wishes: dict[Channel, int] = field(default_factory=dict)
-    """What each member last subscribed to, as a hash."""
+    """A hash of each member's last subscription."""
     _last_wish: int = 0
     _differences: dict[frozenset[int], str] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class ConsumerGroup:
         return next((self.members[other] for other in others if other in self.members), None)
 
     def difference(self, other: Client, wanted: list[SubscriptionData], say: Callable[[], str]) -> str:
-        """What `say` says when these two ways to subscribe first meet: later the subscriptions of the other
+        """`say`'s text of when these two ways to subscribe first met: later the subscriptions of the other
         one may not be at hand."""
         pair = frozenset((wish_of(wanted), self.wishes[other.channel]))
         if pair not in self._differences:

@@ -160,7 +160,7 @@ class FiledTable:
 
     _file: TableFile
     copied: Callable[[], Callable[[], Awaitable[object]]] | None = None
-    """What it returns waits for the replicas that must have the changes, too."""
+    """Gives a function that waits for the replicas that must have the changes, too."""
 
     async def written(self) -> None:
         """Return when all changes up to this call are on this broker's disk; raises OSError."""

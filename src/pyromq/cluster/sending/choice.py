@@ -114,7 +114,7 @@ class RoundRobin:
         return f"<RoundRobin topics={len(self.turns)} {self._faults!r}>"
 
     def next_turn(self, topic: str) -> int | None:
-        """What `choose` takes modulo the number of queues; None while it must look at the brokers."""
+        """The turn that `choose` takes modulo the queues; None while it must look at the brokers."""
         if self._faults is not None and not self._faults.is_empty:
             return None
         turn = self.turns.get(topic)

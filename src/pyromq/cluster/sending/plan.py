@@ -72,7 +72,7 @@ Step = Try | Wait | Ask | Failed
 
 
 class SendRules(NamedTuple):
-    """What the plans of one sender have in common."""
+    """The common state of one sender's plans."""
 
     choice: RoundRobin
     faults: BrokerFaults
@@ -90,7 +90,7 @@ class SendPlan:
 
     current: Try | None = None
     attempts: tuple[str, ...] = ()
-    """What became of each failed try."""
+    """The outcome of each failed try."""
     is_over = False
     """Whether nothing can be tried any more, as far as is known without the route."""
     problem: TransportError | Refused | None = None

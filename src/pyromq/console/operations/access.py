@@ -17,7 +17,7 @@ PolicyType = Literal["Custom", "Default"]
 
 
 class _OnMasters(Operation, frozen=True, kw_only=True):
-    """What is the same for all: administrators alone, on every master or on those named."""
+    """Rules shared by all: administrators alone, on every master or on those named."""
 
     ROLE: ClassVar[UserRole] = UserRole.ADMIN
     SECTION: ClassVar[str] = "access"
@@ -47,7 +47,7 @@ class _OnMasters(Operation, frozen=True, kw_only=True):
             return partly_done(partly, self)
 
     async def plan(self, around: Surroundings) -> OperationPlan:
-        """What the brokers have of this user now."""
+        """This user's present settings at the brokers."""
         now = await access_overview.of_cluster(around.cluster)
         users: list[Row] = [
             {
@@ -92,7 +92,7 @@ class CreateUserOperation(_OnMasters, frozen=True, kw_only=True):
 
 
 class ChangeUser(_OnMasters, frozen=True, kw_only=True):
-    """What is left empty stays as it is."""
+    """Fields that are left empty stay as they are."""
 
     NAME: ClassVar[str] = "access.user.change"
     SECRET: ClassVar[str] = "password"

@@ -1,4 +1,4 @@
-"""What an operation is: fields, the role it needs, what it would do, and what it did.
+"""The parts of an operation: fields, the role it needs, what it would do, and what it did.
 
 Pages, JSON and everything else go through `perform.py`, which checks the role here, on the operation.
 """
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 class OperationPlan(msgspec.Struct):
-    """What an operation would do: one row for each thing it changes, and what the audit log keeps of
+    """The preview of an operation: one row for each thing it changes, and what the audit log keeps of
     before."""
 
     rows: list[Row] = []
@@ -27,7 +27,7 @@ class OperationPlan(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """What an operation did; `again` are the fields of an operation for what failed, `open` a page to go
+    """The result of an operation; `again` are the fields of an operation for what failed, `open` a page to go
     to."""
 
     rows: list[Row] = []
@@ -37,7 +37,7 @@ class Done(msgspec.Struct):
 
 
 class Surroundings(msgspec.Struct):
-    """What an operation may use."""
+    """The parts of the console that an operation may use."""
 
     cluster: Cluster
     store_jobs: StoreJobs
@@ -71,14 +71,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     async def fields_now(cls, cluster: Cluster, given: Mapping[str, str]) -> dict[str, str]:
-        """What the form shows for fields that its URL does not name: those of what is changed, as it is."""
+        """The form's values for fields that its URL does not name: the present ones of what is changed."""
         return {}
 
     def typed(self) -> str:
         return str(getattr(self, self.TYPED)) if self.TYPED else ""
 
     async def plan(self, around: Surroundings) -> OperationPlan:
-        """What would happen; asks, and changes nothing."""
+        """Previews the change; asks, and changes nothing."""
         return OperationPlan()
 
     async def run(self, around: Surroundings) -> Done:

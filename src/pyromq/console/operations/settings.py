@@ -1,4 +1,4 @@
-"""What creates a topic or a group, or changes its settings.
+"""Operations that create a topic or a group, or change its settings.
 
 Form, preview and line are made from the declared attributes. Settings that the form does not name stay as
 they are.
@@ -65,7 +65,7 @@ class PutSettings(Operation, frozen=True, kw_only=True):
         return (getattr(self, self.SUBJECT),)
 
     def chosen(self) -> dict[str, Any]:
-        """What the form says, by the fields of attributes."""
+        """The form's values, by the fields of attributes."""
         found: dict[str, Any] = {}
         for each in self.ATTRIBUTES:
             if each.form:

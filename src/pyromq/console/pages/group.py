@@ -45,7 +45,7 @@ async def queues(visit: Visit) -> Data:
 
 
 async def members(visit: Visit) -> Data:
-    """Who is in the group, what each holds, and what is wrong with them."""
+    """The members of the group, what each holds, and what is wrong with them."""
     name, why = visit.path["group"], ""
     try:
         found = await connections.status(visit.cluster, name, stacks=visit.flag("stacks"))
@@ -80,7 +80,7 @@ async def members(visit: Visit) -> Data:
 
 
 async def offsets(visit: Visit) -> Data:
-    """What can be reset, and what was reset in the last day and can be undone."""
+    """The resets that are possible, and those of the last day, which can be undone."""
     name = visit.path["group"]
     view = visit.snapshot.groups.get(name)
     since_ms = visit.now_ms - UNDO_HOURS * 3_600_000

@@ -19,7 +19,7 @@ _WHERE = ("in_cluster", "at")
 
 
 def inputs(kind: type[Operation], given: dict[str, str]) -> list[dict[str, Any]]:
-    """What the form asks for, from the fields of the class."""
+    """The form's questions, from the fields of the class."""
     found: list[dict[str, Any]] = []
     for each in msgspec.structs.fields(kind):
         default = "" if each.default in (msgspec.NODEFAULT, None) else each.default

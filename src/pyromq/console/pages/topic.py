@@ -9,7 +9,7 @@ from pyromq.protocol.requests.routes import TopicRouteData
 
 
 def _known(visit: Visit) -> Data:
-    """What every tab shows on top."""
+    """The part that every tab shows on top."""
     name = visit.path["topic"]
     assert visit.shown is not None
     visit.shown.watch.open_topic(name)

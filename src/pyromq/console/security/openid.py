@@ -119,7 +119,7 @@ class OpenId:
         return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}", begun
 
     async def finish(self, begun: Begun, answer: Mapping[str, str], redirect_uri: str) -> Mapping[str, Any]:
-        """What the provider says about who has logged in. `answer`: what the browser brings back."""
+        """The provider's word about who has logged in. `answer`: what the browser brings back."""
         if not compare_digest(answer.get("state", "").encode(), begun.state.encode()):
             raise OpenIdFailed("the answer belongs to another log-in")
         if "error" in answer:
@@ -251,7 +251,7 @@ def name_in(claims: Mapping[str, Any], settings: ConsoleSettings) -> str:
 
 
 def person_by_claims(claims: Mapping[str, Any], settings: ConsoleSettings) -> Person | None:
-    """Who has logged in, with the highest role that `oidcRoles` gives; None without any."""
+    """The person who has logged in, with the highest role that `oidcRoles` gives; None without any."""
     value: Any = claims
     for part in settings.oidc_roles_claim.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

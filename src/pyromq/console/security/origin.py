@@ -21,7 +21,7 @@ TOKEN_HEADER = "x-csrf-token"
 
 @dataclass(frozen=True, slots=True)
 class BrowserOrigin:
-    """What the browser believes to talk to: `https`, `console.example:8443`; and who asks."""
+    """The server as the browser believes to reach it: `https`, `console.example:8443`; and who asks."""
 
     scheme: str
     host: str

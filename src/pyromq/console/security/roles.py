@@ -1,4 +1,4 @@
-"""What a person may do: a role, whether they may read bodies, and the names they may touch."""
+"""The rights of a person: a role, whether they may read bodies, and the names they may touch."""
 
 from enum import IntEnum
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ class UserRole(IntEnum):
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who is looking. `names` are patterns of topics and groups; none means all of them."""
+    """A person who is looking. `names` are patterns of topics and groups; none means all of them."""
 
     name: str
     role: UserRole

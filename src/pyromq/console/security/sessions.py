@@ -21,7 +21,7 @@ class BrowserSession:
     def __init__(self, person: Person, now: float) -> None:
         self.person = person
         self.token = token_urlsafe(_ID_BYTES)
-        """What forms of this session carry."""
+        """A secret that all forms of this session carry."""
         self.used_at = now
         self.running: dict[str, int] = {}
         """Queries and tails of all sessions of the person: another log-in gives no more of them."""

@@ -1,4 +1,4 @@
-"""What the console shows: a poller that fills one snapshot for all viewers.
+"""The console's data: a poller fills one snapshot for all viewers.
 
     async with Cluster("127.0.0.1:9876", timeout_s=3.0) as cluster, Watch(cluster, name="main") as watch:
         task = asyncio.create_task(watch.run())

@@ -1,4 +1,4 @@
-"""What one broker has told so far: its own figures, and its part of every topic and group.
+"""One broker's part: its own figures, and its share of every topic and group.
 
 Pure: answers and times in, parts out. Rates are differences between two answers, by the broker's own clock
 where it tells it.

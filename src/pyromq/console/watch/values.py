@@ -1,4 +1,4 @@
-"""What the console knows about a cluster at one moment: frozen values, safe to share between all viewers.
+"""The state of a cluster at one moment: frozen values, safe to share between all viewers.
 
 None means that no server has reported the figure; it is never shown as 0. `LastAnswer` says when a part was
 reported, and why the latest question was not answered.

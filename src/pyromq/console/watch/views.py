@@ -1,4 +1,4 @@
-"""What pages show of brokers, topics and groups, with their histories and forecasts."""
+"""Brokers, topics and groups as pages show them, with their histories and forecasts."""
 
 from collections.abc import Collection, Mapping
 from heapq import nlargest
@@ -25,7 +25,7 @@ from pyromq.console.watch.values import BrokerView, GroupView, Snapshot, TopicVi
 from pyromq.remoting.slices import Slices
 
 Key = tuple[str, str, str]
-"""What a history is about: `broker`, `topic`, `group` or `cluster`, its name, and the figure."""
+"""The subject of a history: `broker`, `topic`, `group` or `cluster`, its name, and the figure."""
 
 _BALANCING_S: Final = 20.0
 _FORECAST_S: Final = 30.0

@@ -247,7 +247,7 @@ class Watch:
                 part.forget_lists()
 
     def _tellers(self) -> dict[str, BrokerMember]:
-        """Who tells the lists of each broker group: its master or, without one, its first replica."""
+        """The broker asked for each broker group's lists: its master or, without one, its first replica."""
         found: dict[str, BrokerMember] = {}
         for part in self._parts.values():
             member = part.member

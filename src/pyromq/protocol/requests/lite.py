@@ -118,7 +118,7 @@ class GetLiteTopicInfoResponseBody(Body):
 
 
 class GetLiteClientInfoResponseBody(Body):
-    """What one client of a lite group reads."""
+    """The lite topics that one client of a lite group reads."""
 
     client_id: str | None = None
     group: str | None = None

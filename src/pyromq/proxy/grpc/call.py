@@ -47,7 +47,7 @@ class Shape(Enum):
 
 
 class Later(NamedTuple):
-    """What a handler returns that is no coroutine and cannot answer yet."""
+    """Returned by a handler that is no coroutine and cannot answer yet."""
 
     waiting: "asyncio.Future[Any]"
     answer: Callable[[], Any]
@@ -108,7 +108,7 @@ class Call:
         self.stream_id = stream_id
         self.name = name
         self.user = ""
-        """Who sent it, once that is known; empty without access control."""
+        """The sender's user name, once it is known; empty without access control."""
         self.method = method
         self.metadata = metadata
         self.began = began

@@ -115,7 +115,7 @@ class GrpcConnection(asyncio.Protocol):
         self._is_flush_planned = False
         self._is_write_paused = False
         self._unhandled: deque[Event] = deque()
-        """What a large read brought, and has to wait for another turn."""
+        """The rest of a large read, which has to wait for another turn."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._is_secure = False

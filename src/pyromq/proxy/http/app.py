@@ -134,7 +134,7 @@ class HttpApp:
         return self._headers_for(head)
 
     def _headers_for(self, head: Head) -> Headers:
-        """What lets a page of an allowed origin read the answer, and keeps caches from keeping it."""
+        """Headers that let a page of an allowed origin read the answer, and keep it out of caches."""
         headers: Headers = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
         origin = head.headers.get("origin")
         if self._allowed_origins:
@@ -165,7 +165,7 @@ async def _send(exchange: Exchange, answered: Answered, more: Headers) -> None:
 
 
 def http_error(problem: PyroError) -> HttpError:
-    """What a failure of a request looks like over HTTP."""
+    """The failure of a request as an HTTP answer."""
     text = str(problem)
     if isinstance(problem, HttpError):
         return problem

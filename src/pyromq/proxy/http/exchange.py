@@ -20,7 +20,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a request says before its body."""
+    """The head of a request: everything before its body."""
 
     method: str
     path: tuple[str, ...]

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 32 * 1024
 _MAX_AHEAD_BYTES = 64 * 1024
-"""What a peer may send before its last request is answered."""
+"""The limit of what a peer may send before its last request is answered."""
 
 
 class Owner(Protocol):

@@ -1,4 +1,4 @@
-"""Who sends an HTTP request, and what they may do: the users of the front, by their own rules.
+"""Access control of HTTP requests: the users of the front, by their own rules.
 
     Authorization: Basic   a user and its secret; only where others cannot read them
     Authorization: Bearer  a token that a user asked for: one session, to read or to append, for a while
@@ -30,7 +30,7 @@ IN_PROTOCOL: Final = "bearer."
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a token allows."""
+    """The rights of a token."""
 
     user: str
     topic: str
@@ -43,7 +43,7 @@ class HttpCaller(msgspec.Struct, frozen=True):
     user: str = ""
     host: str = ""
     grant: Grant | None = None
-    """What the token of the request allows; None if it brought none."""
+    """The rights of the request's token; None if it brought none."""
 
 
 class HttpAccess:

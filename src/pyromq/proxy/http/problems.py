@@ -1,4 +1,4 @@
-"""What ends a request early: an answer that says why, or a peer that is gone."""
+"""Early ends of a request: an answer that says why, or a peer that is gone."""
 
 from pyromq.errors import PyroError
 

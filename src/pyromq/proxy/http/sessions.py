@@ -71,7 +71,7 @@ class SessionMoved(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True, rename="camel"):
-    """What a WebSocket sends to append a message."""
+    """A WebSocket's request to append a message."""
 
     text: str | None = None
     base64: str | None = None

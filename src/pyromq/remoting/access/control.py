@@ -42,7 +42,7 @@ _REFUSALS_PER_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strictness:
-    """What a server asks of requests, whatever the rules say. `inner_user` is the user of servers among
+    """The demands of a server on requests, whatever the rules say. `inner_user` is the user of servers among
     themselves."""
 
     free_codes: frozenset[int] = frozenset()

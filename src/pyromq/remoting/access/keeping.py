@@ -49,8 +49,8 @@ class AccessRules:
         )
         self._listeners: list[Callable[[], None]] = []
         self.copied: Callable[[], Callable[[], Awaitable[str | None]]] | None = None
-        """What it returns waits for the replicas that must have a change, too, and returns a remark for the
-        answer."""
+        """Gives a function that waits for the replicas that must have a change, too, and returns a remark for
+        the answer."""
         self._writing = asyncio.Lock()
         self._told = ""
         self._own: Credentials | None = None

@@ -201,7 +201,7 @@ def _are_objects(bodies: pa.BinaryArray) -> Flags:
 
 
 def _wire_type(type_: pa.DataType) -> pa.DataType | None:
-    """What Arrow is to look for in the text; None for what it does not read as Spark does."""
+    """The type that Arrow is to look for in the text; None if it does not read it as Spark does."""
     if pa.types.is_struct(type_):
         inner = [_wire_type(field.type) for field in type_]
         if None in inner:

@@ -13,7 +13,7 @@ _LOCALTIME = Path("/etc/localtime")
 
 
 def session_zone() -> Zone:
-    """What the session is set to; without a setting, the zone of the machine."""
+    """The session's zone; without a setting, the zone of the machine."""
     task = TaskContext.get()
     setting = task.getLocalProperty(_SETTING) if task is not None else None
     for name in (setting, os.environ.get("TZ"), _linked_zone()):

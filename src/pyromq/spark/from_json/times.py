@@ -213,7 +213,7 @@ def _delta(moment_: datetime) -> float:
 
 
 def _offset_s(local_s: int, zone: Zone) -> int:
-    """What a clock is ahead of UTC that shows this; of a time shown twice, the first time."""
+    """The offset from UTC of a clock that shows this; for a time shown twice, the first one."""
     if isinstance(zone, int):
         return zone
     days, second = divmod(local_s, DAY_S)

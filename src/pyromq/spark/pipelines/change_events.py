@@ -67,20 +67,20 @@ _ENDLESS = {
     9223372036825200000: "infinity",
     -9223372036832400000: "-infinity",
 }
-"""What Debezium writes for times of PostgreSQL without an end, whatever their unit is."""
+"""Debezium's values for times of PostgreSQL without an end, whatever their unit is."""
 _ENDLESS_DAYS = {
     -622191234: "infinity",
     -625821272: "-infinity",
     -2147472692: "infinity",
     -2147472691: "-infinity",
 }
-"""What its numbers of dates become when they overflow: in a snapshot (in UTC), then in the stream."""
+"""Its numbers of dates when they overflow: in a snapshot (in UTC), then in the stream."""
 _DAYS_OF_DATABASES = range(-2_441_000, 2_145_100_000)
 """From 4713 BC to the year 5874897, with PostgreSQL's as the widest of all."""
 DOCUMENT = "document"
 """The column with a row of MongoDB, which has no columns."""
 _FLAT_DELETED, _FLAT_OP = "__deleted", "__op"
-"""What ExtractNewRecordState adds to a row."""
+"""Columns that ExtractNewRecordState adds to a row."""
 _BESIDE_ROWS = (
     frozenset({"status", "id", "data_collections"}),
     frozenset({"databaseName", "ddl", "tableChanges"}),
@@ -289,7 +289,7 @@ def _ddl(schema: Mapping[str, Any]) -> str:
 
 
 def _translation(schema: Mapping[str, Any], type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes a value of this schema readable as this type; None if it is already."""
+    """The conversion of a value of this schema to this type; None if it needs none."""
     name, field = schema.get("name"), schema.get("field")
     is_text = pa.types.is_string(type_)
     if name in _DAYS and (is_text or pa.types.is_date(type_)):
@@ -505,7 +505,7 @@ def refused(
 
 
 Refuse = Callable[[Mapping[str, Any], Exception], None]
-"""What happens to a message that is no event."""
+"""Handles a message that is no event."""
 
 
 def _stop(message: Mapping[str, Any], problem: Exception) -> None:

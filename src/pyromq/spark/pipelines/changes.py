@@ -49,7 +49,7 @@ _PLACE = "topic string, brokerName string, queueId int, offset bigint, timestamp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """What is known of a table before its events are read."""
+    """The settings of a table, known before its events are read."""
 
     keys: Sequence[str] = ()
     """The columns that identify a row; without them, those that the keys of the messages name."""
@@ -181,7 +181,7 @@ def _columns(ddl: str) -> StructType:
 
 
 class _Events(NamedTuple):
-    """What is known of events before they are read."""
+    """The settings for reading events."""
 
     placeholder: str
     flattened: bool

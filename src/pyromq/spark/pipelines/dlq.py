@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MAX_RETRIES: Final = 16
-"""What a group has unless it was given another number."""
+"""The retries of a group that was given no other number."""
 
 COLUMNS: Final = (
     "key string, value binary, topic string, brokerName string, queueId int, offset bigint, "

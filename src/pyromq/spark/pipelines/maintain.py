@@ -1,4 +1,4 @@
-"""What a lake or a table needs now and then: few large files, no old versions, and nothing of those who ask
+"""Maintenance of a lake or a table: few large files, no old versions, and nothing of those who ask
 to be forgotten.
 
 Others may write meanwhile. Files that a version needs are not removed; those that no version knows only when

@@ -104,7 +104,7 @@ def _broker(options: Mapping[str, str]) -> "Column":
 def in_words(
     lake: str, options: Mapping[str, str], where: str = "true", *, keeps_queues: bool = False
 ) -> str:
-    """What a replay sends, and whereto: it is continued only by one of which the same is said."""
+    """A replay's input and target: only a replay with the same ones continues it."""
     target = dict(options).get("topic", "the topics they came from")
     queues = " and the queues they had" if keeps_queues else ""
     return f"messages of {lake.rstrip('/')} where {where}, to {target}{queues}"

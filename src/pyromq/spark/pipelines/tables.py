@@ -49,7 +49,7 @@ def cell(value: Any) -> str:
 
 
 def flat(frame: "DataFrame") -> "DataFrame":
-    """What fits into CSV: values as text, no maps."""
+    """The rows as CSV can hold them: values as text, no maps."""
     kept = [name for name, type_ in frame.dtypes if not type_.startswith(("map", "array", "struct"))]
     types = dict(frame.dtypes)
     return frame.select(*[fn.col(name).cast("string") if types[name] == "binary" else name for name in kept])

@@ -47,7 +47,7 @@ class SnapshotEntry(NamedTuple):
 
 
 class SnapshotEnd(msgspec.Struct, frozen=True):
-    """What a snapshot covers."""
+    """The part of a queue that a snapshot covers."""
 
     queue_offset: int
     """It has the newest message of each key among those before this queue offset."""
@@ -134,7 +134,7 @@ class QueueSnapshot:
         return self._mapped.view[position : position + size_bytes]
 
     def close(self) -> None:
-        """What was read stays readable."""
+        """Closes the files; messages that were read stay readable."""
         self._mapped.try_close()
 
 

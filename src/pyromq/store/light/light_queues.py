@@ -46,7 +46,7 @@ _SAVE_AFTER: Final = 1_000_000
 
 
 class LightRecord(NamedTuple):
-    """What a record of the log says about light queues."""
+    """The light queues that a record of the log names."""
 
     topic: str
     log_offset: int

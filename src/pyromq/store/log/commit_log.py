@@ -52,7 +52,7 @@ class CommitLog(LogEnd):
         self._writer: Writer | None = None
         self.segments = Segments(files, directory, segment_bytes)
         self.source: SegmentSource = self.segments
-        """What readers ask."""
+        """The files that readers read."""
         self.end_offset = 0
         """Where the next record goes."""
         self.buffer = bytearray()

@@ -167,7 +167,7 @@ class Queues:
         return loaded, remarks
 
     def find_damage(self, queue: ConsumeQueue, starts: list[int]) -> str | None:
-        """What is wrong with the files of a queue, judged by names and sizes alone."""
+        """The fault in the files of a queue, judged by names and sizes alone."""
         file_bytes = self.queue_files.file_bytes
         if not starts:
             return "no files"

@@ -41,7 +41,7 @@ class ConsumeQueue(FiledQueue):
         self.topic_bytes = topic.encode()
         # Two hosts are left out: their 16 bytes or more are counted with the message.
         self.fixed_bytes = record_size(0, len(self.topic_bytes), 0) - 16
-        """What a record of this queue has besides its body, properties and hosts."""
+        """The bytes of a record of this queue besides its body, properties and hosts."""
         self.index_prefix = self.topic_bytes + b"#"
         self.queue_id = queue_id
         self.is_schedule = topic == SCHEDULE_TOPIC

@@ -96,7 +96,7 @@ def are_sound(
 
 
 def why_unsound(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, size: int) -> str:
-    """What is wrong with a unit, in words; empty if it is sound."""
+    """The fault in a unit, in words; empty if it is sound."""
     if is_sound(log, queue, offset, place, size):
         return ""
     unit = f"unit {offset} points to log offset {place}, size {size}"

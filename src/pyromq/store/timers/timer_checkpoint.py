@@ -42,7 +42,7 @@ class TimerCheckpoint:
     """A log offset, or UNKNOWN if Apache's broker wrote the file."""
 
     def encode(self) -> bytes:
-        """What Apache's broker knows of it."""
+        """The part that Apache's broker knows."""
         return _SHARED.pack(*astuple(self)[:7])
 
 

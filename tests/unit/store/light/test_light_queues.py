@@ -86,8 +86,8 @@ def test_a_message_is_in_every_light_queue_that_it_names_and_in_its_own(tmp_path
         assert store.queues.next_offset(B, 0) == 2
         advances = store.dispatch()
         assert {each.topic: each.max_offset for each in advances} == {"Parent": 3}
-        assert store.take_light_advances() == {A: 1, B: 2, C: 1}
-        assert not store.take_light_advances()
+        assert store.queues.take_light_advances() == {A: 1, B: 2, C: 1}
+        assert not store.queues.take_light_advances()
         assert contents(store, A, B, C) == [[b"one"], [b"one", b"two"], [b"two"]]
         assert bodies_of(store, "Parent") == [b"one", b"two", b"three"]
         [first, second] = messages_in(store.read(B, 0, 0))

@@ -1,4 +1,4 @@
-"""Who may append to a lite topic: a message may say what it expects there, and is refused if that is not so.
+"""Fences of lite topics: a message may say what it expects there, and is refused if that is not so.
 
 `LITE_OFFSET` is the offset that the message must get. `LITE_EPOCH` counts the writers of the lite topic: a
 message with a lower one than the last message is refused, and so is one without. The rule needs no table of

@@ -27,7 +27,7 @@ RebalanceListener = Callable[[set[MessageQueue], set[MessageQueue]], None]
 
 
 class Runner(Protocol):
-    """What a consumer does with the messages of its queues: it runs handlers at the same time or in order,
+    """A consumer's work on the messages of its queues: it runs handlers at the same time or in order,
     feeds streams, or waits until the application polls."""
 
     @property

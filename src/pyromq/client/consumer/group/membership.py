@@ -56,7 +56,7 @@ class GroupSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerWork:
-    """What a consumer reads, how it gets that, and what becomes of it."""
+    """A consumer's subscriptions, how it gets their messages, and what becomes of them."""
 
     topics: JoinedTopics
     fetching: Fetching

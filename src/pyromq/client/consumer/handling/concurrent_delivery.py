@@ -43,7 +43,7 @@ class ConcurrentDelivery(Delivery):
         self._workers: set[asyncio.Task[None]] = set()
         self._running: dict[Work, asyncio.Task[None]] = {}
         self._lost: dict[Work | ThreadRun, asyncio.Task[None]] = {}
-        """What runs although its time is up, and the workers that wait for it."""
+        """The handlers that run although their time is up, and the workers that wait for them."""
         self._run: Lot | None = None
         """Whose handlers are called right now, without a piece of work for each."""
         self._yielding = 0

@@ -51,7 +51,7 @@ class _Asking(NamedTuple):
     subscription: Subscription
     form: RequestForm[PullMessageAnswer]
     wanted: Wanted | None
-    """What quick pulls expect; None if there are none."""
+    """The answers that quick pulls expect; None if there are no quick pulls."""
 
 
 class PullLimits(NamedTuple):

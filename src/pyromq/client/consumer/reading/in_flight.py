@@ -34,7 +34,7 @@ M = TypeVar("M", bound=HeldMessage)
 
 
 class InterpretedHeld:
-    """What is held of a queue, and what changes with every message that is done. There is a compiled twin.
+    """The messages held of a queue, and all that changes when one is done. There is a compiled twin.
 
     `_tell` of a subclass wakes those who wait for room, or until nothing is held.
     """

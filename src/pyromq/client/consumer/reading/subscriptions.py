@@ -30,7 +30,7 @@ Expression = str | Sql | PythonFilter
 
 
 def chosen_expression(expression: Expression, function: FilterFunction | None) -> Expression:
-    """What `subscribe` was given: an expression, or a function that filters."""
+    """The filter that `subscribe` was given: an expression, or a function."""
     if function is None:
         return expression
     if expression != ALL:
