@@ -133,7 +133,7 @@ class QueueReading:
         return self._dispatcher.safe_offset
 
     def take_light_advances(self) -> dict[str, int]:
-        """The light queues that `MessageStore.dispatch` has added messages to since the last call, each with its end."""
+        """The light queues that have new messages since the last call, each with its end."""
         return self._dispatcher.take_light_advances()
 
     def restore_units(self, damage: Damage) -> Iterator[None]:
