@@ -71,6 +71,19 @@ def test_settings_are_printed_without_secrets(monkeypatch: pytest.MonkeyPatch) -
     assert "secretKey=******\n" in done.stdout
 
 
+def test_keys_and_trust_come_from_the_variables_of_all_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, trust = tmp_path / "keys", tmp_path / "ca.pem"
+    keys.write_text("AccessKey=ada\nSecretKey=geheim\n")
+    trust.write_text("")
+    monkeypatch.setenv("PYROMQ_KEY_FILE", str(keys))
+    monkeypatch.setenv("PYROMQ_TLS_TRUST", str(trust))
+    shown = run("-n", "a:1", "-p").stdout
+    assert f"keyFile={keys}\n" in shown
+    assert f"clusterTrustPath={trust}\n" in shown
+
+
 @pytest.mark.parametrize("more", [(), ("--replicas", "2")], ids=["one broker", "replicas"])
 def test_a_standalone_cluster_has_its_console_beside_it(tmp_path: Path, more: tuple[str, ...]) -> None:
     words = ("standalone", "--namesrv-port", "0", "--broker-port", "0", "--grpc-port", "-1", "--console", "0")

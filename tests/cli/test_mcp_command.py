@@ -99,6 +99,8 @@ async def test_over_http_it_answers_only_those_who_send_the_token(rocketmq: Runn
     [
         (["-n", "127.0.0.1:9876", "--http", "8765"], "set PYROMQ_MCP_TOKEN"),
         (["-n", "not an address"], "namesrv"),
+        (["-n", "127.0.0.1:9876", "--key-file", "/nowhere"], "key_file=/nowhere: expected a readable file"),
+        (["--config", __file__, "--tls"], "--config names the clusters"),
     ],
 )
 def test_a_mistake_stops_the_start(arguments: list[str], said: str) -> None:

@@ -1,5 +1,6 @@
 """The command tree as a person meets it."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,3 +100,22 @@ def test_config_prints_a_table_by_default() -> None:
     assert outcome.exit_code == 0
     assert "listenPort" in outcome.output
     assert "serverWorkerThreads" not in outcome.output
+
+
+def test_every_command_that_reaches_a_cluster_takes_the_same_keys_and_trust() -> None:
+    servers = {("broker",), ("controller",), ("namesrv",), ("proxy",), ("standalone",)}
+    seen = 0
+    for path in commands_below(COMMANDS):
+        command: click.Command = COMMANDS
+        for name in path:
+            assert isinstance(command, click.Group)
+            found = command.get_command(click.Context(command), name)
+            assert found is not None
+            command = found
+        options = {option for each in command.params for option in each.opts}
+        if path not in servers and options & {"-n", "--key-file"}:
+            assert {"--key-file", "--tls-trust"} <= options, path
+            text = " ".join(command.get_help(click.Context(command)).split())
+            assert {"PYROMQ_KEY_FILE", "PYROMQ_TLS_TRUST"} <= set(re.findall(r"PYROMQ_\w+", text)), path
+            seen += 1
+    assert seen > 100

@@ -9,6 +9,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.support.places import ROOT
 from tests.support.replicas import until
 from tools.prometheus import program
 
+from pyromq import aio
 from pyromq.broker.broker import Broker
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
@@ -145,6 +147,25 @@ def _knows_the_group(broker: Broker) -> bool:
     return "shop" in broker._parts.tables.offsets.groups_of("Orders")
 
 
+@asynccontextmanager
+async def readers_and_senders(cluster: Standalone) -> AsyncIterator[None]:
+    """What the other panels show: clients, messages that are read, and one that is given up."""
+    async with BrokerClient(cluster.brokers[cluster.master_number()].address) as client:
+        await client.call(topic_creation("Sales"))
+    read = asyncio.Event()
+    consumer = aio.PushConsumer("tills", cluster.namesrv, start_from="first")
+
+    async def take(message: aio.ReceivedMessage) -> None:
+        read.set()
+        raise aio.GiveUp("nobody wants it")
+
+    consumer.subscribe("Sales", "*", take)
+    async with consumer, aio.Producer("clerks", cluster.namesrv) as producer:
+        await producer.send(aio.Message("Sales", b"one"))
+        await read.wait()
+        yield
+
+
 async def test_rules_and_panels_on_a_group_of_three(watched: Watched) -> None:
     cluster = watched.cluster
     master = cluster.brokers[cluster.master_number()]
@@ -169,9 +190,12 @@ async def test_rules_and_panels_on_a_group_of_three(watched: Watched) -> None:
     assert await watched.value("count(pyromq_broker_replica_behind_bytes)") == 2
     behind = (await watched.get("query", query="pyromq_broker_replica_behind_bytes"))["result"]
     assert all(each["metric"]["replica"].isdigit() for each in behind)
-    for title, expression in panels.items():
-        found = await watched.get("query", query=expression)
-        assert found["resultType"] == "vector", title
+    async with readers_and_senders(cluster):
+        for title, expression in panels.items():
+            async with asyncio.timeout(_TIMEOUT_S):
+                while not (found := await watched.get("query", query=expression))["result"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.5)
+            assert found["resultType"] == "vector", title
     groups = (await watched.get("rules"))["groups"]
     assert [rule["health"] for group in groups for rule in group["rules"]] == ["ok"] * 17
     assert await watched.alerts() <= {"PyroMQDiskFilling", "PyroMQGroupOffline"}

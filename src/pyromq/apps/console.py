@@ -16,6 +16,7 @@ from pyromq.apps.launching import (
     overrides,
     show,
 )
+from pyromq.cluster.connection_url import KEY_FILE_VARIABLE, TRUST_VARIABLE
 from pyromq.config.loading import Layer, Loaded, environment_layers, file_layer, load
 from pyromq.console.settings import ConsoleSettings
 
@@ -36,9 +37,15 @@ LOG_FILE = "console.log"
 @click.option(
     "-c", "--config-file", type=click.Path(path_type=Path), help="Read settings from this properties file."
 )
-@click.option("--key-file", metavar="FILE", help="Sign requests to the clusters with the keys in this file.")
 @click.option(
-    "--tls-trust", metavar="FILE", help="Use TLS to the clusters, and check certificates against this file."
+    "--key-file",
+    metavar="FILE",
+    help=f"Sign requests to the clusters with the keys in this file.  [env var: {KEY_FILE_VARIABLE}]",
+)
+@click.option(
+    "--tls-trust",
+    metavar="FILE",
+    help=f"Use TLS to the clusters, and check certificates against this file.  [env var: {TRUST_VARIABLE}]",
 )
 @click.option(
     "-p", "--print-settings", "print_settings", is_flag=True, help="Print all settings and do not start."

@@ -13,6 +13,7 @@ import click
 
 from pyromq.client.settings import ClientSettings, TlsOptions
 from pyromq.clock import SystemClock
+from pyromq.cluster.connection_url import KEY_FILE_VARIABLE, TRUST_VARIABLE
 from pyromq.console.security.audit import AuditLog
 from pyromq.errors import ConfigError, PyroError
 
@@ -27,6 +28,20 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 @click.command()
 @click.option("-n", "--namesrv", help="The name servers, or a URL; without it PYROMQ_URL or NAMESRV_ADDR.")
+@click.option(
+    "--key-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"Sign requests with AccessKey= and SecretKey= of this file.  [env var: {KEY_FILE_VARIABLE}]",
+)
+@click.option("--tls", is_flag=True, help="Connect with TLS.")
+@click.option(
+    "--tls-trust",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Connect with TLS, and check the servers' certificates against those in this file (PEM)."
+    f"  [env var: {TRUST_VARIABLE}]",
+)
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -53,6 +68,9 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 )
 def command(
     namesrv: str | None,
+    key_file: Path | None,
+    tls: bool,
+    tls_trust: Path | None,
     config: Path | None,
     audit_log: Path,
     http: int | None,
@@ -64,12 +82,16 @@ def command(
     Credentials come from the environment or from key files, never from the assistant. Over HTTP the variable
     PYROMQ_MCP_TOKEN must be set; clients send it as a bearer token.
     """
+    if config is not None and any([namesrv, key_file, tls, tls_trust]):
+        raise click.UsageError("--config names the clusters: give it without --namesrv, --key-file and --tls")
     try:
-        clusters = clusters_in(config) if config is not None else {"default": ClientSettings.of(namesrv)}
+        if config is not None:
+            clusters = clusters_in(config)
+        else:
+            chosen = TlsOptions.chosen(tls, tls_trust)
+            clusters = {"default": ClientSettings.of(namesrv, tls=chosen, key_file=key_file)}
     except PyroError as problem:
         raise click.UsageError(str(problem)) from problem
-    if config is not None and namesrv is not None:
-        raise click.UsageError("--namesrv and --config: give one of them")
     token = os.environ.get(TOKEN_VARIABLE, "")
     if http is not None and not token:
         raise click.UsageError(f"--http needs a token: set {TOKEN_VARIABLE}")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.support.access import ROOT, SECURE, SERVER, client, is_refused
 from tests.support.broker_cluster import TOPIC, message, running_broker
+from tests.support.front import front
 from tests.support.replicas import Group, broker_group, caught_up, until
 
 from pyromq.admin.cluster import Cluster
@@ -117,6 +119,24 @@ async def test_one_command_changes_users_on_brokers_name_servers_and_controllers
             assert done.exit_code == 0, done.output
             done = await run(tmp_path, running.namesrv, "deleteUser", *whole, "-u", "alice")
             assert len(done.output.splitlines()) == 3
+
+
+async def test_the_same_command_reaches_a_front(tmp_path: Path) -> None:
+    """A front is in no route: it is named beside the cluster."""
+    front_settings = {"auth_config_path": tmp_path / "front", **SECURE}
+    async with front(settings=front_settings, **SECURE) as running:
+        whole = ("-c", "DefaultCluster", "-b", running.target)
+        for words in (
+            ("createUser", *whole, "-u", "alice", "-p", "a-word"),
+            ("updateUser", *whole, "-u", "alice", "-p", "another-word", "-o", "keep"),
+        ):
+            done = await run(tmp_path, running.cluster.namesrv, *words)
+            assert done.exit_code == 0, done.output
+            servers = [running.cluster.broker.advertised_address, running.target]
+            assert re.findall(r"to (\S+) success", done.output) == servers
+        assert running.proxy.access is not None
+        alice = running.proxy.access.users.users["alice"]
+        assert alice.old_password
 
 
 async def test_a_refusal_names_the_server(tmp_path: Path) -> None:

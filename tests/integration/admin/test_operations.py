@@ -151,6 +151,16 @@ async def test_every_group_that_consumed_has_a_line(scene: Scene) -> None:
     assert line.message_model is MessageModel.CLUSTERING
 
 
+async def test_a_group_without_a_retry_topic_has_a_line_as_soon_as_it_has_offsets(scene: Scene) -> None:
+    """Consumers without retries, such as Spark's, have no such topic."""
+    await scene.send("one")
+    assert [line.group for line in await groups.summaries(scene.cluster)] == [GROUP]
+    await offsets.commit(scene.cluster, scene.address, OTHER, QUEUE, 0)
+    assert f"%RETRY%{OTHER}" not in await topics.names(scene.cluster)
+    found = {line.group: line.diff_total for line in await groups.summaries(scene.cluster)}
+    assert found[OTHER] == 1
+
+
 async def test_settings_of_a_group_are_read_from_every_master(scene: Scene) -> None:
     ((member, config),) = await groups.configs_of(scene.cluster, GROUP)
     assert (member.broker_name, config.group_name) == ("broker-a", GROUP)

@@ -65,16 +65,19 @@ async def test_a_changed_setting_names_the_replicas_that_keep_theirs(tmp_path: P
         async with Standalone(settled) as running:
             master = running.brokers[running.master_number()]
             replica = running.brokers[1 - running.master_number()]
-            change = ("-b", master.advertised_address, "-k", "transactionCheckMax", "-v", "7")
-            shown = await run(running, "updateBrokerConfig", *change)
-            assert (
-                f"not changed, but may take over after a fail-over (-a true changes them): {name_of(replica)}"
-                in shown
-            )
-            assert replica.settings.transaction_check_max != 7
-            shown = await run(running, "updateBrokerConfig", *change, "-a", "true")
-            assert "not changed" not in shown
-            assert replica.settings.transaction_check_max == 7
+            chosen = (("-b", master.advertised_address), ("-c", "DefaultCluster"))
+            for number, which in enumerate(chosen, 7):
+                change = (*which, "-k", "transactionCheckMax", "-v", str(number))
+                shown = await run(running, "updateBrokerConfig", *change)
+                assert (
+                    "not changed, but may take over after a fail-over (-a true changes them): "
+                    f"{name_of(replica)}\n"
+                ) in shown
+                assert master.settings.transaction_check_max == number
+                assert replica.settings.transaction_check_max != number
+                shown = await run(running, "updateBrokerConfig", *change, "-a", "true")
+                assert "not changed" not in shown
+                assert replica.settings.transaction_check_max == number
 
 
 def name_of(broker: Broker) -> str:

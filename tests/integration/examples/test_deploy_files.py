@@ -14,6 +14,7 @@ import yaml
 from tests.support.broker_cluster import Bench
 from tests.support.controlled_brokers import controller
 from tests.support.name_servers import name_server
+from tests.support.places import ROOT
 
 from pyromq.apps import broker, console, namesrv, proxy
 from pyromq.apps import controller as controller_program
@@ -28,7 +29,7 @@ from pyromq.protocol.frame import HeaderForm
 from pyromq.proxy.settings import ProxySettings
 from pyromq.store.settings import StoreSettings
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
+DEPLOY = ROOT / "deploy"
 SETTINGS: dict[str, list[type[Settings]]] = {
     "mqnamesrv": [NameServerSettings],
     "mqbroker": [BrokerSettings, StoreSettings],
@@ -160,6 +161,15 @@ async def test_alert_rules_use_metrics_and_labels_that_exist(metrics: dict[str, 
         check_expression(rule["expr"], metrics)
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert set(rule["annotations"]) == {"summary", "description"}
+
+
+def test_every_alert_has_a_case_in_which_it_fires() -> None:
+    """Prometheus itself tries these cases: `make prometheus`."""
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())["groups"]
+    cases = yaml.safe_load((ROOT / "tests" / "prometheus" / "rules_test.yml").read_text())["tests"]
+    expected = [each for case in cases for each in case["alert_rule_test"]]
+    fired = {each["alertname"] for each in expected if each["exp_alerts"]}
+    assert fired == {rule["alert"] for rule in group["rules"]}
 
 
 def test_alerts_see_the_first_event_of_its_kind() -> None:

@@ -12,7 +12,7 @@ from pyromq.broker.flow.safe_answers import when_safe
 from pyromq.broker.flow.writable_queues import NotWrittenYet
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_BACK, SENT_TO_DEAD_LETTERS
+from pyromq.broker.tables.statistics import SENT_BACK
 from pyromq.chance import randrange
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, RemoteProtocolError
@@ -143,11 +143,9 @@ class Retries:
             self._statistics.put_failures += 1
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{result.status.value}: {result.reason}")
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
-        key = f"{origin_topic}@{request.group}"
-        self._statistics.add(SENT_BACK, key)
+        self._statistics.add(SENT_BACK, f"{origin_topic}@{request.group}")
         if is_dead:
-            self._statistics.add(DEAD_LETTERS, key)
-            self._statistics.add(SENT_TO_DEAD_LETTERS, key)
+            self._statistics.add_dead_letter(origin_topic, request.group)
         # The consumer is done with the message: only this copy brings it back.
         return when_safe(self._appending.durability, Answer(), result)
 

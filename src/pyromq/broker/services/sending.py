@@ -162,6 +162,9 @@ class Sending:
                 self._fences.appended(name, text)
             if is_resend:
                 self._appending.resends.stored(unique_key, result.log_offset)
+            if queue.retry_group is not None and target is not queue:
+                origin = get_property(text, props.RETRY_TOPIC) or request.topic
+                self._statistics.add_dead_letter(origin, queue.retry_group)
         return self._answer(result, draft, text, queue.queue_id, unique_key)
 
     def _send_many(self, request: SendRequest, queue: WritableQueue, caller: Caller) -> Reply:

@@ -169,6 +169,11 @@ class Statistics:
         series.messages += messages
         series.size_bytes += size_bytes
 
+    def add_dead_letter(self, topic: str, group: str) -> None:
+        """A group gave up a message of a topic; whoever made it a dead letter calls this."""
+        self.add(DEAD_LETTERS, f"{topic}@{group}")
+        self.add(SENT_TO_DEAD_LETTERS, f"{topic}@{group}")
+
     def add(self, name: str, key: str, value: int = 1, calls: int = 1) -> None:
         """Add to a rarer counter, under Apache's name."""
         series = self._others.get((name, key))

@@ -19,6 +19,7 @@ from tests.support.broker_parts import (
 from tests.support.small_stores import STORE_HOST
 
 from pyromq.broker.services.sending import Sending
+from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.clock import elapsed_ms
 from pyromq.errors import Refused
 from pyromq.protocol import names
@@ -409,11 +410,13 @@ class TestRetries:
             topic=RETRY,
             reconsume_times=reconsume_times,
             max_reconsume_times=max_times,
-            properties=texts(KEYS="k"),
+            properties=texts(KEYS="k", RETRY_TOPIC=TOPIC),
         )
         (message,) = bench.stored(target)
         assert message.get("DELAY") == (None if target == RETRY else "-1")
         assert message.reconsume_times == reconsume_times
+        dead = {} if target == RETRY else {f"{TOPIC}@{GROUP}": 1}
+        assert bench.statistics.counted(SENT_TO_DEAD_LETTERS) == dead
 
     async def test_a_dead_message_is_not_delayed_any_more(self, make: Make) -> None:
         bench = make()

@@ -15,7 +15,6 @@ from pyromq.broker.flow.retry_policy import RetryPolicy
 from pyromq.broker.flow.writable_queues import NotWrittenYet, WritableQueues
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_TO_DEAD_LETTERS
 from pyromq.config.live import LiveSettings
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -119,9 +118,7 @@ class Revival:
         self._complaint = ""
         self._statistics.put(topic, 0, 1, result.size_bytes)
         if is_dead:
-            key = f"{origin}@{group.group_name}"
-            self._statistics.add(DEAD_LETTERS, key)
-            self._statistics.add(SENT_TO_DEAD_LETTERS, key)
+            self._statistics.add_dead_letter(origin, group.group_name)
         return True
 
     def _retry_topic(self, topic: str, group: str) -> str:
