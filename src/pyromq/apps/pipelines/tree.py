@@ -29,6 +29,9 @@ pipeline = LazyGroup(
             "Delete rows, join files, and remove old versions of an archive or a table.",
         ),
         "replay": LazyCommand(f"{_HERE}.replay", "replay", "Send archived messages to topics again."),
+        "sessions": LazyCommand(
+            f"{_HERE}.sessions", "sessions", "Keep a row for each lite topic in a Delta or Iceberg table."
+        ),
         "sql": LazyCommand(
             f"{_HERE}.sql", "sql", "Run streaming SQL from topics to topics, Parquet or the console."
         ),
