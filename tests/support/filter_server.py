@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wasmtime
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, Pulled
 
 from pyromq.broker.broker import Broker
@@ -40,6 +41,16 @@ def upload(source: str | bytes, *, group: str = GROUP, topic: str = TOPIC, **fie
     body = source if isinstance(source, bytes) else source.encode()
     values: dict[str, Any] = {"class_name": "chosen", "class_crc": crc32(body) & 0x7FFF_FFFF, **fields}
     return UploadFilter(consumer_group=group, topic=topic, body=body, **values)
+
+
+def module_filter(match: str, others: str = "") -> bytes:
+    """A module in WebAssembly; `match` is the body of its function, of $place, $body and $properties."""
+    return bytes(
+        wasmtime.wat2wasm(f"""(module (memory (export "memory") 2) {others}
+            (func (export "allocate") (param i32) (result i32) (i32.const 1024))
+            (func (export "match") (param $place i32) (param $body i32) (param $properties i32) (result i32)
+                {match}))""")
+    )
 
 
 async def pull_filtered(client: BrokerClient, offset: int = 0, **fields: Any) -> Pulled:

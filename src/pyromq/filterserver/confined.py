@@ -1,4 +1,4 @@
-"""The process of one filter: `python -I -m pyromq.filterserver.confined MEMORY_BYTES PARENT`.
+"""The process of one filter: `python -I -m pyromq.filterserver.confined KIND MEMORY_BYTES PARENT`.
 
 It imports what filters may use, confines itself, and only then reads the filter. It ends with its pipe.
 """
@@ -7,7 +7,6 @@ import builtins
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -24,10 +23,13 @@ from pyromq.filterserver.exchange import (
     MAX_TEXT_BYTES,
     QUEUE_ID,
     VERDICTS,
+    BadFilter,
     FilterSource,
+    Match,
     packed,
 )
 from pyromq.filterserver.modules import BEHIND, ENCODINGS, MODULES
+from pyromq.filterserver.web_assembly import WebAssembly
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.message import open_message
 from pyromq.protocol.record import decode_records
@@ -36,18 +38,12 @@ _QUESTIONS, _ANSWERS = 0, 1
 _FILE: Final = "<filter>"
 _READ_BYTES: Final = 1024 * 1024
 
-Match = Callable[[ReceivedMessage], object]
-
 
 class FilterContext(msgspec.Struct, frozen=True):
     """For whom a filter runs."""
 
     group: str
     topic: str
-
-
-class _BadFilter(Exception):
-    """The filter's fault, in words."""
 
 
 class _Nowhere:
@@ -60,7 +56,7 @@ class _Nowhere:
         return
 
 
-def main(memory_bytes: str, parent: str) -> None:
+def main(kind: str, memory_bytes: str, parent: str) -> None:
     end_with_parent(int(parent))
     for module in (*MODULES, *BEHIND):
         importlib.import_module(module)
@@ -69,15 +65,16 @@ def main(memory_bytes: str, parent: str) -> None:
     sys.stdin = None
     sys.stdout = sys.stderr = _Nowhere()
     try:
+        runtime = WebAssembly(int(memory_bytes)) if kind == "module" else None
         confine(int(memory_bytes))
-    except PyroError as problem:
+    except (PyroError, BadFilter) as problem:
         _answer(0, ERROR, str(problem).encode())
         _end()
     _answer(0, VERDICTS, b"")
-    _serve()
+    _serve(runtime)
 
 
-def _serve() -> NoReturn:
+def _serve(runtime: WebAssembly | None) -> NoReturn:
     source: FilterSource | None = None
     match: Match | None = None
     while True:
@@ -88,7 +85,7 @@ def _serve() -> NoReturn:
         try:
             if kind == LOAD:
                 source = msgspec.json.decode(content, type=FilterSource)
-                match = _loaded(source)
+                match = _loaded(source) if runtime is None else runtime.loaded(source.source)
                 verdicts = b""
             else:
                 assert source is not None
@@ -99,7 +96,8 @@ def _serve() -> NoReturn:
             _answer(number, EXHAUSTED, b"it needs more memory than filters may have")
             _end()
         except BaseException as problem:  # also SystemExit and KeyboardInterrupt: the filter raised it
-            _answer(number, ERROR, _in_words(problem).encode("utf-8", "replace")[:MAX_TEXT_BYTES])
+            words = (runtime.in_words(problem) if runtime is not None else None) or _in_words(problem)
+            _answer(number, ERROR, words.encode("utf-8", "replace")[:MAX_TEXT_BYTES])
         else:
             _answer(number, VERDICTS, verdicts)
 
@@ -110,7 +108,7 @@ def _loaded(source: FilterSource) -> Match:
     function = names.get("match")
     code = getattr(function, "__code__", None)
     if function is None or code is None or code.co_argcount not in (1, 2):
-        raise _BadFilter("the source has no function match(message, context)")
+        raise BadFilter("the source has no function match(message, context)")
     if code.co_argcount == 1:
         return lambda message: function(message)
     context = FilterContext(source.group, source.topic)
@@ -124,13 +122,13 @@ def _matched(source: FilterSource, match: Match, content: bytes) -> bytes:
         (opened,) = open_message(record, on_problem=lambda _: None)
         verdict = match(ReceivedMessage(opened, queue))
         if type(verdict) is not bool:  # a forgotten `return` would hide every message
-            raise _BadFilter(f"match returned {type(verdict).__name__}, not True or False")
+            raise BadFilter(f"match returned {type(verdict).__name__}, not True or False")
         verdicts.append(verdict)
     return bytes(verdicts)
 
 
 def _in_words(problem: BaseException) -> str:
-    if isinstance(problem, _BadFilter):
+    if isinstance(problem, BadFilter):
         return str(problem)
     lines = []
     trace = problem.__traceback__

@@ -9,9 +9,12 @@ A filter may write to the pipe, too: an answer that is not exactly what was aske
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
+
+from pyromq.client.values import ReceivedMessage
 
 HEAD: Final = struct.Struct(">IIc")
 LENGTH: Final = struct.Struct(">I")
@@ -33,6 +36,9 @@ EXHAUSTED: Final = b"X"
 
 MAX_TEXT_BYTES: Final = 2000
 
+MODULE_BEGIN: Final = b"\0asm"
+"""How modules in WebAssembly begin, and no source in Python."""
+
 
 class FilterSource(msgspec.Struct, frozen=True):
     """A filter as it was uploaded, and what its context says."""
@@ -40,8 +46,21 @@ class FilterSource(msgspec.Struct, frozen=True):
     group: str
     topic: str
     name: str
-    source: str
+    source: bytes
+    """Python, in UTF-8, or a module in WebAssembly."""
     broker_name: str = ""
+
+    @property
+    def is_module(self) -> bool:
+        return self.source.startswith(MODULE_BEGIN)
+
+
+Match = Callable[[ReceivedMessage], object]
+"""A filter that is loaded; only True and False are verdicts."""
+
+
+class BadFilter(Exception):
+    """The fault of a filter, in words."""
 
 
 def packed(number: int, kind: bytes, content: bytes) -> bytes:

@@ -79,11 +79,11 @@ class FilterProcess:
         return self._is_ended or self._process.returncode is not None
 
     @classmethod
-    async def start(cls, limits: FilterLimits) -> "FilterProcess":
-        """Return when the process has confined itself; raises FilterFailed."""
+    async def start(cls, limits: FilterLimits, *, is_module: bool = False) -> "FilterProcess":
+        """Return when the process has confined itself; raises FilterFailed. `is_module`: for WebAssembly."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-B", "-m", "pyromq.filterserver.confined"),
-            *(str(limits.memory_bytes), str(os.getpid())),
+            *("module" if is_module else "python", str(limits.memory_bytes), str(os.getpid())),
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,

@@ -129,7 +129,7 @@ class FilterServer(Program):
             try:
                 process = await FilterProcess.start(self._settings.filter_limits)
                 try:
-                    await process.load(FilterSource("", "", "a try", _ATTEMPTS))
+                    await process.load(FilterSource("", "", "a try", _ATTEMPTS.encode()))
                 finally:
                     await process.end()
             except FilterFailed as failure:

@@ -112,7 +112,7 @@ class Filters:
         _log.warning("%s was ended, it rests for %.0f s: %s", used, rest_s, problem)
 
     async def _started(self, source: FilterSource) -> FilterProcess:
-        process = await FilterProcess.start(self._limits)
+        process = await FilterProcess.start(self._limits, is_module=source.is_module)
         try:
             await process.load(source)
         except BaseException:

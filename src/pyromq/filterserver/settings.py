@@ -34,7 +34,7 @@ class FilterServerSettings(ServerSettings):
     filter_cpu_ms: Millis = setting(500, "CPU time that a filter may use for the messages of one pull.", key="filterCpuMillis", check=POSITIVE, local=True)
     filter_wait_ms: Millis = setting(10_000, "How long a filter may take for the messages of one pull, however little CPU time it uses.", key="filterWaitMillis", check=POSITIVE, local=True)
     filter_memory_bytes: SizeBytes = setting(64 * _MIB, "Memory that a filter may use, beyond that of an idle interpreter (about 30 MiB).", key="filterMemoryBytes", check=POSITIVE, local=True)
-    filter_source_bytes: SizeBytes = setting(64 * _KIB, "Maximum size of the source of a filter.", key="filterSourceBytes", check=POSITIVE, local=True)
+    filter_source_bytes: SizeBytes = setting(256 * _KIB, "Maximum size of a filter: of its source, or of its module in WebAssembly.", key="filterSourceBytes", check=POSITIVE, local=True)
     max_filters: int = setting(32, "Maximum number of filters. Each has its own process.", key="filterMaxNums", check=POSITIVE, local=True)
     filter_rest_seconds: Seconds = setting(30, "How long a filter that took too much stays ended before it runs again.", key="filterRestSeconds", check=POSITIVE, local=True)
     filter_idle_seconds: Seconds = setting(600, "Forget a filter that has not been used or uploaded for this long.", key="filterIdleSeconds", check=POSITIVE, local=True)

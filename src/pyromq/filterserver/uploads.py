@@ -62,12 +62,16 @@ class Uploads:
         # java: 0 means that there is none
         if request.class_crc and request.class_crc != crc32(request.body) & _POSITIVE:
             raise _invalid(f"the source does not have the CRC {request.class_crc}")
-        try:
-            source = request.body.decode()
-        except UnicodeDecodeError as problem:
-            raise _invalid(f"the source is not UTF-8: {problem}") from None
         name = self._link.broker_name
-        return FilterSource(request.consumer_group, request.topic, request.class_name, source, name)
+        source = FilterSource(
+            request.consumer_group, request.topic, request.class_name, bytes(request.body), name
+        )
+        if not source.is_module:
+            try:
+                source.source.decode()
+            except UnicodeDecodeError as problem:
+                raise _invalid(f"the source is not UTF-8: {problem}") from None
+        return source
 
 
 def _invalid(why: str) -> Refused:

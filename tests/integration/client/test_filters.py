@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import pytest
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received, consumer_cluster
-from tests.support.filter_server import confined, filter_server
+from tests.support.filter_server import confined, filter_server, module_filter
 from tests.support.loop import turn_until
 
 from pyromq.client.consumer import blocking
@@ -64,6 +64,22 @@ async def test_only_what_matches_reaches_the_handler(
         await received.wait_for_all([str(number) for number in range(0, 100, 10)])
         await consumer.drain()
     assert len(received.bodies) == 10
+
+
+async def test_a_module_in_webassembly_is_a_filter_too(
+    cluster: ConsumerCluster, servers: list[FilterServer], tmp_path: Path
+) -> None:
+    file = tmp_path / "is_long.wasm"
+    file.write_bytes(module_filter("(i32.gt_u (local.get $body) (i32.const 1))"))
+    await cluster.create_topic("Numbers")
+    await cluster.send("Numbers", 13)
+    received = Received()
+    consumer = PushConsumer("modular", cluster.namesrv, start_from="first")
+    consumer.subscribe("Numbers", handler=received.take, filter=file)
+    async with consumer:
+        await received.wait_for_all(["10", "11", "12"])
+        await consumer.drain()
+    assert len(received.bodies) == 3
 
 
 async def test_retries_of_what_matched_come_back(

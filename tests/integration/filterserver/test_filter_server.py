@@ -14,6 +14,7 @@ from tests.support.filter_server import (
     confined,
     directory_of_users,
     filter_server,
+    module_filter,
     pull_filtered,
     recorded_uploads,
     upload,
@@ -227,3 +228,44 @@ async def test_a_pull_through_a_filter_commits_the_offset_that_it_carries(tmp_pa
             await pull_filtered(user, 1, sys_flag=CLASS_FILTER | 1, commit_offset=1)
         asked = QueryConsumerOffset(consumer_group=GROUP, topic=TOPIC, queue_id=0)
         assert (await bench.client.call(asked)).offset == 1
+
+
+async def test_a_module_sees_the_body_and_the_properties_of_each_message(tmp_path: Path) -> None:
+    # The last byte of the body is `!`, or the first of the properties is `z`.
+    module = module_filter("""
+        (i32.or
+            (i32.eq (i32.load8_u (i32.add (local.get $place) (i32.sub (local.get $body) (i32.const 1))))
+                (i32.const 33))
+            (i32.and (i32.gt_u (local.get $properties) (i32.const 0))
+                (i32.eq (i32.load8_u (i32.add (local.get $place) (local.get $body))) (i32.const 122))))""")
+    async with Bench(tmp_path, HeaderForm.JSON) as bench, filter_server(bench.broker) as server:
+        await bench.client.create_topic()
+        await bench.client.send(b"one")
+        await bench.client.send(b"two!")
+        await bench.client.send(b"three", properties={"zone": "eu"})
+        await bench.client.send(b"four", properties={"color": "red"})
+        async with BrokerClient(server.address) as user:
+            await user.call(upload(module))
+            assert (await pull_filtered(user)).bodies == [b"two!", b"three"]
+            # Source in Python may follow, and a module again.
+            await user.call(upload("def match(message): return message.body == b'one'"))
+            assert (await pull_filtered(user)).bodies == [b"one"]
+            await user.call(upload(module))
+            assert (await pull_filtered(user)).bodies == [b"two!", b"three"]
+
+
+async def test_modules_are_audited_and_bad_ones_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pyromq.audit")
+    async with (
+        Bench(tmp_path, HeaderForm.JSON) as bench,
+        filter_server(bench.broker) as server,
+        BrokerClient(server.address) as user,
+    ):
+        refusal = await user.refusal(upload(b"\0asm and no more"))
+        assert "the filter cannot be used: failed to parse WebAssembly module" in str(refusal)
+        await user.call(upload(module_filter("i32.const 1")))
+    refused, taken = recorded_uploads(caplog)
+    assert "outcome=SYSTEM_ERROR" in refused
+    assert "outcome=SUCCESS" in taken

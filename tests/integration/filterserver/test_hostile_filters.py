@@ -4,7 +4,8 @@ import os
 import re
 
 import pytest
-from tests.support.filter_server import confined
+import wasmtime
+from tests.support.filter_server import confined, module_filter
 
 from pyromq.filterserver.exchange import FilterSource
 from pyromq.filterserver.filter_process import FilterFailed, FilterLimits, FilterProcess
@@ -16,14 +17,19 @@ LIMITS = FilterLimits(cpu_s=0.2, wait_s=30.0, memory_bytes=64 * 1024 * 1024)
 RECORD = encode_record(StoredMessage(topic="Orders", body=b'{"amount": 150}', queue_id=1, queue_offset=7))
 
 
-async def _ask(process: FilterProcess, source: str) -> None:
-    await process.load(FilterSource("shop", "Orders", "chosen", source))
+def filter_source(code: str | bytes) -> FilterSource:
+    return FilterSource("shop", "Orders", "chosen", code.encode() if isinstance(code, str) else code)
+
+
+async def _ask(process: FilterProcess, source: FilterSource) -> None:
+    await process.load(source)
     await process.match(1, [RECORD])
 
 
-async def failure(source: str, limits: FilterLimits = LIMITS) -> FilterFailed:
+async def failure(code: str | bytes, limits: FilterLimits = LIMITS) -> FilterFailed:
     """How a filter fails when it is loaded, or asked about one message."""
-    process = await FilterProcess.start(limits)
+    source = filter_source(code)
+    process = await FilterProcess.start(limits, is_module=source.is_module)
     try:
         with pytest.raises(FilterFailed) as failed:
             await _ask(process, source)
@@ -80,12 +86,12 @@ async def test_what_the_kernel_or_python_refuses_fails_the_filter_and_not_its_pr
     process = await FilterProcess.start(LIMITS)
     try:
         for attack, (lines, words) in REFUSED.items():
-            await process.load(FilterSource("shop", "Orders", "chosen", matching(*lines)))
+            await process.load(filter_source(matching(*lines)))
             with pytest.raises(FilterFailed) as failed:
                 await process.match(1, [RECORD])
             assert re.search(words, str(failed.value)), (attack, failed.value)
             assert not failed.value.is_over, attack
-        await process.load(FilterSource("shop", "Orders", "chosen", matching("return True")))
+        await process.load(filter_source(matching("return True")))
         assert await process.match(1, [RECORD]) == [True]
     finally:
         await process.end()
@@ -136,7 +142,7 @@ async def test_a_filter_sees_the_message_and_its_context_and_nothing_of_the_serv
             "print('nobody sees this')",
             "return json.loads(message.body)['amount'] > 100 and message.decode()['amount'] < 200",
         )
-        await process.load(FilterSource("shop", "Orders", "chosen", source))
+        await process.load(filter_source(source))
         assert await process.match(1, [RECORD, RECORD]) == [True, True]
         assert await process.match(1, []) == []
     finally:
@@ -149,3 +155,85 @@ async def test_a_process_of_a_filter_ends_with_its_pipe() -> None:
     await process.end()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+# The function `match` of a module in WebAssembly, what else it has, and the words that tell of the failure.
+HOSTILE_MODULES = {
+    "an endless loop": ("(loop $again (br $again)) unreachable", "", "more than 200 ms of CPU time"),
+    "an endless start": (
+        "i32.const 1",
+        "(func $s (loop $a (br $a))) (start $s)",
+        "more than 200 ms of CPU time",
+    ),
+    "a memory that grows": (
+        "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) unreachable",
+        "",
+        "unreachable",
+    ),
+    "a large table": ("i32.const 1", "(table 100000000 funcref)", "out of memory"),
+    "deep recursion": ("(call $deep)", "(func $deep (result i32) (call $deep))", "call stack exhausted"),
+    "a look outside of its memory": ("(i32.load (i32.const -4))", "", "out of bounds memory access"),
+    "a division by zero": ("(i32.div_s (i32.const 1) (i32.const 0))", "", "integer divide by zero"),
+    "another verdict": ("i32.const 7", "", "match returned 7, not 0 or 1"),
+}
+
+
+@pytest.mark.parametrize("attack", HOSTILE_MODULES)
+async def test_a_hostile_module_fails_alone(attack: str) -> None:
+    body, others, words = HOSTILE_MODULES[attack]
+    failed = await failure(module_filter(body, others))
+    assert re.search(words, str(failed)), str(failed)
+    assert failed.is_over == ("endless" in attack)
+
+
+# The text of a module that is no filter, or its bytes, and the words that say why.
+NO_MODULES: dict[str, tuple[str | bytes, str]] = {
+    "bad bytes": (b"\0asm" + bytes(range(100)), "failed to parse WebAssembly"),
+    "cut short": (module_filter("i32.const 1")[:40], "failed to parse WebAssembly"),
+    "nothing exported": ("(module)", "exports no memory"),
+    "no allocate": ('(module (memory (export "memory") 1))', r"no function allocate\(i32\) -> i32"),
+    "no match": (
+        """(module (memory (export "memory") 1)
+            (func (export "allocate") (param i32) (result i32) local.get 0))""",
+        r"no function match\(i32, i32, i32\) -> i32",
+    ),
+    "a match of another type": (
+        """(module (memory (export "memory") 1)
+            (func (export "allocate") (param i32) (result i32) local.get 0)
+            (func (export "match") (param i64) (result i32) i32.const 1))""",
+        "no function match",
+    ),
+    "files": (
+        '(module (import "wasi_snapshot_preview1" "path_open" (func)))',
+        "imports wasi_snapshot_preview1.path_open: filters get nothing",
+    ),
+    "a memory larger than all filters may have": ('(module (memory (export "memory") 2000))', "memory"),
+    "no room for a message": (
+        """(module (memory (export "memory") 1)
+            (func (export "allocate") (param i32) (result i32) i32.const -1)
+            (func (export "match") (param i32 i32 i32) (result i32) i32.const 1))""",
+        "allocate returned 4294967295: there is no room",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NO_MODULES)
+async def test_a_module_that_is_no_filter_is_told_so(kind: str) -> None:
+    code, words = NO_MODULES[kind]
+    failed = await failure(bytes(wasmtime.wat2wasm(code)) if isinstance(code, str) else code)
+    assert re.search(words, str(failed)), str(failed)
+    assert not failed.is_over
+
+
+async def test_a_module_filters_on_after_it_has_failed() -> None:
+    process = await FilterProcess.start(LIMITS, is_module=True)
+    try:
+        await process.load(filter_source(module_filter("unreachable")))
+        for _ in range(2):
+            with pytest.raises(FilterFailed, match="unreachable"):
+                await process.match(1, [RECORD])
+        await process.load(filter_source(module_filter("i32.const 1")))
+        assert await process.match(1, [RECORD, RECORD]) == [True, True]
+        assert await process.match(1, []) == []
+    finally:
+        await process.end()

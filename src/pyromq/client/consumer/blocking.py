@@ -23,7 +23,7 @@ from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.push import F
 from pyromq.client.consumer.reading.popping import PoppedMessage
-from pyromq.client.consumer.reading.python_filter import FilterFunction
+from pyromq.client.consumer.reading.server_filter import FilterCode
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic, chosen_expression
 from pyromq.client.consumer.settings import PullOptions, PushOptions, SimpleOptions
 from pyromq.client.middleware import Middleware
@@ -150,7 +150,7 @@ class PushConsumer(BlockingConsumer):
         expression: Expression = "*",
         handler: None = None,
         *,
-        filter: FilterFunction | None = None,
+        filter: FilterCode | None = None,
     ) -> Messages: ...
 
     @overload
@@ -158,7 +158,7 @@ class PushConsumer(BlockingConsumer):
 
     @overload
     def subscribe(
-        self, topic: str, *, handler: HandlerFunction, filter: FilterFunction | None = None
+        self, topic: str, *, handler: HandlerFunction, filter: FilterCode | None = None
     ) -> None: ...
 
     def subscribe(
@@ -167,12 +167,13 @@ class PushConsumer(BlockingConsumer):
         expression: Expression = "*",
         handler: HandlerFunction | None = None,
         *,
-        filter: FilterFunction | None = None,
+        filter: FilterCode | None = None,
     ) -> Messages | None:
         """Consume a topic with a handler, or without one by `for` over the returned messages.
 
-        `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. `filter`: a
-        function of (message, context) that filter servers run, instead of an expression.
+        `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. `filter`: what
+        filter servers run instead of an expression: a function of (message, context), or a `Path` of a module
+        in WebAssembly.
         """
         chosen = chosen_expression(expression, filter)
 
@@ -186,7 +187,7 @@ class PushConsumer(BlockingConsumer):
         return Messages(stream, self._thread) if stream is not None else None
 
     def on(
-        self, topic: str, expression: Expression = "*", *, filter: FilterFunction | None = None
+        self, topic: str, expression: Expression = "*", *, filter: FilterCode | None = None
     ) -> Callable[[F], F]:
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
         check_topic(topic)

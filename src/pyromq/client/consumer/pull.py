@@ -17,9 +17,9 @@ from pyromq.client.consumer.consumer import Consumer, ConsumerParts
 from pyromq.client.consumer.group.membership import GroupMembership
 from pyromq.client.consumer.reading.fetching import Fetching, PullLimits
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.reading.python_filter import FilterFunction
 from pyromq.client.consumer.reading.queue_reader import QueueReader, Source
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
+from pyromq.client.consumer.reading.server_filter import FilterCode
 from pyromq.client.consumer.reading.subscriptions import (
     Expression,
     Subscription,
@@ -90,11 +90,12 @@ class PullConsumer(Consumer[ConsumerParts]):
     # Which queues
 
     def subscribe(
-        self, topic: str, expression: Expression = "*", *, filter: FilterFunction | None = None
+        self, topic: str, expression: Expression = "*", *, filter: FilterCode | None = None
     ) -> None:
         """Share the queues of a topic with the other members of the group.
 
-        `filter`: a function of (message, context) that filter servers run, instead of an expression.
+        `filter`: what filter servers run instead of an expression: a function of (message, context), or a
+        `Path` of a module in WebAssembly.
         """
         check_topic(topic)
         if self._is_closing:

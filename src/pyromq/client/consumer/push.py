@@ -28,9 +28,9 @@ from pyromq.client.consumer.reading.fetching import Fetching, PullLimits
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.pop_reader import PopSource
 from pyromq.client.consumer.reading.popping import PopReading
-from pyromq.client.consumer.reading.python_filter import FilterFunction, PythonFilter
 from pyromq.client.consumer.reading.queue_reader import Source
 from pyromq.client.consumer.reading.quick_pulls import quick_pulls
+from pyromq.client.consumer.reading.server_filter import FilterCode, ServerFilter
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.consumer.reading.subscriptions import Expression, check_topic, chosen_expression
 from pyromq.client.consumer.settings import PushOptions, PushSettings
@@ -96,7 +96,7 @@ class PushConsumer(Consumer[_Parts]):
         expression: Expression = "*",
         handler: None = None,
         *,
-        filter: FilterFunction | None = None,
+        filter: FilterCode | None = None,
     ) -> MessageStream: ...
 
     @overload
@@ -104,7 +104,7 @@ class PushConsumer(Consumer[_Parts]):
 
     @overload
     def subscribe(
-        self, topic: str, *, handler: HandlerFunction, filter: FilterFunction | None = None
+        self, topic: str, *, handler: HandlerFunction, filter: FilterCode | None = None
     ) -> None: ...
 
     def subscribe(
@@ -113,13 +113,14 @@ class PushConsumer(Consumer[_Parts]):
         expression: Expression = "*",
         handler: HandlerFunction | None = None,
         *,
-        filter: FilterFunction | None = None,
+        filter: FilterCode | None = None,
     ) -> MessageStream | None:
         """Consume a topic with a handler, or without one by `async for` over the returned stream.
 
         `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. A topic may have
-        several handlers, each with different tags. `filter`: a function of (message, context) that filter
-        servers run, instead of an expression. Subscribe before the start if you can: the group then
+        several handlers, each with different tags. `filter`: what filter servers
+        run instead of an expression: a function of (message, context), or a `Path` of a module in
+        WebAssembly. Subscribe before the start if you can: the group then
         rebalances once instead of several times.
         """
         check_topic(topic)
@@ -127,7 +128,7 @@ class PushConsumer(Consumer[_Parts]):
             raise StateError("the consumer is closed: create a new one")
         self._check_loop()
         expression = chosen_expression(expression, filter)
-        if isinstance(expression, PythonFilter) and self.settings.mode == "pop":
+        if isinstance(expression, ServerFilter) and self.settings.mode == "pop":
             raise StateError('a filter needs mode="pull": filter servers serve no pops')
         stream = None
         takes_batch = self.settings.batch_size is not None
@@ -156,7 +157,7 @@ class PushConsumer(Consumer[_Parts]):
         return Handler(function, takes_batch=handler.takes_batch)
 
     def on(
-        self, topic: str, expression: Expression = "*", *, filter: FilterFunction | None = None
+        self, topic: str, expression: Expression = "*", *, filter: FilterCode | None = None
     ) -> Callable[[F], F]:
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
         check_topic(topic)

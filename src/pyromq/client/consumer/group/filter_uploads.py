@@ -52,7 +52,7 @@ async def _upload(session: Session, group: str, subscription: Subscription, rout
         topic=subscription.topic,
         class_name=uploaded.name,
         class_crc=uploaded.crc,
-        body=uploaded.source.encode(),
+        body=uploaded.source,
     )
     for address in sorted({each for servers in route.filter_servers.values() for each in servers}):
         await session.call(address, request, _TIMEOUT_S)

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 from pyromq.client.codecs import Codec
 from pyromq.client.consumer.handling.handlers import HandlerFunction, as_decorator, check_takes_one
 from pyromq.client.consumer.handling.typed import bound
-from pyromq.client.consumer.reading.python_filter import FilterFunction
+from pyromq.client.consumer.reading.server_filter import FilterCode
 from pyromq.client.consumer.reading.subscriptions import (
     Expression,
     Subscription,
@@ -38,7 +38,7 @@ class Router:
         return iter(self._routes)
 
     def on(
-        self, topic: str, expression: Expression = "*", *, filter: FilterFunction | None = None
+        self, topic: str, expression: Expression = "*", *, filter: FilterCode | None = None
     ) -> Callable[[F], F]:
         """The handler of a topic, as `PushConsumer.on`."""
         check_topic(topic)

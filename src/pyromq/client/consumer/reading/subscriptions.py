@@ -1,9 +1,9 @@
-"""Subscriptions: a topic with a filter, which is tags, an SQL92 expression or a Python function."""
+"""Subscriptions: a topic with a filter: tags, an SQL92 expression, or code for filter servers."""
 
 import re
 from dataclasses import dataclass
 
-from pyromq.client.consumer.reading.python_filter import FilterFunction, PythonFilter
+from pyromq.client.consumer.reading.server_filter import FilterCode, ServerFilter
 from pyromq.errors import BadExpression, ConfigError
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.filtering.tags import ALL, parse_tags
@@ -25,17 +25,17 @@ class Sql:
     text: str
 
 
-Expression = str | Sql | PythonFilter
+Expression = str | Sql | ServerFilter
 """Tags as in `Created || Paid`, `*` for everything, `Sql(...)`, or a filter that filter servers run."""
 
 
-def chosen_expression(expression: Expression, function: FilterFunction | None) -> Expression:
-    """The filter that `subscribe` was given: an expression, or a function."""
-    if function is None:
+def chosen_expression(expression: Expression, code: FilterCode | None) -> Expression:
+    """The filter that `subscribe` was given: an expression, or code."""
+    if code is None:
         return expression
     if expression != ALL:
         raise BadExpression(f"give either the expression {expression!r} or a filter, which can do the same")
-    return PythonFilter.of(function)
+    return ServerFilter.of(code)
 
 
 def check_topic(topic: str) -> None:
@@ -54,12 +54,12 @@ class Subscription:
     tags: frozenset[str]
     codes: frozenset[int]
     version: int
-    filter: PythonFilter | None = None
+    filter: ServerFilter | None = None
 
     @classmethod
     def of(cls, topic: str, expression: Expression, version: int) -> "Subscription":
         """Raises BadExpression: a mistake is found before any broker is asked."""
-        if isinstance(expression, PythonFilter):
+        if isinstance(expression, ServerFilter):
             return cls(topic, expression.name, TAG, frozenset(), frozenset(), version, expression)
         if isinstance(expression, Sql):
             if not isinstance(expression.text, str):

@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyromq.client.consumer.reading.python_filter import PythonFilter
+from pyromq.client.consumer.reading.server_filter import ServerFilter
 from pyromq.client.consumer.reading.subscriptions import Sql, Subscription, chosen_expression
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import BadExpression, ConfigError
@@ -38,7 +39,7 @@ def match(message: ReceivedMessage) -> bool:
 def loaded(function: Callable[..., bool]) -> Callable[..., bool]:
     """The function as a filter server has it: made from the source alone."""
     names: dict[str, Any] = {}
-    exec(compile(PythonFilter.of(function).source, "<filter>", "exec"), names)
+    exec(compile(ServerFilter.of(function).source, "<filter>", "exec"), names)
     found: Callable[..., bool] = names["match"]
     return found
 
@@ -124,27 +125,38 @@ def test_a_function_that_is_not_the_whole_filter_is_refused(
     function: Callable[..., bool], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        PythonFilter.of(function)
+        ServerFilter.of(function)
 
 
 def test_a_function_without_a_file_is_refused() -> None:
     names: dict[str, Any] = {}
     exec("def match(message): return True", names)
     with pytest.raises(ConfigError, match="cannot be read"):
-        PythonFilter.of(names["match"])
+        ServerFilter.of(names["match"])
 
 
 def test_a_subscription_has_an_expression_or_a_filter() -> None:
     assert chosen_expression("Paid", None) == "Paid"
-    assert chosen_expression("*", is_large) == PythonFilter.of(is_large)
+    assert chosen_expression("*", is_large) == ServerFilter.of(is_large)
     for expression in ("Paid", Sql("a > 1")):
         with pytest.raises(BadExpression, match="either the expression"):
             chosen_expression(expression, is_large)
 
 
 def test_brokers_learn_that_a_filter_server_filters() -> None:
-    subscription = Subscription.of("Orders", PythonFilter.of(is_large), 5)
+    subscription = Subscription.of("Orders", ServerFilter.of(is_large), 5)
     data = subscription.data()
     assert (data.class_filter_mode, data.sub_string, data.sub_version) == (True, "is_large", 5)
     assert subscription.wants("any tag")
     assert not Subscription.of("Orders", "*", 5).data().class_filter_mode
+
+
+def test_a_file_must_be_a_module(tmp_path: Path) -> None:
+    file = tmp_path / "large.wasm"
+    with pytest.raises(ConfigError, match="No such file"):
+        ServerFilter.of(file)
+    file.write_bytes(b"def match(message): ...")
+    with pytest.raises(ConfigError, match="00 61 73 6d"):
+        ServerFilter.of(file)
+    file.write_bytes(b"\0asm\1\0\0\0")
+    assert chosen_expression("*", file) == ServerFilter("large", b"\0asm\1\0\0\0")

@@ -1,4 +1,4 @@
-"""A filter that filter servers run: a Python function whose source is uploaded.
+"""A filter that filter servers run: a Python function whose source is uploaded, or a module in WebAssembly.
 
 The source must be all that there is. What else the function uses is imported or repeated in front of it, or
 the function is refused: a mistake is found before any server is asked.
@@ -11,32 +11,40 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 from zlib import crc32
 
 from pyromq.errors import ConfigError
 
-FilterFunction = Callable[..., bool]
-"""`def match(message, context) -> bool`, or of the message alone."""
+FilterCode = Callable[..., bool] | Path
+"""`def match(message, context) -> bool`, or of the message alone; or the file of a module in WebAssembly."""
 
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
+_MODULE_BEGIN: Final = b"\0asm"
 _TAKES_POSITIONS: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
-class PythonFilter:
+class ServerFilter:
     name: str
-    source: str
+    source: bytes
 
     @property
     def crc(self) -> int:
         """java: CRCs have no sign"""
-        return crc32(self.source.encode()) & 0x7FFF_FFFF
+        return crc32(self.source) & 0x7FFF_FFFF
 
     @classmethod
-    def of(cls, function: FilterFunction) -> "PythonFilter":
-        """Raises ConfigError if the source of the function is not the whole filter."""
+    def of(cls, code: FilterCode) -> "ServerFilter":
+        """Raises ConfigError if the source is not the whole filter, or the file is no module."""
+        if isinstance(code, Path):
+            return cls(code.stem, _module(code))
+        return cls._of_function(code)
+
+    @classmethod
+    def _of_function(cls, function: Callable[..., bool]) -> "ServerFilter":
         name = getattr(function, "__name__", repr(function))
         if not isinstance(function, FunctionType) or not name.isidentifier():
             raise _bad(name, "a function made with `def`: filter servers get its source")
@@ -55,7 +63,17 @@ class PythonFilter:
         lines = ["from __future__ import annotations", *_used(function), own]
         if name != "match":
             lines.append(f"match = {name}\n")
-        return cls(name, "\n".join(lines))
+        return cls(name, "\n".join(lines).encode())
+
+
+def _module(path: Path) -> bytes:
+    try:
+        source = path.read_bytes()
+    except OSError as problem:
+        raise _bad(path, f"the file of a module in WebAssembly: {problem.strerror}") from None
+    if not source.startswith(_MODULE_BEGIN):
+        raise _bad(path, "the file of a module in WebAssembly, which begins with the bytes 00 61 73 6d")
+    return source
 
 
 def _used(function: FunctionType) -> Iterator[str]:
