@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.access import ROOT, SECURE
-from tests.support.console_cluster import GROUP, ORDERS, RUN
+from tests.support.console_cluster import CHAT, CHATS, GROUP, LIGHT, ORDERS, RUN, fill_chats
 from tests.support.console_thread import ConsoleThread, console_thread
 from tools.chromium import axe
 
@@ -48,14 +48,23 @@ BELOW = {
     "/c/{cluster}/do/{operation}": "/c/default/do/offsets.reset",
     "/c/{cluster}/find": "/c/default/find?q=ord",
     "/c/{cluster}/pipelines/{id}": f"/c/default/pipelines/{RUN}",
+    "/c/{cluster}/topics/{topic}/lite": f"/c/default/topics/{CHATS}/lite",
+    "/c/{cluster}/topics/{topic}/lite/{lite}": f"/c/default/topics/{CHATS}/lite/{CHAT}",
     "/c/{cluster}/clients": f"/c/default/clients?group={GROUP}",
 }
 
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]:
-    with console_thread(tmp_path_factory.mktemp("console"), anonymous_role="ADMIN") as running:
+    home = tmp_path_factory.mktemp("console")
+    with console_thread(home, LIGHT, anonymous_role="ADMIN") as running:
+        running.call(_fill(running))
         yield running
+
+
+async def _fill(running: ConsoleThread) -> None:
+    async with Cluster(running.cluster.namesrv) as cluster:
+        await fill_chats(cluster, CHAT)
 
 
 def addresses(console: ConsoleThread) -> list[str]:

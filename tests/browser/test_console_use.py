@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.console_cluster import GROUP, ORDERS, PASSWORD
+from tests.support.console_cluster import CHATS, GROUP, LIGHT, ORDERS, PASSWORD, fill_chats
 from tests.support.console_thread import ConsoleThread, console_thread
 
 from pyromq.admin import messages
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]:
-    with console_thread(tmp_path_factory.mktemp("console"), base_path="/mq") as running:
+    with console_thread(tmp_path_factory.mktemp("console"), LIGHT, base_path="/mq") as running:
         yield running
 
 
@@ -88,6 +88,35 @@ def test_a_topic_is_made_with_a_form_and_deleted_by_typing_its_name(
     page.fill("#confirm", "FromBrowser")
     page.get_by_role("button", name="Delete topic").click()
     page.get_by_role("heading", name="Done").wait_for()
+
+
+def test_a_lite_topic_is_found_by_its_name_and_deleted_by_typing_it(
+    console: ConsoleThread, page: Any
+) -> None:
+    async def fill() -> None:
+        async with Cluster(console.cluster.namesrv) as cluster:
+            await fill_chats(cluster, *(f"chat-{number:02}" for number in range(60)))
+
+    console.call(fill())
+    page.goto(f"{console.url}/c/default/topics/{CHATS}/lite")
+    assert page.locator("tbody tr").count() == 50
+    page.get_by_role("link", name="Next").click()
+    page.wait_for_url("**/lite?begin=chat-50")
+    assert page.locator("tbody tr").count() == 10
+    page.get_by_label("Names beginning with").fill("chat-4")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**/lite?q=chat-4")
+    assert page.locator("tbody tr").count() == 10
+    page.get_by_role("link", name="chat-42").click()
+    page.get_by_role("link", name="Delete lite topic").click()
+    page.get_by_role("button", name="Preview").click()
+    assert "mqadmin deleteLiteTopic" in page.text_content(".line")
+    page.fill("#confirm", "chat-42")
+    page.get_by_role("button", name="Delete lite topic").click()
+    page.get_by_role("heading", name="Done").wait_for()
+    page.get_by_role("link", name="Open").click()
+    page.wait_for_url(f"**/topics/{CHATS}/lite")
+    assert page.get_by_role("link", name="chat-42").count() == 0
 
 
 def test_a_filter_acts_while_it_is_typed_and_is_in_the_url(console: ConsoleThread, page: Any) -> None:

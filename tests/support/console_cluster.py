@@ -1,6 +1,6 @@
 """A cluster with something of everything that the console shows, and a console that looks at it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,15 @@ from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import dlq_topic, retry_topic
-from pyromq.protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from pyromq.protocol.properties import LITE_TOPIC, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.standalone import Standalone
 from pyromq.testing.clusters import aio_cluster
 
+CHATS, CHAT, AGENTS, CHAT_MINUTES = "Chats", "chat-7", "agents", 60
+LIGHT: Mapping[str, Any] = {"light_queues": True, "multi_dispatch": True}
+"""What brokers need for lite topics."""
 ORDERS, GROUP, QUEUES, SENT, LETTERS = "Orders", "billing", 4, 60, 3
 RUN = "archive-1700000000000-7"
 HOSTILE = "<script>alert(1)</script>\u202e\"'&"
@@ -60,8 +63,11 @@ class Shown:
 
 
 @asynccontextmanager
-async def shown_cluster(home: Path, **settings: Any) -> AsyncIterator[Shown]:
-    async with aio_cluster(brokers=2) as running, Cluster(running.namesrv) as cluster:
+async def shown_cluster(
+    home: Path, broker: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Shown]:
+    """`broker`: settings of its brokers; the others are those of the console."""
+    async with aio_cluster(brokers=2, **broker or {}) as running, Cluster(running.namesrv) as cluster:
         message_id = await fill(cluster)
         users = Users(home / "users.json")
         with CHEAP_HASHES:
@@ -121,3 +127,14 @@ async def fill(cluster: Cluster) -> str:
             queue = MessageQueue(ORDERS, member.broker_name, number)
             await offsets.commit(cluster, member.address, GROUP, queue, 1)
     return hostile.message_id
+
+
+async def fill_chats(cluster: Cluster, *names: str) -> None:
+    """A topic of type LITE with a message in each of these lite topics, and a group for it."""
+    masters = [member.address for member in await cluster.masters()]
+    attributes = f"+message.type=LITE,+lite.topic.expiration={CHAT_MINUTES}"
+    await topics.put(cluster, masters, TopicConfig(topic_name=CHATS), attributes)
+    group = SubscriptionGroupConfig(group_name=AGENTS, attributes={"+lite.bind.topic": CHATS})
+    await groups.put(cluster, masters, group)
+    for name in names:
+        await messages.send_with(cluster, CHATS, b"hello", {LITE_TOPIC: name}, "broker-a", 0)

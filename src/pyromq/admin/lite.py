@@ -1,7 +1,7 @@
 """Operations on lite topics, at the masters of the brokers that have their parent topic."""
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
@@ -24,6 +24,8 @@ from pyromq.protocol.requests.lite import (
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 
 A = TypeVar("A", bound=Answer)
+
+_NAMES_AT_ONCE: Final = 1000
 
 
 async def masters(cluster: Cluster, topic: str) -> dict[str, str]:
@@ -86,19 +88,52 @@ async def dispatch(
     return list(found)
 
 
+class LitePage(NamedTuple):
+    names: dict[str, list[str]]
+    """Lite topics that have messages, in order, each with the brokers that have it."""
+    next: str | None
+    """Where the next page begins; None after the last one."""
+
+
+async def page(cluster: Cluster, topic: str, begin: str | None, count: int) -> LitePage:
+    """At most `count` lite topics, from the first one that is not before `begin`."""
+    found: dict[str, list[str]] = {}
+    nexts: list[str] = []
+    request = ListLiteTopics(topic=topic, begin=begin, max_count=count)
+    for broker_name, answer in (await _ask(cluster, topic, request)).items():
+        for name in answer.body.lite_topics:
+            found.setdefault(name, []).append(broker_name)
+        if answer.body.next is not None:
+            nexts.append(answer.body.next)
+    # Brokers come differently far: what is behind the end of one of them waits for the next page.
+    ordered = sorted(found)
+    after = min([*ordered[count : count + 1], *nexts], default=None)
+    return LitePage({name: found[name] for name in ordered if after is None or name < after}, after)
+
+
 async def names(cluster: Cluster, topic: str) -> dict[str, list[str]]:
     """The lite topics that have messages, each with the brokers that have it."""
-    found: dict[str, list[str]] = {}
-    for broker_name, address in (await masters(cluster, topic)).items():
-        begin: str | None = None
-        while True:
-            page = (await cluster.ask(address, ListLiteTopics(topic=topic, begin=begin))).body
-            for name in page.lite_topics:
-                found.setdefault(name, []).append(broker_name)
-            begin = page.next
-            if begin is None:
-                break
-    return dict(sorted(found.items()))
+    found, begin = await page(cluster, topic, None, _NAMES_AT_ONCE)
+    while begin is not None:
+        more, begin = await page(cluster, topic, begin, _NAMES_AT_ONCE)
+        found |= more
+    return found
+
+
+async def many(
+    cluster: Cluster, topic: str, names: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, GetLiteTopicInfoResponseBody | None]]:
+    """Lite topics at the brokers that have them; None where a broker does not answer."""
+    addresses = await masters(cluster, topic)
+    wanted = [(name, broker) for name, having in names.items() for broker in having if broker in addresses]
+    answers = await cluster.known(
+        cluster.ask(addresses[broker], GetLiteTopicInfo(parent_topic=topic, lite_topic=name))
+        for name, broker in wanted
+    )
+    told: dict[str, dict[str, GetLiteTopicInfoResponseBody | None]] = {name: {} for name in names}
+    for (name, broker), answer in zip(wanted, answers, strict=True):
+        told[name][broker] = None if answer is None else answer.body
+    return told
 
 
 async def delete(cluster: Cluster, topic: str, lite_topic: str) -> list[str]:

@@ -35,6 +35,7 @@ BELOW = {
     "/c/{cluster}/do/{operation}": "do/topics.put",
     "/c/{cluster}/find": "find?q=ord",
     "/c/{cluster}/pipelines/{id}": f"pipelines/{RUN}",
+    "/c/{cluster}/topics/{topic}/lite/{lite}": "topics/Orders/lite/chat-7",
     "/c/{cluster}/clients": f"clients?group={GROUP}",
 }
 VOID = {"meta", "link", "input", "br", "wbr", "hr", "img"}

@@ -15,6 +15,7 @@ from pyromq.console.operations.brokers import (
     SetOnNameServers,
 )
 from pyromq.console.operations.groups import DeleteGroupOperation, PutGroup
+from pyromq.console.operations.lite import DeleteLiteTopic
 from pyromq.console.operations.messages import Redeliver, ResendLetters, SendAgain, SendMessageOperation
 from pyromq.console.operations.offsets import CloneOffsets, ResetOffsets, UndoReset
 from pyromq.console.operations.operation import Operation
@@ -27,6 +28,7 @@ OPERATIONS: dict[str, type[Operation]] = {
         PutTopic,
         DeleteTopic,
         DeleteTopics,
+        DeleteLiteTopic,
         PutGroup,
         DeleteGroupOperation,
         ResetOffsets,

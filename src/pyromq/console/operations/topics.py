@@ -14,7 +14,7 @@ from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.topics import TopicConfig
 
-MessageType = Literal["", "NORMAL", "FIFO", "DELAY", "TRANSACTION"]
+MessageType = Literal["", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "LITE"]
 _MESSAGE_TYPE = "message.type"
 
 

@@ -8,7 +8,7 @@ from pyromq.console.visit import Visit
 from pyromq.protocol.requests.routes import TopicRouteData
 
 
-def _known(visit: Visit) -> Data:
+def known_topic(visit: Visit) -> Data:
     """The part that every tab shows on top."""
     name = visit.path["topic"]
     assert visit.shown is not None
@@ -31,7 +31,7 @@ async def show(visit: Visit) -> Data:
         for queue, ends in sorted(stats.offset_table.items())
     ]
     pictured = chart(visit, span_of(visit), ("topic", name, "in"), ("topic", name, "out"))
-    return _known(visit) | {"queues": queues, "chart": pictured, "span": visit.text("span", "1h")}
+    return known_topic(visit) | {"queues": queues, "chart": pictured, "span": visit.text("span", "1h")}
 
 
 async def groups(visit: Visit) -> Data:
@@ -48,7 +48,7 @@ async def groups(visit: Visit) -> Data:
         }
         for group in readers
     ]
-    return _known(visit) | {"groups": found}
+    return known_topic(visit) | {"groups": found}
 
 
 async def route(visit: Visit) -> Data:
@@ -65,7 +65,7 @@ async def route(visit: Visit) -> Data:
         }
         for data in sorted(found.broker_datas, key=lambda each: each.broker_name)
     ]
-    return _known(visit) | {"route": rows, "order": found.order_topic_conf}
+    return known_topic(visit) | {"route": rows, "order": found.order_topic_conf}
 
 
 async def producers(visit: Visit) -> Data:
@@ -94,7 +94,7 @@ async def producers(visit: Visit) -> Data:
         }
         for (of_group, client, address), member in sorted(rows.items())
     ]
-    return _known(visit) | {
+    return known_topic(visit) | {
         "producers": found,
         "group": group,
         "untold": [a for a, t in zip(addresses, told, strict=True) if t is None],
@@ -109,4 +109,4 @@ async def settings(visit: Visit) -> Data:
         {"broker": broker, "address": address, "config": config}
         for (broker, address), config in zip(addresses.items(), told, strict=True)
     ]
-    return _known(visit) | {"configs": rows}
+    return known_topic(visit) | {"configs": rows}

@@ -24,6 +24,7 @@ from pyromq.console.operations.brokers import (
     SetOnNameServers,
 )
 from pyromq.console.operations.groups import DeleteGroupOperation, PutGroup
+from pyromq.console.operations.lite import DeleteLiteTopic
 from pyromq.console.operations.messages import Redeliver, SendAgain, SendMessageOperation
 from pyromq.console.operations.offsets import CloneOffsets, ResetOffsets, moment_ms
 from pyromq.console.operations.operation import Operation
@@ -40,6 +41,7 @@ SAMPLES: list[Operation] = [
     PutTopic(topic="t", at="a:1,b:2", permission="r"),
     DeleteTopic(topic="t"),
     DeleteTopics(topics="t u"),
+    DeleteLiteTopic(topic="t", lite_topic="l"),
     PutGroup(group="g"),
     DeleteGroupOperation(group="g"),
     ResetOffsets(group="g", topic="t", time="2030-01-01T00:00"),
