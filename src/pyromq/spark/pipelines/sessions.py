@@ -57,7 +57,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTable:
-    """What a table is like; None: as it is, or Delta and with texts if it is new."""
+    """The kind of a table; None: as it is, or Delta and with texts if it is new."""
 
     form: str | None = None
     """delta or iceberg."""
@@ -136,7 +136,7 @@ def _rows(rows: list[Row], schema: pa.Schema) -> pa.Table:
 
 
 def _parts(frame: "DataFrame", content: str) -> "DataFrame":
-    """What a batch has of each session, as a row: of the same columns, and `place`, its own first offset."""
+    """The part of each session in a batch, as a row: the same columns, and `place`, its own first offset."""
     kind = fn.col("properties")[LITE_KIND]
     messages = frame.where("liteTopic IS NOT NULL").select(
         "topic",
