@@ -32,6 +32,8 @@ from tests.support.apache_releases import (
 PYTHON_CLIENT: Final = "rocketmq-python-client==5.1.2"
 JAVA_CLIENT: Final = "5.0.7"
 LANGUAGES: Final = ("python5", "java5", "go5", "node5")
+CLOUDEVENTS: Final = "cloudevents"
+"""CloudEvents' Java SDK, over Java's client; its program has roles of its own."""
 
 
 def program_of(language: str) -> list[str]:
@@ -41,14 +43,15 @@ def program_of(language: str) -> list[str]:
         "java5": _java_program,
         "go5": _go_program,
         "node5": _node_program,
+        CLOUDEVENTS: _cloudevents_program,
     }
     return programs[language]()
 
 
-def _java_program() -> list[str]:
-    jars = fetch(JAVA_CLIENT, "clients5")
-    source = REPOSITORY / "interop" / "java5" / "Roles.java"
-    classes = cache_directory() / f"java5-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+def _java_program(directory: str = "java5", name: str = "Roles", part: str = "clients5") -> list[str]:
+    jars = fetch(JAVA_CLIENT, part)
+    source = REPOSITORY / "interop" / directory / f"{name}.java"
+    classes = cache_directory() / f"{directory}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
     if not classes.is_dir():
         arriving = classes.with_suffix(f".{os.getpid()}")
         command = [tool("javac"), "-nowarn", "-cp", f"{jars}/*", "-d", str(arriving), str(source)]
@@ -56,7 +59,11 @@ def _java_program() -> list[str]:
         arriving.rename(classes)
     log = f"-Drocketmq.log.root={cache_directory()}/logs"
     quick = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    return [tool("java"), *quick, log, "-cp", f"{classes}:{jars}/*", "Roles"]
+    return [tool("java"), *quick, log, "-cp", f"{classes}:{jars}/*", name]
+
+
+def _cloudevents_program() -> list[str]:
+    return _java_program("cloudevents", "Events", "cloudevents")
 
 
 def _node_program() -> list[str]:
