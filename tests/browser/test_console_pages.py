@@ -29,6 +29,13 @@ SIDEWAYS = """() => [...document.querySelectorAll('html, main, .scroll, .scroll 
     .filter((each) => !each.matches('.hidden, td.body'))
     .map((each) => `${each.tagName} ${each.className} ${each.scrollWidth} > ${each.clientWidth}`)"""
 """What hides something at its side. Only the body of a message in a list is cut, on purpose."""
+BROKEN = """() => [...document.querySelectorAll('.button')].filter((each) => {
+    const range = document.createRange();
+    range.selectNodeContents(each);
+    const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+    return lines.size > each.textContent.trim().split(/\\s+/).length;
+}).map((each) => each.textContent)"""
+"""Buttons with a line end inside a word."""
 LABELS = """
     window.labels = [];
     const draw = CanvasRenderingContext2D.prototype.fillText;
@@ -107,6 +114,7 @@ def check(page: Any, what: str) -> None:
     found = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in violations]
     assert found == [], what
     assert page.evaluate(SIDEWAYS) == [], what
+    assert page.evaluate(BROKEN) == [], what
 
 
 @pytest.mark.parametrize("width", [1280, 390])
