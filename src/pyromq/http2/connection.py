@@ -36,8 +36,10 @@ _IDLE_FRAMES_PER_REQUEST = 8
 
 
 class Http2Connection(SendingSide):
-    def __init__(self, limits: Http2Limits | None = None) -> None:
+    def __init__(self, limits: Http2Limits | None = None, *, takes_protocols: bool = False) -> None:
+        """`takes_protocols`: a stream may become a connection of another protocol (RFC 8441)."""
         super().__init__(limits if limits is not None else Http2Limits())
+        self._takes_protocols = takes_protocols
         self._decoder = new_decoder(self.limits.max_header_list_bytes)
         self._input = b""
         self._has_preface = self._has_settings = False
@@ -52,6 +54,8 @@ class Http2Connection(SendingSide):
             frames.MAX_FRAME_SIZE: self.limits.max_frame_bytes,
             frames.MAX_HEADER_LIST_SIZE: self.limits.max_header_list_bytes,
         }
+        if takes_protocols:
+            values[frames.ENABLE_CONNECT_PROTOCOL] = 1
         self._output.append(frames.settings(values))
         self._output.append(frames.window_update(0, self.limits.connection_window_bytes - FIRST_WINDOW))
 
@@ -218,7 +222,7 @@ class Http2Connection(SendingSide):
             self._output.append(frames.rst_stream(stream_id, ErrorCode.REFUSED_STREAM))
             self._tolerate()
             return
-        if problem_of_request(headers) is not None:
+        if problem_of_request(headers, takes_protocols=self._takes_protocols) is not None:
             raise BrokenStream(stream_id, ErrorCode.PROTOCOL_ERROR)
         stream = Stream(self._peer_window, self.limits.stream_window_bytes)
         self._streams[stream_id] = stream
@@ -271,12 +275,24 @@ class Http2Connection(SendingSide):
             stream.expected_bytes -= len(payload)
         if has_ended:
             self._peer_ended(stream, stream_id)
-        elif stream.receive_window * 2 < self.limits.stream_window_bytes:
+        elif not stream.is_held:
+            self._widen_stream(stream, stream_id)
+        events.append(DataReceived(stream_id, payload, has_ended))
+
+    def hold(self, stream_id: int, *, is_held: bool) -> None:
+        """Let the peer send no more on a stream than its window allows now, or go on."""
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.is_held = is_held
+            if not is_held and not stream.has_peer_ended:
+                self._widen_stream(stream, stream_id)
+
+    def _widen_stream(self, stream: Stream, stream_id: int) -> None:
+        if stream.receive_window * 2 < self.limits.stream_window_bytes:
             self._output.append(
                 frames.window_update(stream_id, self.limits.stream_window_bytes - stream.receive_window)
             )
             stream.receive_window = self.limits.stream_window_bytes
-        events.append(DataReceived(stream_id, payload, has_ended))
 
     def _widen(self) -> None:
         """Let the peer send more, once half of the connection's window is used."""

@@ -26,6 +26,7 @@ MAX_CONCURRENT_STREAMS: Final = 3
 INITIAL_WINDOW_SIZE: Final = 4
 MAX_FRAME_SIZE: Final = 5
 MAX_HEADER_LIST_SIZE: Final = 6
+ENABLE_CONNECT_PROTOCOL: Final = 8
 
 _HEADER = struct.Struct(">HBBBI")
 SETTING: Final = struct.Struct(">HI")

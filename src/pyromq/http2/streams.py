@@ -23,6 +23,7 @@ class Stream:
     __slots__ = (
         "expected_bytes",
         "has_peer_ended",
+        "is_held",
         "receive_window",
         "send_window",
         "trailers",
@@ -34,6 +35,8 @@ class Stream:
         self.receive_window = receive_window
         self.has_peer_ended = has_peer_ended
         self.expected_bytes: int | None = None
+        self.is_held = False
+        """Whether the peer's window does not grow again."""
         self.waiting: deque[bytes] | None = None
         """Data that waits for the peer's window."""
         self.trailers: bytes | None = None

@@ -14,7 +14,7 @@ import pytest
 from tests.support.access import ALICE, ROOT
 from tests.support.front import SharedFront, front, front_in_thread, user
 from tests.support.guarded_servers import BOB
-from tests.support.http2_peer import HELLO, data, headers, read_frames
+from tests.support.http2_user import Http2User
 from tests.support.http_user import HttpUser
 from tests.support.replicas import until
 
@@ -349,50 +349,99 @@ async def test_messages_are_sent_received_and_acknowledged(running: SharedFront,
 # HTTP/2, on the connections of gRPC
 
 
-async def test_sessions_are_served_over_http_2(running: SharedFront, web: HttpUser, session: str) -> None:
-    host, _, port = running.target.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    decoder, found = hpack.Decoder(65536), dict[int, dict[str, Any]]()
+async def test_server_sent_events_are_served_over_http_2(
+    running: SharedFront, web: HttpUser, session: str
+) -> None:
+    async with Http2User.at(running.target) as user:
+        user.ask(1, "POST", f"{session}/messages", body=b"one")
+        answer = await user.read_until(1)
+        assert answer["headers"][b":status"] == b"201"
+        assert json.loads(answer["body"])["offset"] == 0
+        user.ask(3, "GET", f"{session}/events")
+        await user.read_until(3, b'"one"')
+        await _append(web, session, "two")
+        await user.read_until(3, b'"two"')
+        user.ask(5, "GET", "/nothing")
+        assert (await user.read_until(5))["headers"][b":status"] == b"404"
+        user.ask(7, "GET", f"{session}/events", (b"last-event-id", b"0"))
+        again = await user.read_until(7, b'"two"')
+        assert b'"one"' not in again["body"]
 
-    def request(stream_id: int, method: bytes, path: str, *, ends: bool) -> bytes:
-        fields = [
-            (b":method", method),
-            (b":scheme", b"http"),
-            (b":path", path.encode()),
-            (b":authority", b"x"),
-        ]
-        flags = frames.END_HEADERS | (frames.END_STREAM if ends else 0)
-        return headers(stream_id, fields, flags)
 
-    async def read_until(stream_id: int, text: bytes = b"") -> dict[str, Any]:
-        held = b""
-        async with asyncio.timeout(60):
-            while True:
-                answer = found.get(stream_id, {})
-                if text in answer.get("body", b"") and (text or answer.get("ended")):
-                    return answer
-                held += await reader.read(65536)
-                while len(held) >= 9 and len(held) >= 9 + int.from_bytes(held[:3], "big"):
-                    end = 9 + int.from_bytes(held[:3], "big")
-                    (frame,), held = read_frames(held[:end]), held[end:]
-                    seen = found.setdefault(frame.stream_id, {"body": b"", "headers": {}, "ended": False})
-                    if frame.kind == frames.HEADERS:
-                        seen["headers"] |= dict(decoder.decode(frame.payload))
-                    elif frame.kind == frames.DATA:
-                        seen["body"] += frame.payload
-                    seen["ended"] |= frame.kind in (0, 1) and bool(frame.flags & frames.END_STREAM)
+async def test_a_web_socket_is_a_stream_of_http_2(running: SharedFront, web: HttpUser, session: str) -> None:
+    async with Http2User.at(running.target) as user:
+        joined = await user.socket(1, f"{session}/socket", (b"sec-websocket-protocol", b"pyromq"))
+        assert user.settings[frames.ENABLE_CONNECT_PROTOCOL] == 1
+        assert user.found[1]["headers"][b"sec-websocket-protocol"] == b"pyromq"
+        joined.send(id=1, claim={})
+        joined.send(id=2, append={"text": "one", "epoch": 1})
+        found = [await joined.next() for _ in range(4)]
+        assert [each["done"]["offset"] for each in found if "done" in each] == [0, 1]
+        assert [each["message"]["text"] for each in found if "message" in each] == ["claim", "one"]
+        # Another stream of the connection goes on where the first one is.
+        beside = await user.socket(3, f"{session}/socket?after=0")
+        await web.ask("POST", f"{session}/messages", b"two", session_epoch="1")
+        assert [(await beside.next())["message"]["text"] for _ in range(2)] == ["one", "two"]
+        assert (await joined.next())["message"]["text"] == "two"
+        beside.close()
+        assert await beside.next() is None
+        await user.read_until(3)
+        joined.send(id=3, append={"text": "three"})
+        while "error" not in (answer := await joined.next()):
+            pass
+        assert (answer["id"], answer["error"]["status"]) == (3, 409)
 
-    writer.write(HELLO + request(1, b"POST", f"{session}/messages", ends=False) + data(1, b"one", ends=True))
-    answer = await read_until(1)
-    assert answer["headers"][b":status"] == b"201"
-    assert json.loads(answer["body"])["offset"] == 0
-    writer.write(request(3, b"GET", f"{session}/events", ends=True))
-    await read_until(3, b'"one"')
-    await _append(web, session, "two")
-    await read_until(3, b'"two"')
-    writer.write(request(5, b"GET", "/nothing", ends=True))
-    assert (await read_until(5))["headers"][b":status"] == b"404"
-    writer.close()
+
+async def test_a_socket_of_http_2_that_is_not_read_takes_little_more(
+    running: SharedFront, web: HttpUser, session: str
+) -> None:
+    async with Http2User.at(running.target) as user:
+        user.reads = False
+        joined = await user.socket(1, f"{session}/socket")
+        text, count = "x" * 12_000, 80
+        for number in range(count):
+            joined.send(id=number, append={"text": text})
+        user.ask(3, "GET", "/nothing")
+        assert await user.status(3) == 404
+        assert 1 not in user.windows
+        user.reads = True
+        user.widen(1, 1 << 20)
+        done = 0
+        while done < count:
+            answer = await joined.next()
+            if "done" in answer:
+                assert answer["id"] == done
+                done += 1
+        assert user.windows[1] > 12_000 * count // 2
+        user.put(1, b"", ends=True)
+        await user.read_until(1)
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "status"),
+    [
+        ("socket", [(b":protocol", b"websocket")], 400),
+        ("socket", [(b":protocol", b"connect-ip"), (b"sec-websocket-version", b"13")], 501),
+        ("events", [(b":protocol", b"websocket"), (b"sec-websocket-version", b"13")], 405),
+        (
+            "socket",
+            [
+                (b":protocol", b"websocket"),
+                (b"sec-websocket-version", b"13"),
+                (b"origin", b"http://elsewhere.example"),
+            ],
+            403,
+        ),
+    ],
+)
+async def test_what_opens_no_socket_over_http_2_is_refused(
+    running: SharedFront, web: HttpUser, session: str, path: str, more: list[hpack.Header], status: int
+) -> None:
+    async with Http2User.at(running.target) as user:
+        user.ask(1, "CONNECT", f"{session}/{path}", *more)
+        assert await user.status(1) == status
+        user.ask(3, "GET", f"{session}/socket")
+        assert await user.status(3) == 426
 
 
 # TLS

@@ -28,6 +28,7 @@ from pyromq.http2.limits import Http2Limits
 
 ANSWER = encode([(b":status", b"200")])
 TRAILERS = encode([(b"grpc-status", b"0")])
+CONNECT = [(b":method", b"CONNECT"), *CALL[1:]]
 
 
 @pytest.fixture
@@ -187,6 +188,7 @@ def test_unknown_frames_and_settings_are_ignored(connection: Http2Connection) ->
         ([*CALL, (b"x", b"a\r\nb")], "a line break"),
         ([*CALL, (b":late", b"")], "an unknown pseudo-header"),
         ([CALL[0], *CALL], "a repeated pseudo-header"),
+        ([(b":protocol", b"websocket"), *CONNECT], "a protocol where none is taken"),
         (CALL[1:], "no method"),
         ([*CALL, (b"content-length", b"many")], "a length that is no number"),
     ],
@@ -198,6 +200,28 @@ def test_a_malformed_request_is_reset_and_the_connection_goes_on(
     assert not [event for event in events if isinstance(event, RequestReceived)], why
     assert connection.take_output() == frames.rst_stream(1, ErrorCode.PROTOCOL_ERROR)
     assert receive(connection, headers(3)) == [RequestReceived(3, CALL, False)]
+
+
+def test_only_connect_may_name_a_protocol_and_only_where_it_is_taken() -> None:
+    connection = Http2Connection(takes_protocols=True)
+    (settings, *_) = read_frames(connection.take_output())
+    assert (frames.ENABLE_CONNECT_PROTOCOL, 1) in frames.SETTING.iter_unpack(settings.payload)
+    greeted(connection)
+    (opened,) = receive(connection, headers(1, [(b":protocol", b"websocket"), *CONNECT]))
+    assert isinstance(opened, RequestReceived)
+    assert receive(connection, headers(3, [(b":protocol", b"websocket"), *CALL])) == []
+    assert connection.take_output() == frames.rst_stream(3, ErrorCode.PROTOCOL_ERROR)
+
+
+def test_a_held_stream_gets_no_wider_window_until_it_is_let_go(connection: Http2Connection) -> None:
+    window = connection.limits.stream_window_bytes
+    receive(connection, headers(1))
+    connection.hold(1, is_held=True)
+    pieces = [data(1, bytes(16_384))] * (window // 16_384 - 1)
+    receive(connection, *pieces)
+    assert not [each for each in read_frames(connection.take_output()) if each.stream_id == 1]
+    connection.hold(1, is_held=False)
+    assert connection.take_output() == frames.window_update(1, 16_384 * len(pieces))
 
 
 def test_a_body_must_have_the_length_it_promised(connection: Http2Connection) -> None:

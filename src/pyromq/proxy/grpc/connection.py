@@ -104,7 +104,7 @@ class ConnectionOwner(Protocol):
 class GrpcConnection(asyncio.Protocol):
     def __init__(self, server: ConnectionOwner, source: str | None) -> None:
         self._server = server
-        self._http2 = Http2Connection(server.http2_limits)
+        self._http2 = Http2Connection(server.http2_limits, takes_protocols=server.http is not None)
         self._transport = NOT_CONNECTED
         self._calls: dict[int, Call] = {}
         self._begun: set[int] = set()
@@ -433,6 +433,12 @@ class GrpcConnection(asyncio.Protocol):
         if self._close(call):
             self._begun.discard(call.stream_id)
             self._http2.send_trailers(call.stream_id, b"")
+            self._flush_soon()
+
+    def hold(self, call: Call, *, is_held: bool) -> None:
+        """Have the peer send little more, or go on."""
+        if self.has_call(call):
+            self._http2.hold(call.stream_id, is_held=is_held)
             self._flush_soon()
 
     def give_up(self, call: Call) -> None:

@@ -86,6 +86,12 @@ class RequestBody:
         if not self._ended.done():
             self._ended.set_result(None)
 
+    def take(self) -> bytes:
+        """The bytes so far; the rest is not a body."""
+        taken = bytes(self._pieces)
+        self.forget()
+        return taken
+
     def forget(self) -> None:
         self._hold(-len(self._pieces))
         self._pieces.clear()

@@ -217,8 +217,7 @@ class Http1Connection(asyncio.Protocol):
         if self._is_lost or self._transport.is_closing():
             raise PeerGone("the connection is closed")
 
-    def become(self, socket: WebSocket) -> bytes:
-        """From now on everything that comes in is the socket's; what came already is returned."""
+    async def become(self, socket: WebSocket, protocol: str | None) -> bytes:
         self._socket = socket
         if self._exchange is not None:
             self._exchange.answer_has_begun = True
@@ -260,4 +259,4 @@ class Http1Exchange:
     def socket(self) -> WebSocket | None:
         if self.head.headers.get("upgrade", "").lower() != "websocket":
             return None
-        return WebSocket(self._connection, self._request, self.body.max_bytes)
+        return WebSocket.upgraded(self._connection, self._request, self.body.max_bytes)

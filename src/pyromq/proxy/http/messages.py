@@ -5,7 +5,7 @@ receipt says all that an acknowledgement needs, so any front takes it.
 """
 
 import itertools
-from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from pyromq.proxy.checks import check_group, check_invisible_time, check_topic
 from pyromq.proxy.codes import OK
 from pyromq.proxy.context import FrontContext
 from pyromq.proxy.http.app import Answered, Asked, HttpApp
+from pyromq.proxy.http.bodies import read_body, shown_body
 from pyromq.proxy.http.exchange import Exchange
 from pyromq.proxy.http.identity import HttpAccess
 from pyromq.proxy.http.problems import HttpError
@@ -110,7 +111,7 @@ class HttpMessages:
         return Answered(201 if not failed else 502 if failed == len(results) else 207, {"messages": results})
 
     def _outgoing(self, topic: str, sent: SentOverHttp, now_ms: int) -> Any:
-        made = _Message(body=_body(sent), user_properties=sent.properties)
+        made = _Message(body=read_body(sent.text, sent.base64), user_properties=sent.properties)
         made.topic.name = topic
         system = made.system_properties
         system.message_id = self._session.unique_keys.next(now_ms)
@@ -220,17 +221,6 @@ def _decoded(body: bytes, kind: type[Any]) -> Any:
         raise HttpError(400, f"the body is not as expected: {problem}") from None
 
 
-def _body(sent: SentOverHttp) -> bytes:
-    if (sent.text is None) == (sent.base64 is None):
-        raise HttpError(400, "a message has either text or base64")
-    if sent.base64 is None:
-        return (sent.text or "").encode()
-    try:
-        return b64decode(sent.base64, validate=True)
-    except ValueError as problem:
-        raise HttpError(400, f"base64 cannot be read: {problem}") from None
-
-
 def _received(found: PoppedMessage) -> dict[str, Any]:
     receipt = msgspec.structs.replace(found.receipt, queue_offset=found.queue_offset)
     shown: dict[str, Any] = {
@@ -248,11 +238,8 @@ def _received(found: PoppedMessage) -> dict[str, Any]:
             "offset": found.queue_offset,
         },
     }
-    try:
-        shown["text"] = found.body.decode()
-    except UnicodeDecodeError:
-        shown["base64"] = b64encode(found.body).decode()
-    return shown
+    text, closed = shown_body(found.body)
+    return shown | ({"text": text} if closed is None else {"base64": closed})
 
 
 def _closed(receipt: PopReceipt) -> str:

@@ -75,6 +75,7 @@ class HttpServer:
             await self.answer(exchange)
         finally:
             self._streams -= 1
+            exchange.close_socket()
 
     # Called by connections
 

@@ -7,7 +7,6 @@ by epochs: whoever claims a session has the next one, and the broker refuses app
 
 import asyncio
 import re
-from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -30,6 +29,7 @@ from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.proxy.checks import check_body, check_lite_topic, check_topic
 from pyromq.proxy.context import FrontContext
 from pyromq.proxy.http.app import Answered, Asked, HttpApp, http_error
+from pyromq.proxy.http.bodies import read_body, shown_body
 from pyromq.proxy.http.exchange import Exchange, Headers
 from pyromq.proxy.http.identity import Grant, HttpAccess, HttpCaller
 from pyromq.proxy.http.problems import HttpError
@@ -129,7 +129,8 @@ class HttpSessions:
         app.add("GET", f"{path}/messages", self.read)
         app.add("POST", f"{path}/messages", self.append)
         app.add("GET", f"{path}/events", self.events)
-        app.add("GET", f"{path}/socket", self.socket)
+        for method in ("GET", "CONNECT"):
+            app.add(method, f"{path}/socket", self.socket)
         app.add("POST", f"{path}/claim", self.claim)
         app.add("POST", f"{path}/stop", self.stop)
         app.add("POST", "v1/tokens", self.issue_token)
@@ -358,7 +359,7 @@ class HttpSessions:
     async def socket(self, exchange: Exchange, asked: Asked) -> None:
         socket = exchange.socket()
         if socket is None:
-            raise HttpError(426, "this path is a WebSocket over HTTP/1.1")
+            raise HttpError(426, "this path is a WebSocket")
         topic, session, caller = self._admit(exchange, asked, SUB, socket=socket)
         first, following, _ = await self._bounds(await self._place(topic, session))
         offset = _start(exchange, first, following)
@@ -467,12 +468,7 @@ def _message(stored: Any, light_queue: str) -> SessionMessage:
     if not place.isdecimal():
         raise RemoteProtocolError(f"a message of {light_queue} does not say its offset there")
     epoch = stored.get(props.LITE_EPOCH) or "0"
-    text: str | None = None
-    closed: str | None = None
-    try:
-        text = stored.body.decode()
-    except UnicodeDecodeError:
-        closed = b64encode(stored.body).decode()
+    text, closed = shown_body(stored.body)
     return SessionMessage(
         int(place),
         stored.store_timestamp,
@@ -538,11 +534,6 @@ def _checked_kind(kind: str | None) -> str | None:
 
 
 def _body(asked: Append) -> bytes:
-    if (asked.text is None) == (asked.base64 is None) and asked.kind is None:
-        raise HttpError(400, "expected either text or base64")
-    if asked.base64 is None:
-        return (asked.text or "").encode()
-    try:
-        return b64decode(asked.base64, validate=True)
-    except ValueError as problem:
-        raise HttpError(400, f"base64 cannot be read: {problem}") from None
+    if asked.kind is not None and asked.text is None and asked.base64 is None:
+        return b""
+    return read_body(asked.text, asked.base64)

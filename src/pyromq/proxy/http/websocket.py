@@ -1,15 +1,16 @@
-"""A WebSocket on an HTTP/1.1 connection; wsproto reads and writes its frames.
+"""A WebSocket on an HTTP/1.1 connection or on a stream of HTTP/2; wsproto reads and writes its frames.
 
 Messages that are not taken fill a small queue, and then nothing more is read. Frames are not compressed.
 """
 
 import asyncio
 from collections import deque
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final, Protocol, Self
 
 import h11
 from wsproto import WSConnection
-from wsproto.connection import ConnectionState, ConnectionType
+from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
 from wsproto.utilities import RemoteProtocolError
 
@@ -20,9 +21,11 @@ _MAX_MESSAGE: Final = 1024 * 1024
 
 
 class SocketCarrier(Protocol):
-    """The connection of a WebSocket."""
+    """The connection or stream of a WebSocket."""
 
-    def become(self, socket: "WebSocket") -> bytes: ...
+    async def become(self, socket: "WebSocket", protocol: str | None) -> bytes:
+        """From now on all that comes in is the socket's; what came already is returned."""
+        ...
 
     def put_bytes(self, data: bytes) -> None: ...
 
@@ -34,29 +37,44 @@ class SocketCarrier(Protocol):
 
 
 class WebSocket:
-    def __init__(self, connection: SocketCarrier, request: h11.Request, max_bytes: int) -> None:
-        """Raises HttpError if the request opens none."""
-        self._connection = connection
+    def __init__(
+        self, carrier: SocketCarrier, ws: WSConnection | Connection, protocols: list[str], max_bytes: int
+    ) -> None:
+        self._connection = carrier
         self._max_bytes = min(max_bytes, _MAX_MESSAGE)
-        self._ws = WSConnection(ConnectionType.SERVER)
-        try:
-            self._ws.initiate_upgrade_connection(
-                [(bytes(name), bytes(value)) for name, value in request.headers],
-                request.target.decode("latin-1"),
-            )
-            (opening,) = [each for each in self._ws.events() if isinstance(each, Request)]
-        except (RemoteProtocolError, ValueError) as problem:
-            raise HttpError(400, f"no WebSocket can be opened: {problem}") from None
-        self.protocols = list(opening.subprotocols)
+        self._ws = ws
+        self.protocols = protocols
         self.is_accepted = False
         self._part = ""
         self._messages: deque[str] = deque()
         self._arrived = asyncio.Event()
         self._is_over = False
 
+    @classmethod
+    def upgraded(cls, carrier: SocketCarrier, request: h11.Request, max_bytes: int) -> Self:
+        """Raises HttpError if the request opens none."""
+        ws = WSConnection(ConnectionType.SERVER)
+        try:
+            ws.initiate_upgrade_connection(
+                [(bytes(name), bytes(value)) for name, value in request.headers],
+                request.target.decode("latin-1"),
+            )
+            (opening,) = [each for each in ws.events() if isinstance(each, Request)]
+        except (RemoteProtocolError, ValueError) as problem:
+            raise HttpError(400, f"no WebSocket can be opened: {problem}") from None
+        return cls(carrier, ws, list(opening.subprotocols), max_bytes)
+
+    @classmethod
+    def on_stream(cls, carrier: SocketCarrier, headers: Mapping[str, str], max_bytes: int) -> Self:
+        """On a stream of HTTP/2, where nothing is left of the handshake but the choice of a protocol."""
+        wanted = headers.get("sec-websocket-protocol", "")
+        protocols = [each.strip() for each in wanted.split(",") if each.strip()]
+        return cls(carrier, Connection(ConnectionType.SERVER), protocols, max_bytes)
+
     async def accept(self, protocol: str | None) -> None:
-        rest = self._connection.become(self)
-        self._connection.put_bytes(self._ws.send(AcceptConnection(subprotocol=protocol)))
+        rest = await self._connection.become(self, protocol)
+        if isinstance(self._ws, WSConnection):
+            self._connection.put_bytes(self._ws.send(AcceptConnection(subprotocol=protocol)))
         self.is_accepted = True
         if rest:
             self.feed(rest)
