@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from tests.support.access import ROOT as ADMINISTRATOR
 from tests.support.access import SECURE
-from tests.support.console_cluster import GROUP, ORDERS
+from tests.support.console_cluster import CHAT, CHATS, GROUP, LIGHT, ORDERS, fill_chats
 from tests.support.console_thread import ConsoleThread, console_thread
 from tests.support.places import ROOT
 from tools.chromium import chromium
@@ -41,6 +41,8 @@ PAGES = {
     "topic-route": ("Its route", f"topics/{ORDERS}/route"),
     "topic-producers": ("Its producers", f"topics/{ORDERS}/producers"),
     "topic-settings": ("Its settings", f"topics/{ORDERS}/settings"),
+    "lite-topics": ("Its lite topics", f"topics/{CHATS}/lite"),
+    "lite-topic": ("A lite topic", f"topics/{CHATS}/lite/{CHAT}"),
     "topic-spark": ("Its queries of Spark", f"topics/{ORDERS}/spark"),
     "messages": ("Messages", f"topics/{ORDERS}/messages"),
     "message": ("A message", f"topics/{ORDERS}/at/broker-a/0/0"),
@@ -110,6 +112,7 @@ async def prepare(namesrv: str) -> None:
                 f"+message.type={kind}",
             )
             await groups.put(cluster, masters, SubscriptionGroupConfig(group_name=group))
+        await fill_chats(cluster, *(f"chat-{number}" for number in range(1, 13)))
 
 
 def keep_runs(directory: Path, namesrv: str) -> None:
@@ -208,7 +211,7 @@ def main() -> None:
     keys = {"access_key": ADMINISTRATOR.access_key, "secret_key": ADMINISTRATOR.secret_key}
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         browser: Any = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        with console_thread(Path(directory) / "open", anonymous_role="ADMIN") as console:
+        with console_thread(Path(directory) / "open", LIGHT, anonymous_role="ADMIN") as console:
             console.call(prepare(console.cluster.namesrv))
             console.call(work(console.cluster.namesrv))
             keep_runs(console.console.settings.pipeline_runs, console.cluster.namesrv)

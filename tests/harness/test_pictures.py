@@ -31,7 +31,9 @@ def test_every_page_has_a_picture(size: dict[str, int]) -> None:
     for page in PAGES:
         if page.path not in WITHOUT:
             pattern = re.compile(re.sub(r"\\\{\w+(:int)?\\\}", "[^/]+", re.escape(page.path)))
-            assert any(pattern.fullmatch(path) for path in taken), f"no picture of {page.path}"
+            assert any(pattern.fullmatch(path) for path in taken), (
+                f"tools.pictures has no picture of {page.path}"
+            )
     for name in taken.values():
         assert width_of(name) == size["width"], name
 

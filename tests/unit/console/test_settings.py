@@ -75,7 +75,7 @@ def test_each_cluster_may_have_keys_of_its_own(tmp_path: Path) -> None:
         ),
         ({"oidc_roles": "staff=admin"}, "oidcRoles=staff=admin: expected to be set together with oidcIssuer"),
         ({"schema_registry": "host:8081"}, "schemaRegistry=host:8081: expected a URL"),
-        ({"metrics_exporter": "LOG"}, "expected logLevel to be INFO"),
+        ({"metrics_exporter": "LOG", "log_level": "WARNING"}, "expected logLevel to be INFO"),
     ],
 )
 def test_a_provider_or_registry_that_cannot_be_used_is_refused(values: dict[str, str], reason: str) -> None:
