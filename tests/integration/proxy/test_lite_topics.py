@@ -1,6 +1,7 @@
 """Lite topics at the gRPC front: sends, subscriptions, receives, notices and dead letters."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -91,11 +92,15 @@ async def test_a_message_arrives_with_the_lite_topic_that_it_was_sent_to(
 async def test_messages_and_topics_must_be_of_the_same_type(running: SharedFront, client: FrontUser) -> None:
     topic, _ = await _prepare(running, client, "Typed")
     await running.create_topic("TypedPlain")
+    later_ms = time.time_ns() // 1_000_000 + 60_000
+    half = client.message(topic, b"1", lite_topic="a", message_type=MESSAGE_TYPES["TRANSACTION"])
     for message, code in (
         (client.message(topic), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
         (_lite(client, "TypedPlain", "a", b"1"), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
         (_lite(client, topic, "a", b"1", message_group="g"), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
         (_lite(client, topic, "a", b"1", priority=1), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
+        (_lite(client, topic, "a", b"1", deliver_ms=later_ms), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
+        (half, "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"),
         (_lite(client, topic, "a$b", b"1"), "ILLEGAL_LITE_TOPIC"),
         (_lite(client, topic, "a" * 65, b"1"), "ILLEGAL_LITE_TOPIC"),
         (_lite(client, topic, "a", b"1"), "OK"),
