@@ -1,5 +1,6 @@
 """Everyday work with Apache's newest clients at our servers, by the tests of the other releases."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,8 @@ from tests.interop.test_broker_interop import (  # noqa: F401 (pytest runs them 
 from tests.support.apache import ClientOf
 from tests.support.apache_releases import APACHE_NEWEST
 from tests.support.java_at_ours import Peers, our_cluster
+
+from pyromq.cli.mqadmin.commands import ABSENT, NOUNS
 
 # A JVM takes its time to start, and longer on a busy machine.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -48,3 +51,9 @@ def test_an_operator_gets_an_answer(peers: Peers, command: tuple[str, ...]) -> N
     said = peers.mqadmin(*words)
     assert "Exception" not in said, said
     assert said.strip()
+
+
+def test_every_command_of_its_mqadmin_is_ours_or_said_to_be_absent(peers: Peers) -> None:
+    listed = set(re.findall(r"(?m)^   (\w+) ", peers.client.mqadmin()))
+    assert {"clusterList", "exportPopRecord"} <= listed
+    assert listed - {name for _, commands in NOUNS.values() for name in commands} - ABSENT.keys() == set()

@@ -632,10 +632,12 @@ class Transactor:
         return f"<Transactor {self.name}>"
 
     def send(
-        self, topic: str, body: bytes, local: str, check: str = "never", **properties: str
+        self, topic: str, body: bytes, local: str, check: str = "never", keys: str = "", **properties: str
     ) -> dict[str, Any]:
         """`local`, `check`: the states that the local transaction and a check return, in Java's words."""
         message = {"topic": topic, "body": body, "properties": {"local": local, "check": check, **properties}}
+        if keys:
+            message["keys"] = keys
         [row] = _rows(self._client.run("transact", self.name, *_message_words([message])))
         return row
 
