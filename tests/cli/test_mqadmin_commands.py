@@ -276,6 +276,13 @@ WRITES: list[tuple[list[str], str]] = [
     (["updateOrderConf", "-t", "made", "-m", "get"], r"get orderConf success.*orderConf=\[broker-a:4\]"),
     (["updateOrderConf", "-t", "made", "-m", "delete"], r"delete orderConf success"),
     (["purgeQueue", "-t", "made", *ON], r"#Broker +#QID +#Min Offset"),
+    (
+        ["updateStaticTopic", "-t", "fixed", "-qn", "2", "-c", "DefaultCluster", "--plan"],
+        r"#QID +#Broker Name +#Broker QID +#Parts\n0 +broker-a +0 +1\n1 +broker-a +1 +1\n\n"
+        r"Nothing is changed yet",
+    ),
+    (["updateStaticTopic", "-t", "fixed", "-qn", "2", "-b", "broker-a"], r"epoch \d+ is in force"),
+    (["deleteTopic", "-t", "fixed", *ON], r"delete topic \[fixed\]"),
     (["deleteTopic", "-t", "made", *ON], r"delete topic \[made\] from cluster \[DefaultCluster\] success\."),
     (
         ["updateSubGroup", "-b", "{broker}", "-g", "made", "-r", "3"],
@@ -406,6 +413,11 @@ FAILURES: list[tuple[list[str], int, str]] = [
     (["topicList", "-n", "nonsense"], 1, "'nonsense' is not an address; expected host:port"),
     (["topicList", "-n", " "], 1, "no name server given; set -n host:port or NAMESRV_ADDR"),
     (["purgeQueue", "-t", "x", *ON, "-o", "5"], 2, "--offset needs the queue: -q"),
+    (["updateStaticTopic", "-t", "x", "-b", "broker-a"], 2, "give the number of queues: -qn"),
+    (["updateStaticTopic", "-t", "x", "-qn", "2"], 2, "give either -b BROKERS or -c CLUSTERS"),
+    (["updateStaticTopic", "-t", TOPIC, "-qn", "2", "-b", "broker-a"], 1, "is not static"),
+    (["remappingStaticTopic", "-t", "x", "-b", "broker-a"], 1, "there is no static topic x"),
+    (["remappingStaticTopic", "-t", "x", "-b", "nobody"], 1, "there is no broker nobody"),
     (["updateTopic", "-t", "x"], 2, "give either -b BROKER or -c CLUSTER"),
     (["updateTopic", "-t", "x", "-b", "b", "-c", "c"], 2, "give either -b BROKER or -c CLUSTER"),
     (["updateTopic", "-t", "x y", *ON], 1, "illegal characters"),
@@ -520,6 +532,7 @@ def test_a_failure_says_what_to_try(tool: Tool, words: list[str], code: int, exp
 def test_every_command_is_tried_here_or_with_clients_or_controllers() -> None:
     with_clients = {
         "consumerStatus",
+        "remappingStaticTopic",
         "getConsumerStatus",
         "consumerConnection",
         "producerConnection",

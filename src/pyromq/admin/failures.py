@@ -10,6 +10,10 @@ class NotFound(PyroError):
     """A topic, group, cluster, broker or message does not exist."""
 
 
+class BadPlan(PyroError):
+    """A plan that does not fit the brokers."""
+
+
 class NotKept(PyroError):
     """A replica answered a change: the tables of its master replace it."""
 

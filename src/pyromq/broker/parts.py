@@ -55,6 +55,7 @@ from pyromq.broker.services.replies import Replies
 from pyromq.broker.services.retries import Retries
 from pyromq.broker.services.reviving import Reviving
 from pyromq.broker.services.sending import Sending
+from pyromq.broker.services.static_topics import StaticTopics
 from pyromq.broker.services.tiering import Tiering
 from pyromq.broker.services.timers import Timers
 from pyromq.broker.services.topics import Topics
@@ -176,6 +177,7 @@ class BrokerParts:
         self.registration = Registration(
             live,
             self.tables.topics,
+            self.tables.static_topics,
             self.tables.role,
             self.dialer,
             broker_address=self.advertised,
@@ -193,6 +195,8 @@ class BrokerParts:
             self._all_services.append(self.tiering)
         self._unserved = UNDECLARED | UNSERVED | ({} if settings.controller_mode else WITHOUT_CONTROLLER)
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=self._unserved)
+        self._static_topics = StaticTopics(self._context, self.dialer, self._find_route)
+        self._static_topics.stand_before(self.routes)
         self.metering = self._metering() if is_metered else None
         if self.metering is not None:
             self.metering.watch_replication(self.replication)
@@ -226,7 +230,7 @@ class BrokerParts:
         self.timers = Timers(store, inbound.appending, tables, clock, slices)
         self._lite_topics = LiteTopics(self._context, self.lite)
         deleted = self.tiering.deleted if self.tiering is not None else None
-        topics = Topics(live, store, tables, self._topic_deleted, slices, deleted)
+        topics = Topics(live, store, tables, self._topic_deleted, slices, self.release_held, deleted)
         topics.finish_deletions()
         tables.write_in_threads()
         unread = Unread(store, tables.offsets, slices)
@@ -380,6 +384,7 @@ class BrokerParts:
             serving=BROKER,
             unserved=self._unserved | NOT_ON_THE_FAST_PORT,
         )
+        self._static_topics.stand_before(fast_routes)
         direct = DirectHeaders(CATALOGUE[code] for code in _BUSIEST)
         servers = [
             Server(
@@ -458,6 +463,7 @@ class BrokerParts:
         # After the services, which leave their progress in these tables.
         saves |= {
             "topics": tables.topics.persist,
+            "static topics": tables.static_topics.persist,
             "groups": tables.groups.persist,
             "offsets": tables.offsets.persist,
             "filters": tables.filters.close,

@@ -110,6 +110,7 @@ class BrokerSettings(ServerSettings):
     # Replication
     in_sync_replicas: int = setting(1, "Number of brokers, including the master, that must have a message before a SYNC_MASTER acknowledges it.", mutable=True, check=POSITIVE)
     replica_timeout_ms: Millis = setting(3000, "How long a SYNC_MASTER waits for replicas before it answers FLUSH_SLAVE_TIMEOUT. The message is stored in any case.", key="slaveTimeout", check=POSITIVE)
+    forward_timeout_ms: Millis = setting(3000, "How long a broker waits for another one that has a part of a static topic's queue.", key="forwardTimeout", mutable=True, check=POSITIVE)
     replica_max_behind_bytes: SizeBytes = setting(256 * _MIB, "Bytes behind the master above which a replica is not in sync. If too few are in sync, a SYNC_MASTER answers SLAVE_NOT_AVAILABLE without waiting. The message is stored.", key="haSlaveFallbehindMax", mutable=True, check=POSITIVE)
     replica_max_gap_bytes: SizeBytes = setting(256 * _MIB, "Name of haSlaveFallbehindMax since RocketMQ 5. The smaller of the two values applies.", key="haMaxGapNotInSync", mutable=True, check=POSITIVE)
     ha_batch_bytes: SizeBytes = setting(32 * 1024, "Maximum size of a frame sent to a replica. A replica more than 8 MiB behind gets frames of at least 1 MiB.", key="haTransferBatchSize", mutable=True, check=between(1, 4 * _MIB - HEADER_BYTES))

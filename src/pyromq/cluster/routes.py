@@ -11,12 +11,10 @@ from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.names import MASTER_ID, READ, WRITE
 from pyromq.protocol.requests.routes import BrokerData, TopicRouteData
 from pyromq.protocol.requests.topics import MAX_QUEUES_PER_TOPIC, TopicQueueMappingInfo
+from pyromq.protocol.static_topics import NOWHERE, mock_broker
 
 MAX_QUEUES_PER_ROUTE = 4 * MAX_QUEUES_PER_TOPIC
 """On all brokers. A queue takes a few hundred bytes, and consumers have a reader for each."""
-
-_LOGICAL_BROKER_PREFIX = "__syslo__"
-_NOWHERE = "__syslo__none__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +141,8 @@ def _hosts_of_static_queues(topic: str, mappings: Iterable[TopicQueueMappingInfo
     for info in sorted(mappings, key=lambda info: info.epoch, reverse=True):
         totals[info.scope] = max(totals.get(info.scope, 0), info.total_queues)
         for queue_id in filter(lambda number: number >= 0, info.curr_id_map):
-            queue = MessageQueue(topic, _LOGICAL_BROKER_PREFIX + info.scope, queue_id)
-            hosts.setdefault(queue, info.bname or _NOWHERE)
-    for queue in _queues(topic, [(_LOGICAL_BROKER_PREFIX + scope, total) for scope, total in totals.items()]):
-        hosts.setdefault(queue, _NOWHERE)
+            queue = MessageQueue(topic, mock_broker(info.scope), queue_id)
+            hosts.setdefault(queue, info.bname or NOWHERE)
+    for queue in _queues(topic, [(mock_broker(scope), total) for scope, total in totals.items()]):
+        hosts.setdefault(queue, NOWHERE)
     return hosts

@@ -91,7 +91,9 @@ class Answering:
                         if admission is not None:
                             admission.authorize(route.declaration, request, caller)
                         answer = route.handler(request, caller)
-                        if route.may_wait and self._is_deferred(connection, route, caller, answer, started):
+                        if route.may_answer_later and self._is_deferred(
+                            connection, route, caller, answer, started
+                        ):
                             result = None
                         else:
                             result = self._answer(route.declaration, answer, frame)

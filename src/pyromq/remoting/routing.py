@@ -99,15 +99,21 @@ def handles(
 
 
 class RequestRoute:
-    __slots__ = ("declaration", "handler", "is_async", "may_wait")
+    __slots__ = ("declaration", "handler", "is_async", "may_answer_later", "may_wait")
 
     def __init__(
-        self, declaration: Declaration, handler: Callable[[Any, Caller], Any], may_wait: bool
+        self,
+        declaration: Declaration,
+        handler: Callable[[Any, Caller], Any],
+        may_wait: bool,
+        may_answer_later: bool = False,
     ) -> None:
         self.declaration = declaration
         self.handler = handler
         self.is_async = iscoroutinefunction(handler)
         self.may_wait = may_wait or self.is_async
+        """Whether it is refused under too much load."""
+        self.may_answer_later = self.may_wait or may_answer_later
 
     def __repr__(self) -> str:
         kind = "async" if self.is_async else "may wait" if self.may_wait else "inline"
@@ -150,6 +156,16 @@ class Routes:
         if declaration.code in self.unserved:
             raise LocalProtocolError(f"{declaration} is handled, but also listed as unserved")
         self.by_code[declaration.code] = RequestRoute(declaration, handler, may_wait)
+
+    def stand_before(self, request_type: type[Request[Any]], wrap: Callable[[Handler], Handler]) -> None:
+        """Let `wrap` of a handler answer instead of it, now or later, if this server has one.
+
+        What stands before an `async def` refuses, or returns its coroutine."""
+        code = declaration_of(request_type).code
+        if (route := self.by_code.get(code)) is not None:
+            before = RequestRoute(route.declaration, wrap(route.handler), route.may_wait, True)
+            before.is_async = route.is_async
+            self.by_code[code] = before
 
     def missing(self) -> list[Declaration]:
         """Requests that the catalogue addresses to this server and that are neither handled nor unserved."""

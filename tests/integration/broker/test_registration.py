@@ -13,6 +13,7 @@ from tests.support.name_servers import Peer, name_server
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.broker.tables.static_topics import StaticTopicTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
@@ -142,6 +143,7 @@ class Broker:
         self.registration = Registration(
             self.live,
             self.topics,
+            StaticTopicTable(JsonTable(Files(), directory / "topicQueueMapping.json"), ManualClock()),
             RoleTable(Role()),
             self.dialer,
             broker_address=BROKER,

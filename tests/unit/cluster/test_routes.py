@@ -108,7 +108,7 @@ def test_queues_of_a_static_topic_are_where_the_latest_epoch_says() -> None:
     )
     route = build_route("t", data)
     assert [queue.queue_id for queue in route.publish_queues] == [0, 1, 2, 3]
-    assert {queue.broker_name for queue in route.publish_queues} == {"__syslo____global__"}
+    assert {queue.broker_name for queue in route.publish_queues} == {"__syslo__global__"}
     hosts = [route.broker_of(queue) for queue in route.publish_queues]
     assert hosts == ["a", "b", "b", "__syslo__none__"]
     assert route.subscribe_queues == route.publish_queues

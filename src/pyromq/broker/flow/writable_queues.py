@@ -56,6 +56,8 @@ class WritableQueue(msgspec.Struct, frozen=True, gc=False):
     has_quota: bool = False
     is_lite: bool = False
     """Its messages may enter lite topics."""
+    is_static: bool = False
+    """It stores a global queue of a static topic, which has another number."""
 
     @property
     def is_plain(self) -> bool:
@@ -70,7 +72,7 @@ class WritableQueue(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def _is_common(self) -> bool:
-        return not (self.needs_keys or self.retry_group is not None)
+        return not (self.needs_keys or self.retry_group is not None or self.is_static)
 
 
 class WritableQueues:
@@ -83,6 +85,7 @@ class WritableQueues:
     ) -> None:
         self._live = live
         self._topics = tables.topics
+        self._static_topics = tables.static_topics
         self._role = tables.role
         self._clock = clock
         self._random_below = random_below
@@ -154,7 +157,16 @@ class WritableQueues:
             )
         queue_id = request.queue_id if request.queue_id >= 0 else self._any_queue(config)
         self.require_written(request.topic)
-        return self.find(request.topic, queue_id) or self._keep(_writable_queue(config, queue_id))
+        # What waited for its turn may come when the queue has been given away.
+        if not self._static_topics.is_writable(request.topic, queue_id):
+            raise Refused(
+                ResponseCode.NOT_LEADER_FOR_QUEUE,
+                f"queue {queue_id} of the static topic {request.topic} takes no messages on this broker",
+            )
+        is_static = request.topic in self._static_topics
+        return self.find(request.topic, queue_id) or self._keep(
+            _writable_queue(config, queue_id, is_static=is_static)
+        )
 
     def dead_letters(self, group: str) -> WritableQueue:
         """The queue for messages that a group could not consume; raises Refused or NotWrittenYet."""
@@ -263,7 +275,7 @@ class WritableQueues:
             listener()
 
 
-def _writable_queue(config: TopicConfig, queue_id: int) -> WritableQueue:
+def _writable_queue(config: TopicConfig, queue_id: int, *, is_static: bool = False) -> WritableQueue:
     topic = config.topic_name
     return WritableQueue(
         topic,
@@ -273,4 +285,5 @@ def _writable_queue(config: TopicConfig, queue_id: int) -> WritableQueue:
         retry_group=topic.removeprefix(names.RETRY_PREFIX) if names.is_retry_topic(topic) else None,
         has_quota=rates(config.attributes, SENDING) is not None,
         is_lite=is_lite(config.attributes),
+        is_static=is_static,
     )

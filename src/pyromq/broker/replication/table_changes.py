@@ -154,7 +154,8 @@ class TableChanges:
         rows = 0
         if topics:
             tables.topics = self._topics_since(-1 if tables.has_all_topics else seen[0])
-            rows += len(tables.topics.topic_config_table)
+            tables.static_topics = self._tables.static_topics.snapshot()
+            rows += len(tables.topics.topic_config_table) + len(self._tables.static_topics)
         if groups:
             tables.groups = self._tables.groups.snapshot()
             rows += len(tables.groups.subscription_group_table)

@@ -28,7 +28,11 @@ from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.offsets import GetAllConsumerOffsets, GetAllDelayOffsets, UpdateConsumerOffset
 from pyromq.protocol.requests.popping import GetMessageRequestModes
 from pyromq.protocol.requests.replication import DeletedTopic, ReplicatedTables, WatchTables
-from pyromq.protocol.requests.topics import GetAllTopicConfigs, TopicConfigSerializeWrapper
+from pyromq.protocol.requests.topics import (
+    GetAllTopicConfigs,
+    TopicConfigSerializeWrapper,
+    TopicQueueMappingSerializeWrapper,
+)
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
 from pyromq.store.deletions import Deletion
@@ -227,6 +231,8 @@ class TableSync:
             self._store.expiry.copy(purges)
         stamped = StampedTables(log_end, tables.consumer_offsets, tables.delay_offsets, tables.resets)
         self._waiting.add(stamped)
+        if tables.static_topics is not None:
+            self._take_static_topics(tables.static_topics)
         if tables.topics is not None:
             self._take_topics(tables.topics, is_complete=tables.has_all_topics)
         await self._tables.topics.saved()
@@ -253,7 +259,9 @@ class TableSync:
 
     async def _poll(self, master: str, masters: int) -> None:
         # A topic that is missing may be missing by mistake: its queues stay.
-        self._take_topics(await self._all_topics(master), is_complete=True)
+        topics, static_topics = await self._all_topics(master)
+        self._take_static_topics(static_topics)
+        self._take_topics(topics, is_complete=True)
         self._take_groups(await self._all_groups(master))
         offsets = await self._dialer.call(master, GetAllConsumerOffsets(), _TIMEOUT_S)
         delays = await self._dialer.call(master, GetAllDelayOffsets(), _TIMEOUT_S)
@@ -272,10 +280,16 @@ class TableSync:
 
     # java: releases that know pages send at most 2,000 topics at once; earlier ones send all
 
-    async def _all_topics(self, master: str) -> TopicConfigSerializeWrapper:
+    async def _all_topics(
+        self, master: str
+    ) -> tuple[TopicConfigSerializeWrapper, TopicQueueMappingSerializeWrapper]:
+        static_topics = TopicQueueMappingSerializeWrapper()
+
         async def ask(start: int, version: str | None) -> tuple[TopicConfigSerializeWrapper, int | None]:
             request = GetAllTopicConfigs(topic_seq=start, max_topic_num=_PAGE, data_version=version)
             answer = await self._dialer.call(master, request, _TIMEOUT_S)
+            static_topics.data_version = answer.body.mapping_data_version
+            static_topics.topic_queue_mapping_info_map |= answer.body.topic_queue_mapping_detail_map
             page = TopicConfigSerializeWrapper(
                 data_version=answer.body.data_version, topic_config_table=answer.body.topic_config_table
             )
@@ -284,7 +298,8 @@ class TableSync:
         def add(found: TopicConfigSerializeWrapper, page: TopicConfigSerializeWrapper) -> None:
             found.topic_config_table |= page.topic_config_table
 
-        return await _all_pages(ask, add, lambda page: len(page.topic_config_table))
+        topics = await _all_pages(ask, add, lambda page: len(page.topic_config_table))
+        return topics, static_topics
 
     async def _all_groups(self, master: str) -> SubscriptionGroupWrapper:
         async def ask(start: int, version: str | None) -> tuple[SubscriptionGroupWrapper, int | None]:
@@ -315,6 +330,10 @@ class TableSync:
         if not self._role.is_master:
             self._tell_of_batches(topics_of_batches(topics.topic_config_table))
             self._tables.topics.copy(topics.topic_config_table, topics.data_version, is_complete=is_complete)
+
+    def _take_static_topics(self, table: TopicQueueMappingSerializeWrapper) -> None:
+        if not self._role.is_master:
+            self._tables.static_topics.copy(table)
 
     def _tell_of_batches(self, topics: list[str]) -> None:
         if not self._told_batches.issuperset(topics):

@@ -68,6 +68,7 @@ class Pulling:
         self._live = context.live
         self._store = context.store
         self._topics = tables.topics
+        self._static_topics = tables.static_topics
         self._role = tables.role
         self._is_master_near = is_master_near
         self._is_readable = is_readable
@@ -195,7 +196,7 @@ class Pulling:
         """Remember that such pulls are allowed; the fast path takes them from now on."""
         settings = self._live.now
         topic = self._topics.get(request.topic)
-        if settings.reject_pull_consumers or topic is None:
+        if settings.reject_pull_consumers or topic is None or request.topic in self._static_topics:
             return
         if self._quotas.of_readers(request.topic, request.consumer_group):
             return

@@ -14,6 +14,7 @@ import msgspec
 
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.broker.tables.static_topics import StaticTopicTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, TransportError
@@ -108,6 +109,7 @@ class Registration:
         self,
         live: LiveSettings[BrokerSettings],
         topics: TopicTable,
+        static_topics: StaticTopicTable,
         role: RoleTable,
         dialer: Dialer,
         *,
@@ -117,6 +119,7 @@ class Registration:
         """`broker_address` is for clients, `ha_address` for replicas."""
         self._live = live
         self._topics = topics
+        self._static_topics = static_topics
         self._role = role.now
         self._dialer = dialer
         self.broker_address = broker_address
@@ -386,7 +389,9 @@ class Registration:
     def _encode(self, topics: dict[str, TopicConfig], version: DataVersion, is_compressed: bool) -> bytes:
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
-                data_version=version, topic_config_table=self._permitted(topics)
+                data_version=version,
+                topic_config_table=self._permitted(topics),
+                topic_queue_mapping_info_map=self._static_topics.infos(topics),
             ),
             filter_server_list=list(self._filter_servers),
         )

@@ -19,6 +19,7 @@ from pyromq.protocol.requests.topics import (
     MAX_QUEUES_PER_TOPIC,
     CreateOrUpdateTopic,
     CreateOrUpdateTopics,
+    CreateStaticTopic,
     DeleteTopicFromBroker,
     GetAllTopicConfigs,
     GetAllTopicConfigsAnswer,
@@ -32,8 +33,10 @@ from pyromq.protocol.requests.topics import (
     TopicFilterType,
     TopicList,
     TopicListAnswer,
+    TopicQueueMappingDetail,
 )
 from pyromq.protocol.requests.upkeep import CleanUnusedTopics
+from pyromq.protocol.static_topics import accepted, detail_problem
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
@@ -52,14 +55,18 @@ class Topics:
         tables: Tables,
         on_deleted: Callable[[str], Awaitable[None]],
         slices: Slices,
+        on_moved: Callable[[str], None] = lambda _: None,
         gone_elsewhere: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`on_deleted` is called with each deleted topic, so that statistics and held pulls forget it.
+        `on_moved` is called with each static topic whose mapping has changed, so that held pulls look again.
         `gone_elsewhere` returns when copies of deleted messages are hidden as well."""
         self._live = live
         self._store = store
         self._role = tables.role
         self._topics = tables.topics
+        self._static_topics = tables.static_topics
+        self._on_moved = on_moved
         self._offsets = tables.offsets
         self._on_deleted = on_deleted
         self._gone_elsewhere = gone_elsewhere
@@ -106,10 +113,70 @@ class Topics:
                     updated.append(config)
             await self._update(updated, caller)
 
+    @handles(CreateStaticTopic)
+    async def create_static(self, request: CreateStaticTopic, caller: Caller) -> None:
+        """The mapping is on disk before the answer, and before the name server hears of it."""
+        self._role.require_master()
+        try:
+            filter_type = TopicFilterType(request.topic_filter_type)
+        except ValueError as problem:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(problem)) from None
+        async with self._changing:
+            existing = self._topics.get(request.topic)
+            wanted = TopicConfig(
+                topic_name=request.topic,
+                read_queue_nums=request.read_queue_nums,
+                write_queue_nums=request.write_queue_nums,
+                perm=request.perm,
+                topic_filter_type=filter_type,
+                topic_sys_flag=request.topic_sys_flag or 0,
+                order=request.order,
+                attributes={} if existing is None else existing.attributes,
+            )
+            self._check(wanted)
+            detail = self._accepted(request, existing)
+            self._role.require_master()
+            try:
+                self._static_topics.put(detail)
+            except OSError as problem:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"topicQueueMapping.json cannot be written: {problem}"
+                ) from problem
+            await self._update([wanted], caller)
+        self._on_moved(request.topic)
+        _log.info("static topic updated topic=%s epoch=%d", request.topic, detail.epoch)
+
+    def _accepted(self, request: CreateStaticTopic, existing: TopicConfig | None) -> TopicQueueMappingDetail:
+        detail, own = request.body, self._live.now.broker_name
+        known = self._static_topics.get(request.topic) if existing is not None else None
+        problem = None
+        if detail.topic != request.topic or detail.bname != own:
+            problem = (
+                f"the mapping is one of {detail.topic} on {detail.bname}: expected {request.topic} on {own}"
+            )
+        elif existing is not None and known is None:
+            problem = "it exists already, and is not static"
+        if problem is None:
+            try:
+                detail = accepted(known, detail, force=request.force)
+                problem = detail_problem(detail, request.write_queue_nums)
+            except ValueError as refusal:
+                problem = str(refusal)
+        if existing is not None and existing.write_queue_nums > request.write_queue_nums:
+            problem = problem or f"it has {existing.write_queue_nums} queues here, and none can be taken away"
+        if request.read_queue_nums < request.write_queue_nums:
+            counts = f"{request.read_queue_nums} read queues for {request.write_queue_nums} write queues"
+            problem = problem or counts
+        if problem is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"static topic {request.topic}: {problem}")
+        return detail
+
     def _is_change(self, config: TopicConfig, change: dict[str, str | None]) -> bool:
         """Check a topic and set its attributes; True if it differs from the current one."""
         self._check(config)
         existing = self._topics.get(config.topic_name)
+        if existing is not None and config.topic_name in self._static_topics:
+            self._keep_queues(config, existing)
         try:
             attributes = apply_change(None if existing is None else existing.attributes, change)
         except ValueError as problem:
@@ -131,6 +198,14 @@ class Topics:
             )
         config.attributes = attributes
         return config != existing
+
+    def _keep_queues(self, config: TopicConfig, existing: TopicConfig) -> None:
+        before = existing.read_queue_nums, existing.write_queue_nums
+        if (config.read_queue_nums, config.write_queue_nums) != before:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the topic {config.topic_name} is static: only updateStaticTopic changes its queues",
+            )
 
     async def _update(self, updated: list[TopicConfig], caller: Caller) -> None:
         self._role.require_master()  # it may have been replaced while others changed topics
@@ -240,6 +315,7 @@ class Topics:
         """Offsets must go with the messages: a new topic of this name begins at offset 0."""
         self._offsets.remove_topic(topic)
         self._topics.delete(topic)
+        self._static_topics.delete(topic)
 
     def finish_deletions(self) -> None:
         """Finish the deletions of the last process, before threads write the tables."""
@@ -275,7 +351,10 @@ class Topics:
     ) -> GetAllTopicConfigsAnswer | RawAnswer:
         topics = dict(self._topics.all())
         table = TopicConfigAndMappingSerializeWrapper(
-            data_version=self._topics.data_version, topic_config_table=topics
+            data_version=self._topics.data_version,
+            topic_config_table=topics,
+            mapping_data_version=self._static_topics.data_version,
+            topic_queue_mapping_detail_map=dict(self._static_topics.all()),
         )
         if request.max_topic_num is None or request.topic_seq is None:
             return await written(table, len(topics))
@@ -283,6 +362,8 @@ class Topics:
             topics, request.topic_seq, request.max_topic_num, request.data_version, table.data_version
         )
         table.topic_config_table = {topic: topics[topic] for topic in page}
+        mappings = table.topic_queue_mapping_detail_map
+        table.topic_queue_mapping_detail_map = {topic: mappings[topic] for topic in page if topic in mappings}
         return GetAllTopicConfigsAnswer(total_topic_num=len(topics), body=table)
 
     @handles(GetTopicConfig)
@@ -300,6 +381,7 @@ class Topics:
                 topic_name=config.topic_name,
                 topic_sys_flag=config.topic_sys_flag,
                 write_queue_nums=config.write_queue_nums,
+                mapping_detail=self._static_topics.get(request.topic),
             )
         )
 

@@ -15,6 +15,7 @@ from pyromq.broker.tables.pop_orders import PopOrderTable
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.request_modes import RequestModeTable
 from pyromq.broker.tables.role import NOT_ELECTED, Role, RoleTable
+from pyromq.broker.tables.static_topics import StaticTopicTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.table_file import FiledTable
 from pyromq.broker.tables.timer_counts import TimerCounts
@@ -31,6 +32,7 @@ from pyromq.store.message_store import MessageStore
 class Tables:
     role: RoleTable
     topics: TopicTable
+    static_topics: StaticTopicTable
     groups: GroupTable
     offsets: OffsetTable
     delay_offsets: DelayOffsetTable
@@ -82,6 +84,7 @@ class Tables:
         return cls(
             role=RoleTable(NOT_ELECTED if settings.controller_mode else Role(settings.broker_id)),
             topics=topics,
+            static_topics=StaticTopicTable(file("topicQueueMapping.json"), clock),
             groups=GroupTable(file("subscriptionGroup.json"), clock, lambda: live.now.auto_create_groups),
             offsets=OffsetTable(
                 file("consumerOffset.json"),

@@ -58,6 +58,13 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "setConsumeMode": "Set whether a group pulls or pops a topic.",
         },
     ),
+    "static_topics": (
+        "Static topics",
+        {
+            "updateStaticTopic": "Create a static topic, or give one more queues.",
+            "remappingStaticTopic": "Move queues of a static topic to other brokers.",
+        },
+    ),
     "offsets": (
         "Offsets",
         {
@@ -189,7 +196,6 @@ _BY_REASON = {
     "timers have one engine": "switchTimerEngine",
     "its answer has the secret keys of all accounts": "getAclConfig",
     "clients from before 3.0.7 are not supported": "resetOffsetByTimeOld",
-    "static topics are not supported yet": "updateStaticTopic remappingStaticTopic",
     "compacted topics have no log of their own": "dumpCompactionLog",
     "the store does not use RocksDB": (
         "checkRocksdbCqWriteProgress exportMetadataInRocksDB rocksDBConfigToJson"

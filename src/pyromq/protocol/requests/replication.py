@@ -8,7 +8,7 @@ from pyromq.protocol.needs import GET, UPDATE, cluster
 from pyromq.protocol.requests.access import AccessTable
 from pyromq.protocol.requests.groups import SubscriptionGroupWrapper
 from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
-from pyromq.protocol.requests.topics import TopicConfigSerializeWrapper
+from pyromq.protocol.requests.topics import TopicConfigSerializeWrapper, TopicQueueMappingSerializeWrapper
 
 
 class HAConnectionRuntimeInfo(Body):
@@ -87,6 +87,8 @@ class ReplicatedTables(Body):
     # The topic of each is written `3@topic`, with the number of the queue.
     purged_queues: list[DeletedTopic] | None = None
     resets: ConsumerOffsetSerializeWrapper | None = None
+    # All of them, whenever topics have changed.
+    static_topics: TopicQueueMappingSerializeWrapper | None = None
     topics: TopicConfigSerializeWrapper | None = None
 
 

@@ -65,7 +65,7 @@ def copied(master: Master, what: str) -> list[list[str]]:
     sync = cast(Any, TableSync.__new__(TableSync))
     sync._dialer = master
     if what == "topics":
-        return [list(asyncio.run(sync._all_topics("m")).topic_config_table)]
+        return [list(asyncio.run(sync._all_topics("m"))[0].topic_config_table)]
     found = asyncio.run(sync._all_groups("m"))
     return [list(found.subscription_group_table), list(found.forbidden_table)]
 
