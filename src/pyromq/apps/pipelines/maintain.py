@@ -23,18 +23,18 @@ from pyromq.apps.pipelines.job import SETTINGS, PipelineJob, job_options
 )
 @click.option(
     "--forget",
-    "pairs",
+    "forgotten",
     multiple=True,
     metavar="COLUMN=VALUE",
     help="Delete the rows with this value; repeatable. COLUMN may be a field, as in value.customer.",
 )
-def maintain(lake: str, job: PipelineJob, file_size: int, keep_days: int, pairs: tuple[str, ...]) -> None:
+def maintain(lake: str, job: PipelineJob, file_size: int, keep_days: int, forgotten: tuple[str, ...]) -> None:
     """Delete rows, join small files, and remove old versions and orphaned files of the table in DIR.
 
     Other jobs and engines may read and write meanwhile.
     """
     forget: dict[str, list[str]] = {}
-    for pair in pairs:
+    for pair in forgotten:
         column, equals, value = pair.partition("=")
         if not equals or not column:
             raise click.UsageError("--forget: expected COLUMN=VALUE")
