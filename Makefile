@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse object-stores registry browser prometheus frameworks pictures ha-example helm-check bench docs changelog site dist wheels clean
+.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse object-stores registry browser prometheus frameworks pictures ha-example helm-check image bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -113,6 +113,9 @@ frameworks: setup ## workers of task frameworks on our brokers, and the framewor
 
 helm-check: setup ## the Helm chart: rendered, held against the schemas of Kubernetes and a policy (needs Go, or helm and kubeconform; status 3 without)
 	$(BIN)/python -m tools.helm
+
+image: setup ## the container image, built by buildah, and a cluster in it (apt installs what is missing where it may; status 3 without)
+	$(BIN)/python -m tools.image
 
 pictures: setup ## the pictures of the web console in docs/pictures, taken with a browser
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'

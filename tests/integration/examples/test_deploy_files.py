@@ -91,7 +91,19 @@ def test_the_image_has_instructions_in_an_order_that_builds() -> None:
     text = (DEPLOY / "container" / "Containerfile").read_text().replace("\\\n", " ")
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
     assert [word for word, _ in lines if word == "FROM"] == ["FROM", "FROM"]
-    known = {"FROM", "COPY", "RUN", "USER", "WORKDIR", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT"}
+    known = {
+        "ARG",
+        "FROM",
+        "COPY",
+        "RUN",
+        "USER",
+        "WORKDIR",
+        "VOLUME",
+        "ENV",
+        "EXPOSE",
+        "STOPSIGNAL",
+        "ENTRYPOINT",
+    }
     assert {word for word, _ in lines} <= known | {"CMD"}
     assert "'pyromq[acl,console,grpc,oidc,otlp]'" in text, "the image is for every server"
     entry = json.loads(next(rest for word, rest in lines if word == "ENTRYPOINT"))
