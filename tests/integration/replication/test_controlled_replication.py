@@ -90,7 +90,9 @@ async def test_a_replica_far_behind_gets_confirmed_bytes_of_every_epoch_from_the
         assert sends.call_count > count
 
 
-async def test_a_replica_takes_over_and_the_old_master_cuts_off_what_nobody_else_has(tmp_path: Path) -> None:
+async def test_a_replica_takes_over_and_the_old_master_cuts_off_what_nobody_else_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with controlled_group(tmp_path) as group:
         old = await group.start("a")
         for name in "bc":
@@ -116,6 +118,12 @@ async def test_a_replica_takes_over_and_the_old_master_cuts_off_what_nobody_else
         assert log_of(returned.store) == log_of(new.store)
         assert bodies(returned) == list(range(20))
         assert returned.store.epochs.epochs == new.store.epochs.epochs == (Epoch(1, 0), Epoch(2, end))
+        # An operator finds what was cut off: it is kept, and the log names the file.
+        (told,) = [line for line in caplog.messages if line.startswith("the end of the log was cut off")]
+        kept = [Path(each) for each in told.partition("kept=")[2].split(", ")]
+        assert {each.parent.name for each in kept} == {"damaged"}
+        content = b"".join(each.read_bytes() for each in kept)
+        assert all(b"%d" % number in content for number in range(100, 105))
 
 
 class HeldCuts(Files):
