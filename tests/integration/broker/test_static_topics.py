@@ -368,3 +368,21 @@ async def test_what_is_not_served_for_static_topics_is_refused_in_words(cluster:
             refusal = await client.refusal(request)
             assert refusal.code == ResponseCode.NO_PERMISSION
             assert "the topic Orders is static" in str(refusal)
+
+
+async def test_the_compiled_paths_leave_static_topics_alone(cluster: ClientCluster) -> None:
+    """Their tables would take the number of the global queue for that of the broker's."""
+    await cluster.add_broker("a")
+    b = await cluster.add_broker("b")
+    async with Cluster(cluster.namesrv) as admin, BrokerClient(b.address) as client:
+        await create(admin, 2, "a", "b")  # queue 1 is queue 0 of the second broker
+        for number in range(2):
+            sent = await client.send(b"x", TOPIC, 1, properties={"UNIQ_KEY": f"{number:032X}"})
+            assert (sent.queue_id, sent.queue_offset) == (1, number)
+            assert len((await client.pull(0, TOPIC, 1)).messages) == number + 1
+        with pytest.raises(Refused) as refused:
+            await client.send(b"x", TOPIC, 0, properties={"UNIQ_KEY": f"{9:032X}"})
+        assert refused.value.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+        with pytest.raises(Refused) as refused:
+            await client.pull(0, TOPIC, 0)
+        assert refused.value.code == ResponseCode.NOT_LEADER_FOR_QUEUE
