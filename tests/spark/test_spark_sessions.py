@@ -114,15 +114,16 @@ def test_a_session_that_was_deleted_begins_a_new_row_when_it_comes_back(
     assert rows(form, place, *named) == [*expected[:2], ("anna", 3, 4, "defg")]
 
 
+@pytest.mark.parametrize("form", TABLES)
 def test_small_batches_make_the_same_rows_as_a_large_one(
-    spark: SparkSession, chats: Topics, tmp_path: Path
+    form: str, spark: SparkSession, chats: Topics, tmp_path: Path
 ) -> None:
     for number in range(6):
         say(chats, f"s{number % 2}", f"{number}", queue=number % 2)
     options = chats.options("Chats", maxOffsetsPerTrigger="1")
-    keep_sessions(spark, options, str(tmp_path / "sessions"))
+    keep_sessions(spark, options, str(tmp_path / "sessions"), table=SessionTable(form=form))
     named = ("session", "messages", "text")
-    assert rows("delta", tmp_path / "sessions", *named) == [("s0", 3, "024"), ("s1", 3, "135")]
+    assert rows(form, tmp_path / "sessions", *named) == [("s0", 3, "024"), ("s1", 3, "135")]
 
 
 @pytest.mark.parametrize("form", TABLES)

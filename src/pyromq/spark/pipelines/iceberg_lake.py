@@ -142,7 +142,10 @@ class IcebergLake:
         """Keys and some columns of the rows with the keys of the changes, and perhaps of others."""
         table = self._known()
         known = [name for name in table.schema().as_arrow().names if name in {*keys, *columns}]
-        rows = pa.Table.from_batches(batches(table, list(tasks_near(table, changes, keys)), known))
+        found = list(batches(table, list(tasks_near(table, changes, keys)), known))
+        if not found:
+            return pa.schema([changes.schema.field(name) for name in known]).empty_table()
+        rows = pa.Table.from_batches(found)
         return rows.cast(pa.schema([changes.schema.field(name) for name in rows.column_names]))
 
     def schema(self) -> "StructType":
