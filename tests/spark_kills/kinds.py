@@ -10,6 +10,8 @@ KINDS: Final[dict[str, type[jobs.Job]]] = {
     "archive-iceberg": tables.IcebergArchive,
     "changes-delta": tables.DeltaChanges,
     "changes-iceberg": tables.IcebergChanges,
+    "sessions-delta": tables.DeltaSessions,
+    "sessions-iceberg": tables.IcebergSessions,
     "files": jobs.Files,
     "topic": jobs.Topic,
     "transactional": jobs.TransactionalTopic,

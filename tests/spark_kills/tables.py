@@ -9,12 +9,14 @@ from typing import Any, ClassVar, Final
 from tests.spark_kills.jobs import BATCH, CHECKPOINT, ROWS, Job
 from tests.spark_kills.programs import Pipeline
 
+from pyromq.protocol.properties import LITE_TOPIC
 from pyromq.spark.pipelines.delta_lake import APPLICATION
 from pyromq.spark.pipelines.iceberg_lake import LAST_BATCH
 from pyromq.spark.pipelines.lake import DELTA, ICEBERG
 
 _LOG: Final = ("*/_delta_log/*.tmp", "*/_delta_log/*.json")
 _METADATA: Final = ("*/metadata/*.avro", "*/metadata/*.tmp", "*/metadata/v*.json", "*/version-hint.text")
+_SESSIONS: Final = 4
 _KEYS: Final = 20
 """An even number: all events of a key are in one queue."""
 
@@ -81,6 +83,39 @@ class DeltaChanges(TableChanges):
 
 
 class IcebergChanges(TableChanges):
+    form = ICEBERG
+    places = ("*.parquet", *_METADATA, *CHECKPOINT)
+
+
+class TableSessions(TableJob):
+    """Lite topics that grow."""
+
+    def command(self) -> Pipeline:
+        limit = ("-O", f"maxOffsetsPerTrigger={BATCH}")
+        return self.run("sessions", str(self.table), "--format", self.form, "-t", self.source, *limit)
+
+    def more(self) -> None:
+        for session in range(_SESSIONS):
+            numbers = range(self.total + session, self.total + ROWS, _SESSIONS)
+            named = f"{LITE_TOPIC}\x01s{session}\x02"
+            self.topics.fill(self.source, (f"{each} " for each in numbers), named)
+        self.total += ROWS
+
+    def check_rows(self, rows: list[dict[str, Any]]) -> None:
+        """A session may be in several queues, each with a row; in a queue its messages are in order."""
+        found = [(row, list(map(int, row["text"].split()))) for row in rows]
+        assert all(row["messages"] == len(numbers) for row, numbers in found), found
+        assert all(numbers == sorted(numbers) for _, numbers in found), found
+        assert all({f"s{each % _SESSIONS}" for each in numbers} == {row["session"]} for row, numbers in found)
+        self.check_once([str(each) for _, numbers in found for each in numbers])
+
+
+class DeltaSessions(TableSessions):
+    form = DELTA
+    places = ("*.parquet", *_LOG, *CHECKPOINT)
+
+
+class IcebergSessions(TableSessions):
     form = ICEBERG
     places = ("*.parquet", *_METADATA, *CHECKPOINT)
 
