@@ -6,11 +6,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.console_browser import Browser
 from tests.support.told_cluster import ToldBroker, ToldCluster
 
 from pyromq.admin import groups, messages, offsets, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.clock import ManualClock
+from pyromq.console.app import make_app
+from pyromq.console.security.users import Users
+from pyromq.console.settings import ConsoleSettings
+from pyromq.console.state import State
 from pyromq.console.watch import Snapshot, Watch, forecast
 from pyromq.console.watch.values import BrokerKind, GroupState
 from pyromq.protocol.body import MessageQueue
@@ -117,6 +122,18 @@ async def test_a_cluster_of_apache_is_told_by_its_tables() -> None:
         assert (group.lag, group.members, group.lost) == (120, None, None)
         assert group.oldest_unread_ms == 1_699_999_000_000
         assert snapshot.name_servers[0].topics == 2
+
+
+async def test_brokers_that_do_not_tell_whether_they_are_ready_are_named_as_unknown(tmp_path: Path) -> None:
+    async with ToldCluster(*told_brokers()) as told:
+        settings = ConsoleSettings(namesrv_addr=told.namesrv, home=tmp_path, anonymous_role="VIEWER")
+        state = State(settings, Users(settings.users_file))
+        shown = state.clusters["default"]
+        async with shown.cluster, shown.watch:
+            snapshot = await shown.watch.look()
+            assert len(snapshot.unknown) == 2
+            page = (await Browser(make_app(state)).get("/c/default/")).text
+    assert f"Not known whether these brokers are ready: {', '.join(snapshot.unknown)}." in page
 
 
 async def test_requests_depend_on_the_number_of_brokers_alone() -> None:
