@@ -1,8 +1,11 @@
 """The controller has lost its store: brokers come with ids and logs, and nothing acknowledged is cut off."""
 
+import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.broker_cluster import CLUSTER, BrokerClient
 from tests.support.controlled_group import ControlledGroup, controlled_group, members_of
 from tests.support.replicas import caught_up, log_of, until
@@ -11,7 +14,9 @@ from tests.support.small_stores import messages_in
 from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
+from pyromq.controller.controller import Controller
 from pyromq.controller.file_store import FileStore
+from pyromq.errors import ConnectFailed
 from pyromq.remoting.addresses import format_address
 
 QUICK: dict[str, Any] = {"controller_poll_ms": 200}
@@ -109,6 +114,65 @@ async def test_a_stale_broker_that_comes_first_cuts_nothing_off(tmp_path: Path) 
         for each in group.brokers:
             await caught_up(each, found)
             assert bodies(each) == list(range(300))
+
+
+async def test_what_a_broker_asks_in_vain_again_and_again_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = count_requests(monkeypatch)
+    async with controlled_group(tmp_path) as group:
+        master = await three(group)
+        behind = await group.stop(next(each for each in group.brokers if each is not master))
+        await group.stop_all()
+        wipe(group)
+        caplog.clear()
+        await start_and_wait_for_others(group, behind)
+        asked = len(requests) + 10
+        await until(lambda: len(requests) >= asked)
+        assert repeated(caplog) == []
+
+
+async def test_a_change_of_the_set_that_no_controller_takes_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with controlled_group(tmp_path) as group:
+        master = await three(group)
+        session = master.replication.session
+        assert session is not None
+        tries: list[None] = []
+
+        async def lost(*_: Any, **__: Any) -> None:
+            tries.append(None)
+            raise ConnectFailed("127.0.0.1:1", "refused")
+
+        monkeypatch.setattr(session._controllers, "call", lost)
+        caplog.clear()
+        await group.stop(next(each for each in group.brokers if each is not master))
+        await until(lambda: len(tries) >= 8)
+        assert repeated(caplog) == []
+
+
+def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each request that a controller of this process answers."""
+    requests: list[None] = []
+    handled = Controller.request_handled
+
+    def counted(controller: Controller, *details: Any) -> None:
+        requests.append(None)
+        handled(controller, *details)
+
+    monkeypatch.setattr(Controller, "request_handled", counted)
+    return requests
+
+
+def repeated(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Lines of the session with the controller that an operator reads more than twice."""
+    lines = Counter(
+        each.getMessage()
+        for each in caplog.records
+        if each.levelno >= logging.INFO and each.name.endswith("controller_session")
+    )
+    return [line for line, times in lines.items() if times > 2]
 
 
 async def test_an_operator_sees_what_returned_and_decides(tmp_path: Path) -> None:

@@ -458,13 +458,11 @@ class ControllerSession:
             self._has_heard_of(wanted)
             answer = await self._controllers.call(request)
         except StoreError as problem:
-            _log.warning("in-sync set not changed wanted=%s: %s", sorted(wanted), problem)
+            self._log_refusal(logging.WARNING, wanted, problem)
             in_sync.refused()  # no controller has got it
             return False
         except Refused as refusal:
-            level = logging.DEBUG if str(refusal) == self._last_refusal else logging.INFO
-            self._last_refusal = str(refusal)
-            _log.log(level, "in-sync set not changed wanted=%s: %s", sorted(wanted), refusal)
+            self._log_refusal(logging.INFO, wanted, refusal)
             if refusal.code in _NEVER_DONE:
                 in_sync.refused()
             else:
@@ -472,19 +470,27 @@ class ControllerSession:
             self._poll_due.set()
             return False
         except ConnectFailed as problem:
-            _log.info("in-sync set not changed wanted=%s: %s", sorted(wanted), problem)
+            self._log_refusal(logging.INFO, wanted, problem)
             in_sync.refused()  # no controller has got it
             return False
         except TransportError as problem:
-            _log.warning("it is not known whether the in-sync set was changed: %s", problem)
+            self._log_refusal(logging.WARNING, wanted, f"no answer, so it may have been changed: {problem}")
             in_sync.unanswered()
             self._poll_due.set()
             return False
+        self._last_refusal = ""
         if answer.body is not None and self._master.in_sync is in_sync:
             members = answer.body
             version = max(members.sync_state_set_epoch, answer.new_sync_state_set_epoch)
             self._master.controller_says(frozenset(members.sync_state_set), version, is_answer=True)
         return True
+
+    def _log_refusal(self, level: int, wanted: frozenset[int], problem: object) -> None:
+        """It is proposed again several times a second: only news are more than details."""
+        if str(problem) == self._last_refusal:
+            level = logging.DEBUG
+        self._last_refusal = str(problem)
+        _log.log(level, "in-sync set not changed wanted=%s: %s", sorted(wanted), problem)
 
 
 def _ids_in(text: str) -> frozenset[int]:
