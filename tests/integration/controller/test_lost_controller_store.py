@@ -125,6 +125,7 @@ async def test_what_a_broker_asks_in_vain_again_and_again_is_logged_once(
         behind = await group.stop(next(each for each in group.brokers if each is not master))
         await group.stop_all()
         wipe(group)
+        caplog.set_level(logging.INFO, "pyromq")
         caplog.clear()
         await start_and_wait_for_others(group, behind)
         asked = len(requests) + 10
@@ -146,6 +147,7 @@ async def test_a_change_of_the_set_that_no_controller_takes_is_logged_once(
             raise ConnectFailed("127.0.0.1:1", "refused")
 
         monkeypatch.setattr(session._controllers, "call", lost)
+        caplog.set_level(logging.INFO, "pyromq")
         caplog.clear()
         await group.stop(next(each for each in group.brokers if each is not master))
         await until(lambda: len(tries) >= 8)
