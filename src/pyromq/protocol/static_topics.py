@@ -118,7 +118,9 @@ def queue_problem(items: Sequence[LogicQueueMappingItem]) -> str | None:
 
 
 def leads(detail: TopicQueueMappingDetail, global_id: int) -> LogicQueueMappingItem | None:
-    """The item that this broker leads, decided or not."""
+    """The item that this broker leads, decided or not; none while its mapping may be older than the truth."""
+    if detail.dirty:
+        return None
     items = detail.hosted_queues.get(global_id)
     return items[-1] if items and items[-1].bname == detail.bname else None
 

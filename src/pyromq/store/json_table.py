@@ -29,6 +29,8 @@ class JsonTable:
         self.path = path
         self.remark = ""
         """The fault in the file when it was loaded, though a table was found."""
+        self.is_older = False
+        """Whether what was loaded is the backup, and a change may have been on disk after it."""
 
     @property
     def modified_ms(self) -> int:
@@ -60,6 +62,9 @@ class JsonTable:
             if problems:
                 self._files.rename(self.path, self._broken)
                 self.remark = f"{problems[0]}: kept as {self._broken.name}; {path.name} was loaded instead"
+            # With an unfinished file beside it, a save was interrupted: nobody was told that it was done.
+            is_interrupted = not problems and self._files.size(self._unfinished) is not None
+            self.is_older = path == self._backup and not is_interrupted
             return table
         if problems:
             raise StoreError(

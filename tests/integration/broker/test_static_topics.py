@@ -193,6 +193,36 @@ async def test_what_was_given_away_stays_given_away_after_a_restart(tmp_path: Pa
                 assert (await drained(at_b, 0))[0] == [b"0", b"1", b"2", b"3"]
 
 
+async def test_a_mapping_that_comes_from_its_backup_waits_for_its_plan(tmp_path: Path) -> None:
+    """The backup still says that the queue is the broker's own."""
+    async with client_cluster(tmp_path) as cluster:
+        a, b = await cluster.add_broker("a"), await cluster.add_broker("b")
+        async with Cluster(cluster.namesrv) as admin:
+            await create(admin, 1, "a")
+            async with BrokerClient(a.address) as at_a:
+                await at_a.send(b"0", TOPIC, 0)
+            plan = await move(admin, "b")
+            async with BrokerClient(b.address) as at_b:
+                await at_b.send(b"1", TOPIC, 0)
+            mapping = a.store.settings.root / "config" / "topicQueueMapping.json"
+            await a.abandon()
+            mapping.write_bytes(mapping.read_bytes()[:100])
+            for _ in range(2):  # the damaged file is put aside by the first start
+                a = await cluster.add_broker("a")
+                async with BrokerClient(a.address) as at_a:
+                    with pytest.raises(Refused) as refused:
+                        await at_a.send(b"into the wrong place", TOPIC, 0)
+                    assert refused.value.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+                    with pytest.raises(BadPlan, match="marked as dirty"):
+                        await move(admin, "a")
+                await a.abandon()
+            a = await cluster.add_broker("a")
+            await static_topics.carry_out(admin, plan)
+            async with BrokerClient(b.address) as at_b:
+                assert (await at_b.send(b"2", TOPIC, 0)).queue_offset == ROOM + 1
+                assert (await drained(at_b, 0))[0] == [b"0", b"1", b"2"]
+
+
 async def test_an_interrupted_move_is_finished_by_its_plan(cluster: ClientCluster) -> None:
     a, b = await cluster.add_broker("a"), await cluster.add_broker("b")
     async with (

@@ -36,6 +36,12 @@ def test_the_backup_takes_the_place_of_a_table_that_lost_its_content(tmp_path: P
     assert table.load(dict[str, int]) == {"a": 1}
     assert "topics.json.bak was loaded instead" in table.remark
     assert (tmp_path / "topics.json.broken").read_bytes() == nothing
+    assert table.is_older
+    again = table_in(tmp_path)
+    assert again.load(dict[str, int]) == {"a": 1}
+    assert again.is_older, "nothing was written since"
+    again.save({"a": 3})
+    assert table_in(tmp_path).load(dict[str, int]) == {"a": 3}
 
 
 def test_the_backup_takes_the_place_of_a_missing_table(tmp_path: Path) -> None:
@@ -45,7 +51,17 @@ def test_the_backup_takes_the_place_of_a_missing_table(tmp_path: Path) -> None:
     table.path.unlink()
     assert not table.is_missing
     assert table.load(dict[str, int]) == {"a": 1}
-    assert table.remark == "", "a crash between two renames leaves it like this"
+    assert table.remark == ""
+    assert table.is_older
+
+
+def test_a_backup_is_the_newest_if_a_save_was_interrupted_between_its_two_renames(tmp_path: Path) -> None:
+    table = table_in(tmp_path)
+    table.save({"a": 1})
+    table.path.rename(tmp_path / "topics.json.bak")
+    (tmp_path / "topics.json.tmp").write_bytes(b"{")
+    assert table.load(dict[str, int]) == {"a": 1}
+    assert (table.remark, table.is_older) == ("", False)
 
 
 def test_a_backup_that_lost_its_content_is_refused_where_the_table_is_missing(tmp_path: Path) -> None:

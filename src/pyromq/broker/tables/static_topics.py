@@ -2,8 +2,12 @@
 
 A change is on disk before it counts for anybody else: a broker that has given a queue away must not take
 messages for it after a crash. A mapping belongs to a topic of the same name; without that it means nothing.
+
+If the file is damaged or gone, its backup is one change older, and may call queues the broker's own that it
+gave away. Such mappings are `dirty`: their queues wait until a plan says again whose they are.
 """
 
+import logging
 from collections.abc import Container
 
 from msgspec.structs import replace
@@ -18,6 +22,8 @@ from pyromq.protocol.requests.topics import (
 from pyromq.protocol.static_topics import info_of, is_decided, led_queues
 from pyromq.store.json_table import JsonTable
 
+_log = logging.getLogger(__name__)
+
 
 class StaticTopicTable(FiledTable):
     def __init__(self, file: JsonTable, clock: Clock) -> None:
@@ -25,6 +31,14 @@ class StaticTopicTable(FiledTable):
         self._clock = clock
         loaded = file.load(TopicQueueMappingSerializeWrapper) or TopicQueueMappingSerializeWrapper()
         self._topics = dict(loaded.topic_queue_mapping_info_map)
+        if file.is_older and self._topics:
+            self._topics = {topic: replace(each, dirty=True) for topic, each in self._topics.items()}
+            _log.warning(
+                "%s comes from its backup, and queues may have moved since: the queues of %d static topics"
+                " wait until their last plans are repeated (mqadmin remappingStaticTopic -mf)",
+                file.path.name,
+                len(self._topics),
+            )
         self.data_version = loaded.data_version
         self._writable = {topic: _writable(each) for topic, each in self._topics.items()}
 
