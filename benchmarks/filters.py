@@ -1,6 +1,6 @@
 """What a filter over bodies saves away from the consumer: bytes on the network, CPU time of all sides.
 
-    python -m benchmarks.filters [--quick] [--rounds N] [--messages N] [--json FILE]
+    python -m benchmarks.filters [--quick] [--rounds N] [--messages N] [--seconds S] [--json FILE]
 
 A topic has orders of 1 KiB as JSON. A consumer wants those with a small amount, 1 % or 50 % of them, and
 reads the whole topic. Once it takes every message and looks into the body itself; once the broker evaluates
@@ -8,6 +8,9 @@ reads the whole topic. Once it takes every message and looks into the body itsel
 cases take turns, and each figure is the least of all rounds: others on the machine can only make one longer.
 Bytes are those of the records that reach the consumer. A filter server's time has the start of the filter's
 process in it.
+
+Beside each case a calm producer sends to another topic, as in `benchmarks.neighbours`, and tells how long it
+waited; the topic is read again and again for some seconds. At first nobody reads.
 """
 
 from __future__ import annotations
@@ -15,13 +18,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
+import os
+import statistics
 import sys
 import time
+from collections.abc import Awaitable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.neighbours import CALM, Calm, Waits
 from benchmarks.process_cpu import cpu_seconds, cpu_seconds_of_tree
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
@@ -36,6 +44,7 @@ BODY_BYTES: Final = 1024
 BATCH: Final = 200
 PERCENT: Final = (1, 50)
 CONSUMER, BROKER, FILTER_SERVER = "consumer", "broker", "filter server"
+NOBODY: Final = "nobody reads"
 
 
 @dataclass
@@ -51,6 +60,15 @@ class Read:
     @property
     def cpu_s(self) -> float:
         return self.consumer_cpu_s + self.broker_cpu_s + self.filter_server_cpu_s
+
+
+@dataclass
+class Window:
+    """Some seconds of one case."""
+
+    case: str
+    calm: Waits
+    load: float
 
 
 def is_wanted_1(message: ReceivedMessage) -> bool:
@@ -125,25 +143,60 @@ def table(reads: list[Read]) -> str:
     return "\n".join(lines)
 
 
+def waits_table(windows: list[Window]) -> str:
+    """Medians of the rounds."""
+    lines = [
+        "| read and filtered by | sends of another producer: p50 ms | p99 ms | broker's CPU in a send: p50 ms"
+        " | p99 ms |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for case in dict.fromkeys(each.case for each in windows):
+        own = [each.calm for each in windows if each.case == case]
+        figures = (
+            f"{statistics.median(getattr(each, name) for each in own):.2f}"
+            for name in ("p50", "p99", "cpu_p50", "cpu_p99")
+        )
+        lines.append(f"| {case} | {' | '.join(figures)} |")
+    loads = [each.load for each in windows]
+    return "\n".join([*lines, "", f"Load of the machine: {min(loads):.1f} to {max(loads):.1f}."])
+
+
 def wait_for_filter_server(name_server: str) -> None:
     with contextlib.closing(Link(name_server, LinkOptions())) as link:
         while not link.call(GetRoute(topic=TOPIC)).body.filter_server_table:
             time.sleep(0.1)
 
 
-async def measure(names: str, broker: OwnBroker, rounds: int, messages: int) -> list[Read]:
+async def measure(
+    names: str, broker: OwnBroker, rounds: int, messages: int, seconds: float
+) -> tuple[list[Read], list[Window]]:
     async with Admin(names) as admin:
         await admin.create_topic(TOPIC, queues=1)
+        await admin.create_topic(CALM, queues=4)
     await fill(names, messages)
     await asyncio.to_thread(wait_for_filter_server, names)
     found: list[Read] = []
-    for number in range(rounds):
+    windows: list[Window] = []
+    groups = (f"reader-{number}" for number in itertools.count())
+
+    async def read_for_a_while(percent: int, by: str) -> None:
+        began = time.monotonic()
+        while time.monotonic() < began + seconds:
+            found.append(await read(names, broker.pid, next(groups), percent, messages, by))
+            print(found[-1], file=sys.stderr, flush=True)
+
+    async def beside_a_calm_producer(case: str, reading: Awaitable[None]) -> None:
+        with Calm(broker) as calm:
+            await reading
+            windows.append(Window(case, calm.waits(), os.getloadavg()[0]))
+        print(windows[-1], file=sys.stderr, flush=True)
+
+    for _ in range(rounds):
+        await beside_a_calm_producer(NOBODY, asyncio.sleep(seconds))
         for percent in PERCENT:
             for by in (CONSUMER, BROKER, FILTER_SERVER):
-                group = f"read-{number}-{percent}-{by.replace(' ', '-')}"
-                found.append(await read(names, broker.pid, group, percent, messages, by))
-                print(f"round {number + 1}: {found[-1]}", file=sys.stderr, flush=True)
-    return found
+                await beside_a_calm_producer(f"the {by}, {percent} %", read_for_a_while(percent, by))
+    return found, windows
 
 
 def main() -> None:
@@ -153,15 +206,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one small round: does it work at all?")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=50_000)
+    parser.add_argument("--seconds", type=float, default=12, help="of each case in a round")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
-    rounds, messages = (1, 2_000) if options.quick else (options.rounds, options.messages)
+    rounds, messages, seconds = options.rounds, options.messages, options.seconds
+    if options.quick:
+        rounds, messages, seconds = 1, 2_000, 1.0
     beside = {"filterServerNums": "1", "clientUploadFilterClassEnable": "true"}
     with OwnNameServer() as names, OwnBroker(names.address, settings=beside) as broker:
-        found = asyncio.run(measure(names.address, broker, rounds, messages))
-    print(table(found))
+        found, windows = asyncio.run(measure(names.address, broker, rounds, messages, seconds))
+    print(table(found), waits_table(windows), sep="\n\n")
     if options.json is not None:
-        options.json.write_text(json.dumps([asdict(each) for each in found], indent=1))
+        both = {"reads": [asdict(each) for each in found], "waits": [asdict(each) for each in windows]}
+        options.json.write_text(json.dumps(both, indent=1))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@
 
 For each count a new broker gets normal messages, then one message for each lite topic, then further ones. All
 figures are CPU time or memory of the broker's process, so other programs on the machine hardly change them.
-The broker starts again twice on what it has: after a clean stop and after a kill. At last one client, which
-subscribes to some of the lite topics, pops and acknowledges all that they have.
+The broker starts again twice on what it has: after a clean stop and after a kill. Then it is left alone for
+some seconds. At last one client, which subscribes to some of the lite topics, pops and acknowledges all that
+they have, and gets further messages one at a time; so does a push consumer of the normal topic. The times of
+these deliveries are by the clock, and other programs on the machine do change them.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import selectors
+import statistics
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -42,6 +46,9 @@ BACKLOG: Final = 10_000
 LEAST: Final = 20_000
 """Messages of a load that need not be as many as the lite topics."""
 BODY: Final = b"x" * 100
+DELIVERIES: Final = 500
+EVERY_S: Final = 0.01
+IDLE_S: Final = 10.0
 SETTINGS: Final = {
     "enableLmq": "true",
     "enableMultiDispatch": "true",
@@ -63,6 +70,13 @@ class Result:
     killed_start_s: float
     drain_us: float
     drained: int
+    empty_idle_ms: float
+    """CPU ms of the new broker in a second in which nobody asks for anything."""
+    idle_ms: float
+    """Of the broker with all lite topics."""
+    normal_delivery_ms: tuple[float, float]
+    """From the call of `send` until the consumer has the message: the median, and the 99th of a hundred."""
+    lite_delivery_ms: tuple[float, float]
     load: float
 
     def line(self) -> str:
@@ -70,8 +84,13 @@ class Result:
             f"| {self.lite_topics:,} | {self.plain_us:.1f} | {self.first_us:.1f} | {self.second_us:.1f} |"
             f" {self.second_us / self.plain_us:.2f} | {self.bytes_each:,.0f} | {self.stopped_start_s:.2f} |"
             f" {self.killed_start_s:.2f} | {self.drained:,} in {self.drain_us:,.0f} µs each |"
-            f" {self.load:.0f} |"
+            f" {self.empty_idle_ms:.2f} / {self.idle_ms:.2f} |"
+            f" {both(self.normal_delivery_ms)} | {both(self.lite_delivery_ms)} | {self.load:.1f} |"
         )
+
+
+def both(times: tuple[float, float]) -> str:
+    return f"{times[0]:.1f} / {times[1]:.1f}"
 
 
 def frames(topic: str, count: int, lite_topics: int = 0, *, first: int = 0) -> Iterator[bytes]:
@@ -131,6 +150,13 @@ def memory_bytes(pid: int) -> int:
     return 0
 
 
+def idle_ms(broker: OwnBroker) -> float:
+    time.sleep(IDLE_S)  # what follows a start is not idleness
+    before = cpu_seconds(broker.pid)
+    time.sleep(IDLE_S)
+    return (cpu_seconds(broker.pid) - before) / IDLE_S * 1e3
+
+
 async def prepare(address: str) -> None:
     async with BrokerClient(parse_address(address)) as client:
         for topic, kind in ((PLAIN, "NORMAL"), (LITE, "LITE")):
@@ -150,16 +176,66 @@ async def prepare(address: str) -> None:
         await client.call(CreateOrUpdateGroup(body=body))
 
 
-async def drain_us(names: str, broker: OwnBroker, lite_topics: int, messages: int) -> float:
-    """CPU µs for each message that one client pops and acknowledges, subscriptions left out."""
+async def read(
+    names: str, broker: OwnBroker, lite_topics: int, messages: int
+) -> tuple[float, tuple[float, float], tuple[float, float]]:
+    """CPU µs for each message that one client pops and acknowledges, subscriptions left out; then the times
+    of deliveries to a push consumer of the normal topic, and to this client."""
+    subscribed = [f"session-{number:08d}" for number in range(lite_topics)]
     async with aio.LiteConsumer(GROUP, LITE, namesrv=names) as consumer:
-        await consumer.subscribe_lite(*(f"session-{number:08d}" for number in range(lite_topics)))
+        await consumer.subscribe_lite(*subscribed)
         before, found = cpu_seconds(broker.pid), 0
         while found < messages:
             received = await consumer.receive()
             await asyncio.gather(*map(consumer.ack, received))
             found += len(received)
-        return (cpu_seconds(broker.pid) - before) / found * 1e6
+        drain = (cpu_seconds(broker.pid) - before) / found * 1e6
+        return drain, await normal_deliveries(names), await lite_deliveries(names, consumer, subscribed)
+
+
+async def normal_deliveries(names: str) -> tuple[float, float]:
+    arrived: asyncio.Queue[float] = asyncio.Queue()
+
+    async def handle(_: aio.ReceivedMessage) -> None:
+        arrived.put_nowait(time.perf_counter())
+
+    consumer = aio.PushConsumer("plain", namesrv=names, start_from="last")
+    consumer.subscribe(PLAIN, "*", handle)
+    async with consumer, aio.Producer("plain", namesrv=names) as producer:
+        return await deliveries(producer, lambda: aio.Message(PLAIN, BODY), arrived.get)
+
+
+async def lite_deliveries(
+    names: str, consumer: aio.LiteConsumer, subscribed: list[str]
+) -> tuple[float, float]:
+    async def arrived() -> float:
+        while not (received := await consumer.receive()):
+            pass
+        now = time.perf_counter()
+        await asyncio.gather(*map(consumer.ack, received))
+        return now
+
+    async with aio.Producer("lite", namesrv=names) as producer:
+        return await deliveries(
+            producer, lambda: aio.Message(LITE, BODY, lite_topic=random.choice(subscribed)), arrived
+        )
+
+
+async def deliveries(
+    producer: aio.Producer, message: Callable[[], aio.Message], arrived: Callable[[], Awaitable[float]]
+) -> tuple[float, float]:
+    """The median and the 99th of a hundred, in ms."""
+    taken = []
+    for number in range(DELIVERIES + 20):
+        arrival = asyncio.ensure_future(arrived())
+        await asyncio.sleep(EVERY_S)  # the consumer waits at the broker again
+        began = time.perf_counter()
+        await producer.send(message())
+        if number >= 20:
+            taken.append((await arrival - began) * 1e3)
+        await arrival
+    taken.sort()
+    return statistics.median(taken), taken[int(len(taken) * 0.99)]
 
 
 def measure(count: int) -> Result:
@@ -167,6 +243,7 @@ def measure(count: int) -> Result:
         settings = {**SETTINGS, "storePathRootDir": root}
         with OwnBroker(names.address, settings=settings) as broker:
             asyncio.run(prepare(broker.address))
+            empty_idle = idle_ms(broker)
             warm, plenty = 5000, max(count, LEAST)
             send_us(broker, frames(PLAIN, warm), warm)
             plain = send_us(broker, frames(PLAIN, plenty, first=warm), plenty)
@@ -180,11 +257,27 @@ def measure(count: int) -> Result:
             broker.kill()
         with OwnBroker(names.address, settings=settings) as broker:
             killed_s = cpu_seconds(broker.pid)
+            idle = idle_ms(broker)
             drained = min(count, BACKLOG)
             messages = drained * (1 + plenty // count)
-            drain = asyncio.run(drain_us(names.address, broker, drained, messages))
+            drain, normal, lite = asyncio.run(read(names.address, broker, drained, messages))
         load = os.getloadavg()[1]
-        return Result(count, plain, first, second, each, stopped_s, killed_s, drain, messages, load)
+        return Result(
+            count,
+            plain,
+            first,
+            second,
+            each,
+            stopped_s,
+            killed_s,
+            drain,
+            messages,
+            empty_idle,
+            idle,
+            normal,
+            lite,
+            load,
+        )
 
 
 def main() -> None:
@@ -195,9 +288,11 @@ def main() -> None:
     chosen = parser.parse_args()
     print(
         "| lite topics | CPU µs of a normal send | of a first one | of a second one | ratio | bytes each |"
-        " start after a stop, CPU s | after a kill | one client drains | load |"
+        " start after a stop, CPU s | after a kill | one client drains |"
+        " idle CPU, ms a second: empty / with them | delivery of a normal message: p50 / p99 ms"
+        " | of one to a lite topic | load |"
     )
-    print("|---" * 10 + "|")
+    print("|---" * 13 + "|")
     found = []
     for count in [500] if chosen.quick else map(int, chosen.counts.split(",")):
         found.append(measure(count))

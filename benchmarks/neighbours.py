@@ -23,7 +23,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from benchmarks import wire
 from benchmarks.native import loadgen
@@ -85,6 +85,29 @@ def send_calmly(port: int, pid: int) -> None:
         time.sleep(EVERY_S)
     found = Waits(len(waits), *_percentiles(waits), *_percentiles(used))
     sys.stdout.write(json.dumps(asdict(found)) + "\n")
+
+
+class Calm:
+    """The calm producer in a process of its own, from `with` until `waits()`. Its topic has to exist."""
+
+    def __init__(self, broker: OwnBroker) -> None:
+        command = [sys.executable, "-m", "benchmarks.neighbours", "--calm", str(broker.port), str(broker.pid)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Self:
+        self._process.__enter__()
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def waits(self) -> Waits:
+        """End it; how long it waited."""
+        said, _ = self._process.communicate("")
+        return Waits(**json.loads(said))
 
 
 def _percentiles(values: list[float]) -> tuple[float, float]:
@@ -150,17 +173,12 @@ def _create(port: int, topic: str, attributes: str = "") -> None:
 def one_round(broker: OwnBroker, case: str, seconds: float, connections: int, window: int) -> Round:
     noise = Noise(CASES[case], broker.port, seconds + 1, connections, window)
     time.sleep(1.5)  # loadgen's warm-up, and a second's worth of the quota
-    command = [sys.executable, "-m", "benchmarks.neighbours", "--calm", str(broker.port), str(broker.pid)]
     cpu_clock = ~broker.pid << 3 | 2
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as calm:
-        assert calm.stdin is not None
-        assert calm.stdout is not None
-        assert calm.stdout.readline() == "ready\n"
+    with Calm(broker) as calm:
         cpu_began, began = time.clock_gettime(cpu_clock), time.perf_counter()
         time.sleep(max(1.0, seconds - 2))
         busy = (time.clock_gettime(cpu_clock) - cpu_began) / (time.perf_counter() - began)
-        calm.stdin.close()
-        waits = Waits(**json.loads(calm.stdout.readline()))
+        waits = calm.waits()
     return Round(case, waits, noise.rate(), busy, os.getloadavg()[0])
 
 
