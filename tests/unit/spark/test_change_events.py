@@ -59,6 +59,7 @@ def test_what_an_event_says(op: str, wrapped: bool) -> None:
         ({"lsn": 99, "ts_us": 7}, {"lsn": 100, "ts_us": 7}),
         ({"scn": "9"}, {"scn": "10"}),
         ({"file": "bin.000009", "pos": 500, "row": 0}, {"file": "bin.000010", "pos": 4, "row": 0}),
+        ({"file": "bin.999999", "pos": 500}, {"file": "bin.1000000", "pos": 4}),
         ({"file": "bin.000009", "pos": 500, "row": 2}, {"file": "bin.000009", "pos": 500, "row": 10}),
         ({"ts_us": 999}, {"ts_us": 1000}),
     ],

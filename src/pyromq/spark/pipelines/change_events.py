@@ -106,7 +106,9 @@ class _Source(msgspec.Struct):
         if self.scn is not None:
             return f"{int(self.scn):020d}"
         if self.pos is not None:
-            return f"{self.file or ''}:{self.pos:020d}:{self.row or 0:010d}"
+            # mysql-bin.1000000 follows mysql-bin.999999.
+            name, _, number = (self.file or "").rpartition(".")
+            return f"{name}.{number:0>20}:{self.pos:020d}:{self.row or 0:010d}"
         return None if self.ts_us is None else f"{self.ts_us:020d}"
 
 
