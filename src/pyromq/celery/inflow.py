@@ -113,7 +113,7 @@ class Inflow:
                 group_of(queue),
                 start_from="first",
                 ordered=traits.is_ordered,
-                max_retries=options.max_retries,
+                max_retries=options.max_redeliveries,
                 invisible_s=options.invisible_s,
                 **self._target.client_options,
             )

@@ -4,8 +4,9 @@ An option of the URL's query wins. A URL that kombu took to pieces (an alternate
 together again.
 """
 
+import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -13,12 +14,25 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import msgspec
 
 from pyromq.client.settings import ClientSettings
+from pyromq.cluster.connection_url import URL_OPTIONS
+from pyromq.config.nearest import NearestName
+from pyromq.errors import ConfigError
 from pyromq.remoting.tls import TlsOptions
 from pyromq.tasks.options import TaskOptions, task_options
 
 SCHEME, TLS_SCHEME = "rocketmq", "rocketmqs"
 DEFAULT_PORT = 9876
 _MASK = "**"
+_OF_KOMBU = frozenset(
+    {
+        *("max_retries", "interval_start", "interval_step", "interval_max"),
+        *("connect_retries_timeout", "errback", "callback"),
+    }
+)
+"""Options of connections over any transport. `max_retries` is of these: how often kombu tries to connect."""
+_told: set[str] = set()
+
+_log = logging.getLogger(__name__)
 
 
 class TransportOptions(TaskOptions, frozen=True, kw_only=True):
@@ -58,7 +72,12 @@ def target_of(client: Any) -> ClusterTarget:
     scheme, _, rest = url.partition("://")
     place, _, query = rest.partition("?")
     known = set(TransportOptions.__struct_fields__)
+    _tell_unknown(given, known)
     asked = parse_qsl(query, keep_blank_values=True)
+    for name, _ in asked:
+        if name not in known and name not in URL_OPTIONS:
+            hint = NearestName({*known, *URL_OPTIONS}).hint(name, f"there are {', '.join(sorted(known))}")
+            raise ConfigError("broker_url", f"?{name}", f"an option; {hint}")
     given |= {name: value for name, value in asked if name in known}
     chosen = {name: value for name, value in given.items() if name in known}
     options = task_options(chosen, TransportOptions, "broker_transport_options")
@@ -68,6 +87,14 @@ def target_of(client: Any) -> ClusterTarget:
         f"{SCHEME}://{place}" + (f"?{left}" if left else ""), tls=tls, namespace=options.namespace
     )
     return ClusterTarget(settings, options)
+
+
+def _tell_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Not refused: the alternate broker of a URL may know them. Once in a process."""
+    for name in given.keys() - known - _OF_KOMBU - _told:
+        _told.add(name)
+        hint = NearestName(known).hint(name, "see the page about Celery")
+        _log.warning("broker_transport_options has %s, which means nothing to rocketmq: %s", name, hint)
 
 
 def whole_url(client: Any) -> str:

@@ -20,7 +20,7 @@ ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE = "PYROMQ_ACCESS_KEY", "PYROMQ_SECRET_K
 KEY_FILE_VARIABLE, TRUST_VARIABLE = "PYROMQ_KEY_FILE", "PYROMQ_TLS_TRUST"
 
 _EXPECTED = "rocketmq://user:secret@host:9876,host2:9876/namespace?tls=true"
-_QUERY = ("tls", "tls_trust", "tls_certificate", "tls_key", "key_file")
+URL_OPTIONS = ("tls", "tls_trust", "tls_certificate", "tls_key", "key_file")
 _YES = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -47,8 +47,8 @@ class ConnectionUrl:
             raise ConfigError("url", shown, f"a URL like {_EXPECTED}")
         given = dict(parse_qsl(query, keep_blank_values=True))
         for name in given:
-            if name not in _QUERY:
-                raise ConfigError("url", f"{shown}?{name}", f"one of {', '.join(_QUERY)}")
+            if name not in URL_OPTIONS:
+                raise ConfigError("url", f"{shown}?{name}", f"one of {', '.join(URL_OPTIONS)}")
         credentials = Credentials(unquote(access_key), unquote(secret)) if user else None
         if credentials is None and (path := given.get("key_file")):
             credentials = credentials_in(Path(path))
@@ -61,7 +61,7 @@ def _tls(shown: str, given: Mapping[str, str]) -> TlsOptions | None:
         raise ConfigError("url", f"{shown}?tls={given['tls']}", "tls=true or tls=false")
     if not wanted:
         return None
-    paths = {name: Path(given[name]) for name in _QUERY if name.startswith("tls_") and given.get(name)}
+    paths = {name: Path(given[name]) for name in URL_OPTIONS if name.startswith("tls_") and given.get(name)}
     return TlsOptions(
         certificate_path=paths.get("tls_certificate"),
         key_path=paths.get("tls_key"),

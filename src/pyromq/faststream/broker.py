@@ -69,7 +69,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[ReceivedMessage, StreamLink,
     def __init__(self, namesrv: str | Iterable[str] | None = None, **given: Any) -> None:
         own = {name: value for name, value in given.items() if name in BrokerOptions.__dataclass_fields__}
         options = BrokerOptions(**own)
-        client = {"max_retries": _MAX_RETRIES, **_secured(options.security)}
+        client = {"max_redeliveries": given.pop("max_retries", _MAX_RETRIES), **_secured(options.security)}
         client |= {name: value for name, value in given.items() if name not in own}
         servers = namesrv if namesrv is None or isinstance(namesrv, str) else list(namesrv)
         self._new_link = partial(StreamLink, "FASTSTREAM", servers, client)

@@ -185,7 +185,7 @@ class Intake:
             consumer = SimpleConsumer(
                 self._reading.group or topic,
                 start_from=self._reading.start_from,
-                max_retries=options.max_retries,
+                max_retries=options.max_redeliveries,
                 invisible_s=options.invisible_s,
                 **self._link.client,
             )

@@ -22,7 +22,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Queues on each broker, for topics that are created."""
     max_delay_s: _Positive = 3 * 86_400 - 60
     """The longest delay of one message, at most the broker's timerMaxDelaySec. Longer ones take steps."""
-    max_retries: _Count = 100
+    max_redeliveries: _Count = 100
     """Redeliveries of a task, after crashes or stops of workers, before it becomes a dead letter."""
     max_message_bytes: _Count = 4 * 1024 * 1024
     """The largest message, at most the broker's maxMessageSize."""

@@ -284,6 +284,25 @@ def test_a_value_that_an_option_cannot_have_is_named() -> None:
         kombu.Connection("rocketmq://ns:9876", transport_options={"invisible_s": "soon"}).connect()
 
 
+def test_a_misspelt_option_of_a_url_is_refused_with_the_right_one() -> None:
+    import kombu.serialization
+
+    from pyromq.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="did you mean 'invisible_s'"):
+        kombu.Connection("rocketmq://ns:9876/shop?invisble_s=5").connect()
+
+
+def test_options_of_another_broker_are_told_once_and_those_of_kombu_are_its_own(
+    connect: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = {"visibility_timeout": 3600, "max_retries": 3, "interval_start": 0}
+    links = [connect(**foreign).default_channel.link for _ in range(2)]
+    assert caplog.text.count("visibility_timeout") == 1
+    assert "max_retries" not in caplog.text
+    assert links[0].target.options.max_redeliveries == 100
+
+
 def test_tasks_with_one_order_key_come_one_after_the_other(connect: Callable[..., Any]) -> None:
     connection = connect()
     queue = kombu.Queue("ordered", routing_key="ordered", queue_arguments={"x-ordered": True})

@@ -237,5 +237,5 @@ def test_a_cluster_that_is_away_and_a_bad_option_are_told() -> None:
     with pytest.raises(ConnectionClosed):
         broker.enqueue(message("default"))
     broker.close()
-    with pytest.raises(ConfigError, match="max_retries"):
-        DramatiqBroker("127.0.0.1:9876", max_retries=0)
+    with pytest.raises(ConfigError, match="max_redeliveries"):
+        DramatiqBroker("127.0.0.1:9876", max_redeliveries=0)

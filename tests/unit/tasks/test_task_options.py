@@ -16,7 +16,7 @@ def test_texts_of_a_url_become_numbers() -> None:
     assert task_options({"invisible_s": "2.5", "queues": "3"}, TaskOptions, "url").queues == 3
 
 
-@pytest.mark.parametrize("given", [{"invisible_s": 0}, {"queues": 0}, {"max_retries": "many"}])
+@pytest.mark.parametrize("given", [{"invisible_s": 0}, {"queues": 0}, {"max_redeliveries": "many"}])
 def test_a_bad_value_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="options of taskiq"):
         split_task_options(given, "options of taskiq")
