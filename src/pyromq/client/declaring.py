@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from pyromq.client.session import Session
-from pyromq.errors import NoRoute, PyroError, Refused, StateError
+from pyromq.errors import CallTimeout, ConnectFailed, NoRoute, PyroError, Refused
 from pyromq.protocol.names import AUTO_CREATE_TOPIC, MASTER_ID
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, GetGroupConfig, SubscriptionGroupConfig
 from pyromq.protocol.requests.routes import GetClusterInfo
@@ -51,7 +51,7 @@ async def declare_topic(session: Session, topic: str, queues: int, message_type:
         if not missing:
             return True
         if session.clock.monotonic() > until:
-            raise StateError(f"{topic} is there, but name servers do not know it of {sorted(missing)}")
+            raise CallTimeout(f"{topic} is there, but name servers do not know it of {sorted(missing)}")
         await asyncio.sleep(_LOOK_S)
 
 
@@ -89,5 +89,5 @@ async def _masters(session: Session) -> dict[str, str]:
         name: data.broker_addrs[MASTER_ID] for name, data in brokers.items() if MASTER_ID in data.broker_addrs
     }
     if not found:
-        raise StateError("the cluster has no master now")
+        raise ConnectFailed("the cluster has no master now")
     return found

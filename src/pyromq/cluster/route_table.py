@@ -218,16 +218,20 @@ class KnownRoutes:
 
         async def refresh(topic: str) -> None:
             async with limit:
-                was_stale = bool(self._stale)
+                level = logging.DEBUG if self._stale else logging.INFO  # one failure stands for all
                 try:
                     await self.refresh(topic)
                 except NoRoute:
                     _log.debug("no route topic=%s", topic)
                 except PyroError as problem:
-                    level = logging.DEBUG if was_stale else logging.INFO
-                    _log.log(level, "routes not refreshed topic=%s: %s", topic, problem)
+                    failed.append((level, topic, problem))
 
+        failed: list[tuple[int, str, PyroError]] = []
         await asyncio.gather(*(refresh(topic) for topic in topics))
+        if failed:
+            level, topic, problem = failed[0]
+            others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+            _log.log(level, "routes not refreshed topic=%s%s: %s", topic, others, problem)
 
     async def _ask(self, topic: str) -> Route:
         try:

@@ -234,7 +234,11 @@ class Dialer:
         except TimeoutError:
             raise ConnectFailed(f"{address}: no connection in {self._connect_timeout_s} s") from None
         except OSError as problem:
-            raise ConnectFailed(f"{address}: {problem}") from problem
+            # asyncio has no words for a peer that hangs up during the handshake.
+            silent = (
+                type(problem).__name__ if context is None else "it ended the handshake: does it have TLS?"
+            )
+            raise ConnectFailed(f"{address}: {str(problem) or silent}") from problem
         except ValueError as problem:
             # The host cannot be resolved as a name; it may come from a stranger's registration.
             raise ConnectFailed(f"{address!r} is not an address: {problem}") from problem

@@ -93,6 +93,13 @@ async def test_the_mode_decides_who_may_enter(
         assert server.statistics().rejected == [plain_works, tls_works].count(False)
 
 
+async def test_a_server_without_tls_is_named_as_what_it_may_be(authority: Authority) -> None:
+    tls = offering(authority.issue("server"), "disabled")
+    async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsOptions()) as secure:
+        with pytest.raises(ConnectFailed, match="does it have TLS"):
+            await secure.connection(address_of(server))
+
+
 async def test_without_files_there_is_no_tls() -> None:
     tls = TlsServer()
     assert tls.context() is None

@@ -313,6 +313,21 @@ async def test_a_poll_survives_what_fails(
     await routes.close()
 
 
+async def test_topics_whose_routes_cannot_be_asked_for_share_a_line_of_the_log(
+    server: NameServer, routes: KnownRoutes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    server.known["u"] = route_data("a")
+    await routes.get("t")
+    await routes.get("u")
+    server.problem = ConnectFailed("the cable is out")
+    await routes.poll()
+    await routes.poll()
+    assert caplog.text.count("routes not refreshed") == 1
+    assert "topic=t and 1 more: " in caplog.text
+    await routes.close()
+
+
 async def test_a_changed_route_whose_question_timed_out_is_asked_for_again(
     server: NameServer, routes: KnownRoutes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
