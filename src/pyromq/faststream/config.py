@@ -36,6 +36,10 @@ class RocketBrokerConfig(BrokerConfig):
         self.producer.disconnect()
 
 
+_ID_CHARS = 32
+"""Whole ids in the log: all those of one process begin alike."""
+
+
 class _LogParameters(DefaultLoggerStorage):
     def __init__(self) -> None:
         super().__init__()
@@ -55,8 +59,8 @@ class _LogParameters(DefaultLoggerStorage):
             logger = get_broker_logger(
                 name="rocketmq",
                 default_context=dict.fromkeys(self._widths, ""),
-                message_id_ln=10,
-                fmt=f"%(asctime)s %(levelname)-8s - {columns}%(message_id)-10s - %(message)s",
+                message_id_ln=_ID_CHARS,
+                fmt=f"%(asctime)s %(levelname)-8s - {columns}%(message_id)-{_ID_CHARS}s - %(message)s",
                 context=context,
                 log_level=self.logger_log_level,
             )
