@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyromq.spark import settling  # noqa: F401 (it quietens the process)
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import partitions_of
 from pyromq.spark.positions import resolve_spans
+from pyromq.spark.settling import told_in_a_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +24,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @told_in_a_line()
     def partitions(self) -> list[InputPartition]:
         options = self._options
         cluster = SparkCluster(options.access)

@@ -2,12 +2,18 @@
 
 They collect garbage after every step, and need not scan imported modules each time. Spark hangs up on workers
 when it has rows enough, as for `show()`, and when a query ends; they would print a traceback each time.
+An error of ours that ends a step on the driver is one line: where in our code it was found helps nobody.
 """
 
 import gc
+import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
+
+from pyromq.errors import PyroError
 
 _FREEZES = 3
 """The first things a process does still import something."""
@@ -16,6 +22,17 @@ _frozen = 0
 
 HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
 """The errors that a worker sees then."""
+
+
+@contextmanager
+def told_in_a_line() -> Iterator[None]:
+    """Spark shows our own errors without a traceback. The worker ends then, so other errors keep theirs."""
+    try:
+        yield
+    except PyroError:
+        if _program(sys.modules["__main__"]).startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 def settle_in() -> None:
@@ -37,8 +54,13 @@ class TracebacksOfDaemon:
 
 
 def quieten(main: ModuleType) -> None:
-    if getattr(main.__spec__, "name", None) == "pyspark.daemon":
+    if _program(main) == "pyspark.daemon":
         vars(main)["traceback"] = TracebacksOfDaemon
+
+
+def _program(main: ModuleType) -> str:
+    """The module that Python was started with; empty if it is none."""
+    return str(getattr(main.__spec__, "name", ""))
 
 
 # Not later: Spark may hang up before a worker does anything.

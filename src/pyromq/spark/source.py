@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pyromq.errors import ConfigError, PyroError
 from pyromq.spark.options import WriteOptions, check_names, read_options, write_options
 from pyromq.spark.schema import check_schema, default_ddl
-from pyromq.spark.settling import settle_in
+from pyromq.spark.settling import settle_in, told_in_a_line
 from pyromq.spark.tables import (
     is_creating,
     own_options,
@@ -27,6 +27,7 @@ from pyromq.spark.tables import (
 class RocketMQSource(DataSource):
     """Readers and writers are imported when they are needed: looking for sources should stay quick."""
 
+    @told_in_a_line()
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         settle_in()
@@ -37,12 +38,14 @@ class RocketMQSource(DataSource):
     def name(cls) -> str:
         return "rocketmq"
 
+    @told_in_a_line()
     def schema(self) -> StructType | str:
         options = read_options(self._given, streaming=None)
         if is_creating(self.options):
             return table_schema(self._given, options)
         return default_ddl(options)
 
+    @told_in_a_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyromq.spark.batch_reader import BatchReader
 
@@ -60,6 +63,7 @@ class RocketMQSource(DataSource):
             return RefusedStreamReader(problem)
         return StreamReader(options, schema)
 
+    @told_in_a_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from pyromq.spark.writer import BatchWriter
 
@@ -72,6 +76,7 @@ class RocketMQSource(DataSource):
             return TransactionalBatchWriter(chosen)
         return BatchWriter(chosen)
 
+    @told_in_a_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         from pyromq.spark.writer import StreamWriter
 

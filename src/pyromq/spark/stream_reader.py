@@ -15,7 +15,7 @@ from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import SpansPartition, partitions_of
 from pyromq.spark.progress import FIRST, Offset, StreamProgress, spans_between
 from pyromq.spark.queues import Span, flatten
-from pyromq.spark.settling import HUNG_UP
+from pyromq.spark.settling import HUNG_UP, told_in_a_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,15 +58,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return self._driver().default_limit()
 
+    @told_in_a_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._driver().fix_target()
 
+    @told_in_a_line()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         return self._driver().latest(start, limit)
 
+    @told_in_a_line()
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         return self._driver().newest()
 
+    @told_in_a_line()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         spans = list(spans_between(start, end))
         if self._is_small(spans):
@@ -108,6 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return read_partition(self._options, self._schema, partition)
 
+    @told_in_a_line()
     def commit(self, end: Offset) -> None:
         self._driver().finished(flatten(end.get("q", {})))
 
@@ -126,12 +131,15 @@ class RefusedStreamReader(DataSourceStreamReader):
     def __init__(self, problem: Exception) -> None:
         self._problem = problem
 
+    @told_in_a_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         raise self._problem
 
+    @told_in_a_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         raise self._problem
 
+    @told_in_a_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         raise self._problem
 

@@ -32,7 +32,7 @@ from pyromq.spark.ending import Ending
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.sending import SendUnit, TaskSender
-from pyromq.spark.settling import settle_in
+from pyromq.spark.settling import settle_in, told_in_a_line
 from pyromq.spark.writer import traced
 
 _IN_FLIGHT: Final = 128
@@ -59,6 +59,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         batch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
         return prepare(iterator, self._options, BatchJournal(self._journal), batch)
 
+    @told_in_a_line()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         commit(_halves(messages), self._options, BatchJournal(self._journal), batchId)
 
@@ -81,6 +82,7 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
             return Prepared(send_halves(iterator, options))
         return prepare(iterator, options, BatchJournal(options.journal), options.batch_id)
 
+    @told_in_a_line()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         options = self._options
         if options.batch_id is None or options.journal is None:

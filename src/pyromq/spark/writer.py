@@ -22,7 +22,7 @@ from pyromq.spark.encode import Ids, OutgoingMessages
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.sending import SendUnit, TaskSender
-from pyromq.spark.settling import settle_in
+from pyromq.spark.settling import settle_in, told_in_a_line
 
 
 class Written(WriterCommitMessage):
@@ -51,6 +51,7 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(iterator, self._options, f"{self._job}:0:{_partition()}")
 
+    @told_in_a_line()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         settle_in()  # Spark commits in a process of its own, which comes back for the next job
         raise_refusal(messages)
@@ -67,6 +68,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = task.getLocalProperty("streaming.sql.batchId")
         return write_rows(iterator, self._options, f"{query}:{batch}:{task.partitionId()}")
 
+    @told_in_a_line()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         settle_in()
         raise_refusal(messages)

@@ -270,7 +270,7 @@ def assignments(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
 def short(text: str) -> str:
     """One line of Spark's long error text: our own error if it contains one, else its first line."""
     ours = "|".join(name for name in vars(errors) if name[0].isupper())
-    found = re.findall(rf"^(?:pyromq\.errors\.)?(?:{ours}): (.+)$", text, re.MULTILINE)
+    found = re.findall(rf"(?:^|pyromq\.errors\.)(?:{ours}): (.+)$", text, re.MULTILINE)
     if found:
         return str(found[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), text)
