@@ -176,7 +176,9 @@ async def _told(
         answer = await cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, question)
         if answer is not None:
             records = decode_records(answer.body)
-            told.append((len(records), [each for record in records for each in open_message(record)]))
+            # A remark says that there may be more: as if it had told as many as it may.
+            count = max(len(records), question.max_num) if answer.remark else len(records)
+            told.append((count, [each for record in records for each in open_message(record)]))
     return told
 
 

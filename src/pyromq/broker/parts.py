@@ -18,6 +18,7 @@ from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.lite.delivery import LiteDelivery
+from pyromq.broker.flow.looking_up import LookingUp
 from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
 from pyromq.broker.flow.popping.held_pops import HeldPops
@@ -190,12 +191,14 @@ class BrokerParts:
             settings.config_path or store.paths.config / "broker.properties", store.files
         )
         self.tiering = Tiering(self._context, self.durability, self._wake) if settings.has_tier else None
+        older = self.tiering.older_lookups if self.tiering is not None else None
+        self._looking_up = LookingUp(store, older)
         self._all_services = self._services()
         if self.tiering is not None:
             self._all_services.append(self.tiering)
         self._unserved = UNDECLARED | UNSERVED | ({} if settings.controller_mode else WITHOUT_CONTROLLER)
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=self._unserved)
-        self._static_topics = StaticTopics(self._context, self.dialer, self._find_route)
+        self._static_topics = StaticTopics(self._context, self.dialer, self._find_route, self._looking_up)
         self._static_topics.stand_before(self.routes)
         self.metering = self._metering() if is_metered else None
         if self.metering is not None:
@@ -286,9 +289,10 @@ class BrokerParts:
                 slices=slices,
                 on_reset=self.release_held,
                 when_readable=self.durability.when_readable,
+                looking_up=self._looking_up,
             ),
             Ordering(tables.locks, clock),
-            Queries(store, self.durability),
+            Queries(store, self.durability, self._looking_up),
             topics,
             Groups(tables, tables.statistics.forget_group, slices),
             Inspection(live, store, tables, clock, self.advertised, slices),

@@ -96,7 +96,7 @@ class LogReading:
                     f"over {_MAX_EXAMINED} messages have keys with the hash of {key}: choose a shorter time"
                 )
             record = self._log.record(offset) if offset >= first else None
-            if record is not None and _is_wanted(record, topic, key, begin_ms, end_ms):
+            if record is not None and has_key(record, topic, key, begin_ms, end_ms):
                 found[offset] = record
         return [record for _, record in sorted(found.items())]
 
@@ -110,8 +110,8 @@ class LogReading:
                     yield offset
 
 
-def _is_wanted(record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
-    """Whether a message that the index found has the key, not only its hash, and was stored in that time."""
+def has_key(record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
+    """Whether a message has the key, not only its hash, and was stored in that time."""
     outline = scan_record(record)
     if outline is None or outline.topic != topic or not begin_ms <= outline.store_timestamp <= end_ms:
         return False

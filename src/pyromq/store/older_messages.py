@@ -3,8 +3,13 @@
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
+from pyromq.errors import StoreError
 from pyromq.store.reading import RecordFilter
 from pyromq.store.results import ReadResult
+
+
+class OlderUnknown(StoreError):
+    """Nobody can say at the moment which older messages there are. Ask again later."""
 
 
 class WantedRead(NamedTuple):
@@ -28,4 +33,9 @@ class OlderMessages(Protocol):
 
     def read(self, wanted: WantedRead, local: ReadResult) -> ReadResult:
         """Messages from an offset on, at most to where this disk begins, which `local` says."""
+        ...
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored; -1 if that cannot be said without reading it, or it is not there. Raises
+        OlderUnknown."""
         ...

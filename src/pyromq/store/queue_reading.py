@@ -1,13 +1,14 @@
 """Reading the queues: where they begin and end, what their units say, and how far they follow the log."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from pyromq.store.compacted_reading import CompactedReader
 from pyromq.store.expiry import Expiry
 from pyromq.store.light_reading import LightReader
 from pyromq.store.log.damage import Damage, is_filler
-from pyromq.store.older_messages import OlderMessages
+from pyromq.store.older_messages import OlderMessages, OlderUnknown
 from pyromq.store.parts import StoreParts
 from pyromq.store.queues.mending import Mending
 from pyromq.store.reading import StoreReader
@@ -98,7 +99,14 @@ class QueueReading:
         return self._reader.offset_at(queue, timestamp_ms, boundary) if queue is not None else 0
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """When a message was stored; -1 if there is no such message."""
+        """When a message was stored; -1 if there is no such message, or that cannot be said at once."""
+        stored_ms = self._local_store_time(topic, queue_id, offset)
+        if stored_ms < 0 and self.older is not None:
+            with suppress(OlderUnknown):
+                return self.older.store_time(topic, queue_id, offset)
+        return stored_ms
+
+    def _local_store_time(self, topic: str, queue_id: int, offset: int) -> int:
         queue = self._queues.find(topic, queue_id)
         light = self._light
         if queue is None and light is not None and light.has(topic, queue_id):
@@ -111,8 +119,23 @@ class QueueReading:
         return self._reader.stored_at(queue, offset)
 
     def earliest_time(self, topic: str, queue_id: int = 0) -> int:
-        """The store time of the oldest message of a queue; -1 if there is none."""
-        return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
+        """The store time of the oldest message of a queue; -1 if there is none. Raises OlderUnknown."""
+        offset = self.min_offset(topic, queue_id)
+        stored_ms = self._local_store_time(topic, queue_id, offset)
+        if stored_ms < 0 and self.older is not None:
+            return self.older.store_time(topic, queue_id, offset)
+        return stored_ms
+
+    def may_be_older(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary) -> bool:
+        """Whether what `offset_by_time` looks for may be before the messages of this disk."""
+        queue = self._queues.find(topic, queue_id)
+        if self.older is None or queue is None or self._snapshots.find(topic, queue_id) is not None:
+            return False
+        first = queue.min_offset(self._log.start_offset)
+        stored_ms = self._reader.stored_at(queue, first)
+        if not first or 0 <= stored_ms < timestamp_ms:
+            return False
+        return boundary is Boundary.LOWER or stored_ms != timestamp_ms
 
     def log_offset(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Where the log has a message; None for one it does not have."""

@@ -4,7 +4,7 @@ Everything here answers at once, on the event loop. A read ends where its block 
 the disk begins. If a block is not in memory, or nobody knows what is there, the answer is IN_TIER: ask again.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -15,12 +15,14 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import peek_log_offset, peek_queue_offset, peek_store_timestamp, scan_record
-from pyromq.store.older_messages import WantedRead
+from pyromq.store.older_messages import OlderUnknown, WantedRead
 from pyromq.store.reading import RecordFilter
-from pyromq.store.results import ReadResult, ReadStatus
+from pyromq.store.results import Boundary, ReadResult, ReadStatus
 from pyromq.store.settings import StoreSettings
 from pyromq.tier.blocks import Blocks
 from pyromq.tier.index import Queue, TierIndex, TierSpan, span_at
+from pyromq.tier.lookups import WantedKey
+from pyromq.tier.manifest import SegmentEntry
 from pyromq.tier.segment_format import BadObject, Footer
 
 _MAX_AHEAD: Final = 16
@@ -89,6 +91,87 @@ class OlderHistory:
         if self.index.unknown and self.index.has_gap(0, spans[0].first_log if spans else None, gone_before):
             return 0
         return min(spans[0].first_offset, local) if spans else local
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        if is_internal(topic):
+            return -1
+        self._require_known()
+        gone_before = self.gone_before(topic, queue_id)
+        spans = self._visible(topic, queue_id, gone_before)
+        if self.index.unknown and self.index.has_gap(0, spans[0].first_log if spans else None, gone_before):
+            raise OlderUnknown(f"{self.index.unknown[0].name} cannot be read at the moment")
+        number = span_at(spans, offset)
+        if number < 0:
+            return -1
+        span = spans[number]
+        if offset == span.first_offset:
+            return span.first_ms
+        return span.last_ms if offset == span.end_offset - 1 else -1
+
+    def _require_known(self) -> None:
+        if not self.is_known:
+            raise OlderUnknown("it is not known yet what the tier has")
+
+    def at_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary, log_start: int
+    ) -> TierSpan | int | None:
+        """Where what a reader looks for is: its offset, or the span that has it. None if the disk has it, or
+        nobody. `log_start`: where the disk begins. Raises OlderUnknown."""
+        if is_internal(topic):
+            return None
+        self._require_known()
+        gone_before = self.gone_before(topic, queue_id)
+        spans = self._visible(topic, queue_id, gone_before)
+        unknown = [
+            each for each in self.index.unknown if gone_before < each.log_end and each.log_start < log_start
+        ]
+        if boundary is Boundary.UPPER:
+            number = bisect_right(spans, timestamp_ms, key=lambda each: each.first_ms) - 1
+            place = spans[number].last_log if number >= 0 else -1
+            hiding = [each for each in unknown if each.first_ms <= timestamp_ms and each.log_start > place]
+        else:
+            timestamp_ms = max(timestamp_ms, self._oldest_ms(topic))
+            number = bisect_left(spans, timestamp_ms, key=lambda each: each.last_ms)
+            place = spans[number].first_log if number < len(spans) else log_start
+            hiding = [each for each in unknown if each.last_ms >= timestamp_ms and each.log_start < place]
+        if hiding:
+            raise OlderUnknown(f"{hiding[0].name} cannot be read at the moment")
+        if not spans or number == len(spans):
+            return None
+        span = spans[max(number, 0)]
+        if boundary is Boundary.UPPER:
+            if number < 0:
+                return span.first_offset
+            return span.end_offset - 1 if span.last_ms <= timestamp_ms else span
+        is_first = span.first_ms >= timestamp_ms and span.first_log >= gone_before
+        return span.first_offset if is_first else span
+
+    def wanted_key(
+        self, topic: str, key: str, limit: int, times_ms: tuple[int, int], before_log: int, *, is_unique: bool
+    ) -> WantedKey:
+        """The question for messages with a key, without those that are hidden. Raises OlderUnknown."""
+        self._require_known()
+        gone = {queue_id: self.gone_before(topic, queue_id) for queue_id in self.index.queue_ids(topic)}
+        begin_ms = max(times_ms[0], self._oldest_ms(topic))
+        return WantedKey(topic, key, limit, begin_ms, times_ms[1], is_unique, before_log, gone)
+
+    def segment_at(self, log_offset: int) -> SegmentEntry | None:
+        """The segment that has a log offset. Raises OlderUnknown."""
+        self._require_known()
+        manifest = self.index.manifest
+        entry = manifest.covering(log_offset) if manifest is not None else None
+        if entry is not None and entry.name not in self.index.parts:
+            raise OlderUnknown(f"{entry.name} cannot be read at the moment")
+        return entry
+
+    def has(self, record: bytes) -> bool:
+        """Whether readers may see a message that was found: it is not deleted, and not too old."""
+        outline = scan_record(record)
+        return (
+            outline is not None
+            and outline.log_offset >= self.gone_before(outline.topic, outline.queue_id)
+            and outline.store_timestamp >= self._oldest_ms(outline.topic)
+        )
 
     def read(self, wanted: WantedRead, local: ReadResult) -> ReadResult:
         topic, queue_id, offset = wanted.topic, wanted.queue_id, wanted.offset

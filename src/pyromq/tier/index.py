@@ -72,6 +72,9 @@ class TierIndex:
                 if spans and span.first_offset < spans[-1].end_offset:
                     spans.clear()  # the topic was deleted in between, and begins anew
                 spans.append(span)
+        self._queue_ids: dict[str, list[int]] = {}
+        for topic, queue_id in self._queues:
+            self._queue_ids.setdefault(topic, []).append(queue_id)
 
     def __repr__(self) -> str:
         return f"<TierIndex {len(self._queues)} queues, {len(self.unknown)} segments unknown>"
@@ -79,6 +82,10 @@ class TierIndex:
     @property
     def queues(self) -> list[Queue]:
         return list(self._queues)
+
+    def queue_ids(self, topic: str) -> Sequence[int]:
+        """The queues of a topic that have messages here."""
+        return self._queue_ids.get(topic, ())
 
     def visible(self, queue: Queue, gone_before: int, oldest_ms: int = 0) -> Sequence[TierSpan]:
         """The spans of a queue whose messages are not all deleted or too old, oldest first."""

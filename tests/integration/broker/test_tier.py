@@ -30,9 +30,12 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.clock import TravellingClock
 from pyromq.errors import ConfigError, Refused
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.record import decode_records
-from pyromq.protocol.requests.offsets import GetMinOffset
+from pyromq.protocol.message_id import decode_offset_message_id
+from pyromq.protocol.record import decode_record, decode_records
+from pyromq.protocol.requests.offsets import GetEarliestStoreTime, GetMinOffset, ResetOffset, SearchOffset
 from pyromq.protocol.requests.popping import PopMessage
+from pyromq.protocol.requests.pulling import QueryMessage, ViewMessage
+from pyromq.protocol.requests.sending import SendMessageAnswer
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 from pyromq.tier import upkeep
 from pyromq.tier.manifests import Manifests
@@ -275,6 +278,141 @@ async def test_a_new_topic_of_a_deleted_name_shows_no_old_messages(
         assert await read_all(client, 0, MESSAGES // QUEUES) == [
             body(number) for number in range(1000, 1000 + MESSAGES, QUEUES)
         ]
+
+
+KEYED = 6
+"""One message in so many has the key that is looked for."""
+
+
+async def send_keyed(client: BrokerClient, clock: TravellingClock) -> list[SendMessageAnswer]:
+    """A message a second, in turn in each queue."""
+    answers = []
+    for number in range(MESSAGES):
+        clock.advance(1)
+        properties = {
+            "KEYS": f"key{number} {'wanted' if number % KEYED == 0 else 'other'}",
+            "UNIQ_KEY": f"id{number}",
+        }
+        answers.append(await client.send(body(number), queue_id=number % QUEUES, properties=properties))
+    return answers
+
+
+def by_key(key: str, **fields: Any) -> QueryMessage:
+    asked = {"max_num": 64, "begin_timestamp": 0, "end_timestamp": (1 << 63) - 1, **fields}
+    return QueryMessage(topic=TOPIC, key=key, **asked)
+
+
+async def bodies_of(client: BrokerClient, request: QueryMessage) -> list[bytes]:
+    return [each.body for each in decode_records((await client.call(request)).body)]
+
+
+async def test_queries_by_time_key_and_place_find_what_is_only_in_the_tier(tmp_path: Path) -> None:
+    clock = TravellingClock()
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await client.heartbeat(consumer())
+        answers = await send_keyed(client, clock)
+        await offloaded(broker)
+        first_here = broker.store.log.start
+        places = [decode_offset_message_id(each.msg_id).log_offset for each in answers]
+        assert places[MESSAGES // 2] < first_here < places[-1]
+
+        times = []
+        for number, place in enumerate(places):
+            viewed = await client.call(ViewMessage(topic=TOPIC, offset=place))
+            record = decode_record(viewed.body)
+            assert (record.body, record.log_offset) == (body(number), place)
+            times.append(record.store_timestamp)
+        assert (await client.call(ViewMessage(offset=places[1]))).body
+        refused = await client.refusal(ViewMessage(topic=TOPIC, offset=places[0] + 1))
+        assert "no message begins at log offset" in str(refused)
+
+        earliest = await client.call(GetEarliestStoreTime(topic=TOPIC, queue_id=1))
+        assert earliest.timestamp == times[1]
+        for number, stored_ms in enumerate(times):
+            queue_id, offset = number % QUEUES, number // QUEUES
+            for timestamp, boundary in (
+                (stored_ms, None),
+                (stored_ms - 1, "LOWER"),
+                (stored_ms + 1, "UPPER"),
+            ):
+                search = SearchOffset(
+                    topic=TOPIC, queue_id=queue_id, timestamp=timestamp, boundary_type=boundary
+                )
+                assert (await client.call(search)).offset == offset
+        reset = ResetOffset(topic=TOPIC, group=GROUP, timestamp=times[4], is_force=True)
+        await client.call(reset)
+        assert (await client.pull(0, queue_id=0)).answer.next_begin_offset == 2
+
+        wanted = [body(number) for number in range(0, MESSAGES, KEYED)]
+        assert await bodies_of(client, by_key("wanted")) == wanted
+        assert await bodies_of(client, by_key("wanted", max_num=8)) == wanted[-8:]
+        some = by_key("wanted", begin_timestamp=times[KEYED], end_timestamp=times[2 * KEYED])
+        assert await bodies_of(client, some) == wanted[1:3]
+        assert await bodies_of(client, by_key("id3", is_unique_key=True)) == [body(3)]
+        refused = await client.refusal(by_key("nobody"))
+        assert refused.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_queries_say_that_the_tier_is_away_instead_of_not_found(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    objects, clock = store_in_memory, TravellingClock()
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        answers = await send_keyed(client, clock)
+        await offloaded(broker)
+        await client.send(b"new", queue_id=0, properties={"KEYS": "wanted"})
+        await turn_until(lambda: broker.store.queues.max_offset(TOPIC, 0) > MESSAGES // QUEUES)
+        place = decode_offset_message_id(answers[2].msg_id).log_offset
+        first_ms = broker.store.queues.earliest_time(TOPIC, 0)
+        search = SearchOffset(topic=TOPIC, queue_id=0, timestamp=first_ms + 4500)
+        view, unique = ViewMessage(topic=TOPIC, offset=place), by_key("id2", is_unique_key=True)
+
+        objects.fails = lambda operation, name: "before" if name.startswith("segments/") else None
+        for request in (search, view, unique):
+            refused = await client.refusal(request)
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "failed before" in str(refused)
+        partly = await client.call(by_key("wanted"))
+        assert "there may be more messages: segments/" in (partly.remark or "")
+        assert decode_records(partly.body)[-1].body == b"new"
+        # What this disk has is found as ever.
+        assert await bodies_of(client, by_key("wanted", max_num=1)) == [b"new"]
+        last = SearchOffset(topic=TOPIC, queue_id=1, timestamp=broker.store.time.now_ms() + 1)
+        assert (await client.call(last)).offset == MESSAGES // QUEUES
+
+        objects.fails = lambda operation, name: None
+        assert (await client.call(search)).offset == 3
+        assert decode_record((await client.call(view)).body).body == body(2)
+        assert await bodies_of(client, unique) == [body(2)]
+    forget_footers(tmp_path)
+    objects.fails = lambda operation, name: "before"
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        earliest = GetEarliestStoreTime(topic=TOPIC, queue_id=0)
+        for question in (search, view, unique, earliest):
+            refused = await client.refusal(question)
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "it is not known yet what the tier has" in str(refused)
+
+
+async def test_a_deleted_message_is_not_found_in_the_tier(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    clock = TravellingClock()
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        answers = await send_keyed(client, clock)
+        await offloaded(broker)
+        await client.call(DeleteTopicFromBroker(topic=TOPIC))
+        await client.create_topic(queues=QUEUES)
+        for answer in answers[:3]:
+            place = decode_offset_message_id(answer.msg_id).log_offset
+            refused = await client.refusal(ViewMessage(topic=TOPIC, offset=place))
+            assert "no message begins at log offset" in str(refused)
+        assert (await client.refusal(by_key("wanted"))).code == ResponseCode.QUERY_NOT_FOUND
+        unique = by_key("id1", is_unique_key=True)
+        assert (await client.refusal(unique)).code == ResponseCode.QUERY_NOT_FOUND
 
 
 def forget_footers(root: Path) -> None:

@@ -43,6 +43,7 @@ from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
+from pyromq.store.older_messages import OlderUnknown
 
 _CLIENT_TIMEOUT_S = 10.0
 _FIRST_ASKABLE_VERSION = 62  # java: V3_1_8_SNAPSHOT
@@ -198,7 +199,10 @@ class Inspection:
         return await written(QueryConsumeTimeSpanBody(consume_time_span_set=spans), len(spans))
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
-        first_ms = self._store.queues.earliest_time(topic, queue_id)
+        try:
+            first_ms = self._store.queues.earliest_time(topic, queue_id)
+        except OlderUnknown:
+            first_ms = -1
         end = self._store.queues.max_offset(topic, queue_id)
         consumed = self._offsets.query(group, topic, queue_id)
         span = QueueTimeSpan(

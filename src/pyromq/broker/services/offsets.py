@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
+from pyromq.broker.flow.looking_up import LookingUp
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.clients import Client
@@ -70,12 +71,14 @@ class Offsets:
         slices: Slices,
         on_reset: Callable[[str], None],
         when_readable: Callable[[Callable[[], OffsetAnswer]], EndAnswer] = lambda answer: answer(),
+        looking_up: LookingUp | None = None,
     ) -> None:
         """`on_reset` is called with the topic of a reset, so that held pulls are answered. `when_readable`:
         see `Durability`."""
         self._live = live
         self._store = store
         self._when_readable = when_readable
+        self._looking_up = looking_up if looking_up is not None else LookingUp(store)
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
@@ -225,18 +228,28 @@ class Offsets:
     def search(self, request: SearchOffset, caller: Caller) -> EndAnswer:
         is_upper = (request.boundary_type or "").upper() == Boundary.UPPER.value
         boundary = Boundary.UPPER if is_upper else Boundary.LOWER
-        return self._when_readable(
-            lambda: OffsetAnswer(
-                offset=self._store.queues.offset_by_time(
-                    request.topic, request.queue_id, request.timestamp, boundary
-                )
-            )
-        )
+        wanted = request.topic, request.queue_id, request.timestamp, boundary
+
+        def here() -> OffsetAnswer:
+            return OffsetAnswer(offset=self._looking_up.offset_here(*wanted))
+
+        if self._looking_up.is_offset_here(*wanted):
+            return self._when_readable(here)
+        return asyncio.get_running_loop().create_task(self._search_older(wanted, here))
+
+    async def _search_older(
+        self, wanted: tuple[str, int, int, Boundary], here: Callable[[], OffsetAnswer]
+    ) -> OffsetAnswer:
+        offset = await self._looking_up.older_offset(*wanted)
+        if offset is not None:
+            return OffsetAnswer(offset=offset)
+        answer = self._when_readable(here)
+        return answer if isinstance(answer, OffsetAnswer) else await answer
 
     @handles(GetEarliestStoreTime)
     def earliest_time(self, request: GetEarliestStoreTime, caller: Caller) -> GetEarliestStoreTimeAnswer:
         return GetEarliestStoreTimeAnswer(
-            timestamp=self._store.queues.earliest_time(request.topic, request.queue_id)
+            timestamp=self._looking_up.earliest_time(request.topic, request.queue_id)
         )
 
     # Resets
@@ -270,10 +283,10 @@ class Offsets:
                     f"the topic {request.topic} has no queue {request.queue_id}:"
                     f" expected one of its {config.read_queue_nums}, or -1 for all",
                 )
-            targets = {request.queue_id: self._target(request, request.queue_id)}
+            targets = {request.queue_id: await self._target(request, request.queue_id)}
         else:
             targets = {
-                queue_id: self._offset_at(request.topic, queue_id, request.timestamp)
+                queue_id: await self._offset_at(request.topic, queue_id, request.timestamp)
                 async for queue_id in self._slices.spread(range(config.read_queue_nums))
             }
         if not targets:
@@ -284,9 +297,9 @@ class Offsets:
         await self._promised()
         return await self._reset_answer(request.topic, targets)
 
-    def _target(self, request: ResetOffset, queue_id: int) -> int:
+    async def _target(self, request: ResetOffset, queue_id: int) -> int:
         if request.offset is None or request.offset == -1:
-            return self._offset_at(request.topic, queue_id, request.timestamp)
+            return await self._offset_at(request.topic, queue_id, request.timestamp)
         least, most = (
             self._store.queues.min_offset(request.topic, queue_id),
             self._store.queues.max_offset(request.topic, queue_id),
@@ -298,10 +311,10 @@ class Offsets:
             )
         return request.offset
 
-    def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+    async def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms < 0:
             return self._store.queues.max_offset(topic, queue_id)
-        return max(0, self._store.queues.offset_by_time(topic, queue_id, timestamp_ms))
+        return max(0, await self._looking_up.offset_at(topic, queue_id, timestamp_ms))
 
     async def _reset_clients(self, request: ResetOffset, config: TopicConfig) -> RawAnswer:
         """java: the older way: the broker sends the new offsets to each member, which commits them."""
@@ -313,7 +326,7 @@ class Offsets:
                     ResponseCode.SYSTEM_ERROR,
                     f"the group {request.group} has no offset for queue {queue_id} of {request.topic}",
                 )
-            wanted = self._offset_at(request.topic, queue_id, request.timestamp)
+            wanted = await self._offset_at(request.topic, queue_id, request.timestamp)
             targets[queue_id] = wanted if request.is_force or wanted < stands_at else stands_at
         answer = await self._reset_answer(request.topic, targets)
         group = self._consumers.group(request.group)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from pyromq.broker.context import Context
+from pyromq.broker.flow.looking_up import LookingUp
 from pyromq.broker.flow.message_properties import closed, delay_level, is_true, priority
 from pyromq.broker.flow.timing import is_timed
 from pyromq.chance import randrange
@@ -57,9 +58,14 @@ T = TypeVar("T")
 
 class StaticTopics:
     def __init__(
-        self, context: Context, dialer: Dialer, find_route: Callable[[str], Awaitable[Route]]
+        self,
+        context: Context,
+        dialer: Dialer,
+        find_route: Callable[[str], Awaitable[Route]],
+        looking_up: LookingUp | None = None,
     ) -> None:
         self._store = context.store
+        self._looking_up = looking_up if looking_up is not None else LookingUp(context.store)
         self._topics = context.tables.topics
         self._mappings = context.tables.static_topics
         self._offsets = context.tables.offsets
@@ -338,7 +344,7 @@ class StaticTopics:
 
     async def _earliest_of(self, topic: str, item: LogicQueueMappingItem) -> int:
         if self._is_here(item):
-            return self._store.queues.earliest_time(topic, item.queue_id)
+            return self._looking_up.earliest_time(topic, item.queue_id)
         question = GetEarliestStoreTime(topic=topic, queue_id=item.queue_id, is_logical_queue=False)
         return (await self._ask(item, question)).timestamp
 

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from pyromq import chance
 from pyromq.broker.context import Context
 from pyromq.broker.flow.durability import Durability
+from pyromq.broker.flow.looking_up import OlderLookups
 from pyromq.broker.tables.role import Role
 from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
@@ -24,6 +25,7 @@ from pyromq.tier.blocks import Blocks
 from pyromq.tier.footers import KeptFooters
 from pyromq.tier.history import OlderHistory
 from pyromq.tier.index import Spans, TierIndex, spans_of
+from pyromq.tier.lookups import TierLookups
 from pyromq.tier.manifest import Manifest, SegmentEntry
 from pyromq.tier.manifests import Fenced, Manifests, WrongTier
 from pyromq.tier.objects import ObjectMissing
@@ -94,6 +96,9 @@ class Tiering:
             lambda: context.store.settings,
             context.store.queues.gone_before,
             context.store.expiry.oldest_ms,
+        )
+        self.older_lookups = OlderLookups(
+            context.live, context.clock, self.history, TierLookups(objects, self._footers)
         )
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="tier-upload")
         self._seen: Role | None = None
@@ -209,6 +214,7 @@ class Tiering:
         finally:
             self._uploader.close()
             self.blocks.close()
+            self.older_lookups.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _pause(self, pause_s: float) -> None:
