@@ -44,7 +44,8 @@ class TaskiqBroker(AsyncBroker):
             raise ConfigError("queues", queues, "at least one queue")
         self._prefetch = prefetch
         self._new_link = partial(TaskLink, "TASKIQ", namesrv, options, max_priority=max_priority)
-        self._new_link()  # bad options stop the start
+        self.client_options: dict[str, Any] = self._new_link().client  # bad options stop the start
+        """Of every client of the cluster."""
         self._link: TaskLink | None = None
         self._intake: Intake | None = None
         self._schedules: dict[str, KeyedTopic] = {}

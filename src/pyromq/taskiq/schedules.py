@@ -45,6 +45,7 @@ class TaskiqSchedules(ScheduleSource):
         return f"<TaskiqSchedules in {self._topic}: {len(self._recurring)}>"
 
     async def startup(self) -> None:
+        """Taskiq's scheduler starts its sources before their broker."""
         await self._started()
 
     async def shutdown(self) -> None:
@@ -61,7 +62,7 @@ class TaskiqSchedules(ScheduleSource):
     async def _started(self) -> KeyedTopic:
         async with self._starting:
             if self._records is None:
-                records = KeyedTopic(self._topic, self._broker.link.client, queues=1)
+                records = KeyedTopic(self._topic, self._broker.client_options, queues=1)
                 await records.start()
                 self._records = records
             return self._records
@@ -113,7 +114,7 @@ class TaskiqSchedules(ScheduleSource):
 
     async def _read_all(self, records: KeyedTopic) -> None:
         """Up to a mark at the end of each queue; from then on it is followed."""
-        reader = self._reader = Reader(self._topic, start_from="first", **self._broker.link.client)
+        reader = self._reader = Reader(self._topic, start_from="first", **self._broker.client_options)
         await reader.start()
         marks = {uuid4().hex: queue for queue in await records.producer.queues(self._topic)}
         for mark, queue in marks.items():

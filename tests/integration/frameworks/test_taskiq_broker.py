@@ -297,6 +297,29 @@ async def test_a_recurring_schedule_outlives_the_messages_of_the_topic(
     await source.shutdown()
 
 
+async def test_the_scheduler_of_taskiq_starts_and_sends_what_recurs(
+    new: New, rocketmq: RunningCluster
+) -> None:
+    from taskiq.cli.scheduler.args import SchedulerArgs
+    from taskiq.cli.scheduler.run import run_scheduler
+
+    topic = "TASKIQ-SCHEDULES-OF-A-PROCESS"
+    worker = await new(queues="recurring")
+    there = TaskiqSchedules(worker, topic=topic)
+    await there.add_schedule(schedule(interval=1))
+    await there.shutdown()
+    # Like `taskiq scheduler`: sources are started before their broker, and shut down after it.
+    broker = TaskiqBroker(rocketmq.namesrv, namespace="shop", queues="recurring")
+    scheduler = taskiq.TaskiqScheduler(broker, [TaskiqSchedules(broker, topic=topic)])
+    running = asyncio.create_task(run_scheduler(SchedulerArgs(scheduler, [], configure_logging=False)))
+    listening = asyncio.ensure_future(taken(worker.listen()))
+    done, _ = await asyncio.wait({running, listening}, return_when=asyncio.FIRST_COMPLETED)
+    running.cancel()
+    await running
+    assert done == {listening}
+    assert worker.formatter.loads(listening.result().data).kwargs == {"b": 2}
+
+
 async def test_a_task_for_a_broker_that_is_not_started_is_not_sent(rocketmq: RunningCluster) -> None:
     broker = TaskiqBroker(rocketmq.namesrv)
 
