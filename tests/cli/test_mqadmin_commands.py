@@ -139,6 +139,8 @@ READS: list[tuple[list[str], str]] = [
     (["brokerStatus", "-b", "broker-a"], r"commitLogMaxOffset +: \d+"),
     (["haStatus", "-b", "broker-a"], r"#MasterCommitLogMaxOffset +\d+\n#SlaveNum +0\n#InSyncSlaveNum +0\n"),
     (["haStatus", *ON], r"#SlaveAddr +#SlaveAckOffset +#Diff +#TransferSpeed\(KB/s\)"),
+    (["tierStatus", "-b", "broker-a"], r"127\.0\.0\.1:\d+ has no tier"),
+    (["tierStatus", *ON], r"127\.0\.0\.1:\d+ has no tier"),
     (["halfMessages"], r"broker-a +127\.0\.0\.1:\d+ +0 +0\.0 s"),
     (["brokerStatus", *ON], r"127\.0\.0\.1:\d+ +brokerVersionDesc +: V5_3_3"),
     (["getBrokerConfig", "-b", "broker-a"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*brokerName +=  broker-a"),

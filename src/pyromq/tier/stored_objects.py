@@ -7,15 +7,14 @@ must be opened after a fork. An error of a write may mean anything, so nobody he
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyromq.errors import TransportError
+from pyromq.tier.counted_objects import PART_BYTES
 from pyromq.tier.objects import ObjectExists, ObjectInfo, ObjectMissing
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
-
-_PART_BYTES: Final = 16 * 1024 * 1024
 
 
 class StoredObjects:
@@ -46,7 +45,7 @@ class StoredObjects:
 
     def put_file(self, name: str, path: Path) -> None:
         with self._reached(name):
-            self._store.put(name, path, chunk_size=_PART_BYTES, max_concurrency=self._upload_concurrency)
+            self._store.put(name, path, chunk_size=PART_BYTES, max_concurrency=self._upload_concurrency)
 
     def read(self, name: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         with self._reached(name):

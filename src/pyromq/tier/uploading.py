@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from pyromq.errors import PyroError, TransportError
+from pyromq.tier.counted_objects import CountedObjects, Traffic
 from pyromq.tier.manifest import SegmentEntry
 from pyromq.tier.names import segment_name
 from pyromq.tier.objects import ObjectMissing, Objects
@@ -50,10 +51,17 @@ class UploadAnswer(msgspec.Struct, frozen=True):
     entry: SegmentEntry | None = None
     """None without a problem: no message had to go."""
     problem: str = ""
+    traffic: Traffic = Traffic()
+    """Requests to the object store."""
 
 
 class Uploader(Protocol):
     """Does one task after the other, in a thread that may wait."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """Requests to the object store that its broker has not counted."""
+        ...
 
     def upload(self, task: UploadTask) -> SegmentEntry:
         """Raises TransportError if it did not succeed: trying again is right."""
@@ -141,6 +149,8 @@ def verify(objects: Objects, name: str, packed: Packed) -> None:
 class OwnUploader:
     """In this process: for tests and tools."""
 
+    traffic: Final = Traffic()
+
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
@@ -161,6 +171,7 @@ class ChildUploader:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._is_closed = False
+        self.traffic = Traffic()
 
     def __repr__(self) -> str:
         return f"<ChildUploader {self._child.pid if self._child is not None else 'idle'}>"
@@ -192,7 +203,11 @@ class ChildUploader:
         finally:
             self._end(child)
             self._child = None
-        return _answered(raw, status, task.path)
+        answer = _answer(raw, status, task.path)
+        self.traffic += answer.traffic
+        if answer.problem:
+            raise TransportError(answer.problem)
+        return answer.entry
 
     def close(self) -> None:
         with self._lock:
@@ -207,14 +222,11 @@ class ChildUploader:
             child.wait()
 
 
-def _answered(raw: bytes, status: int, path: str) -> SegmentEntry | None:
+def _answer(raw: bytes, status: int, path: str) -> UploadAnswer:
     try:
-        answer = msgspec.json.decode(raw, type=UploadAnswer)
+        return msgspec.json.decode(raw, type=UploadAnswer)
     except msgspec.DecodeError:
         raise TransportError(f"the process that uploads {path} ended with status {status}") from None
-    if answer.problem:
-        raise TransportError(answer.problem)
-    return answer.entry
 
 
 def main() -> None:
@@ -229,16 +241,22 @@ def main() -> None:
 
 def _attempt(task: UploadTask, opened: Callable[..., Objects] = open_objects) -> UploadAnswer:
     try:
-        objects = opened(
-            task.place,
-            task.cluster,
-            task.broker,
-            endpoint=task.endpoint,
-            upload_concurrency=task.upload_concurrency,
+        objects = CountedObjects(
+            opened(
+                task.place,
+                task.cluster,
+                task.broker,
+                endpoint=task.endpoint,
+                upload_concurrency=task.upload_concurrency,
+            )
         )
-        return UploadAnswer((upload if task.rewritten is None else rewrite)(objects, task))
     except PyroError as problem:
         return UploadAnswer(problem=str(problem))
+    try:
+        entry = (upload if task.rewritten is None else rewrite)(objects, task)
+        return UploadAnswer(entry, traffic=objects.traffic)
+    except PyroError as problem:
+        return UploadAnswer(problem=str(problem), traffic=objects.traffic)
 
 
 def _leave_with_parent() -> None:

@@ -1,6 +1,7 @@
 """Old messages leave the disk for the tier, and every consumer still reads all of them, once and in order."""
 
 import asyncio
+import re
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.conftest import ErrorLogs
 from tests.support.broker_cluster import (
     BROKER_NAME,
@@ -24,14 +26,17 @@ from tests.support.killable_broker import start_killable_broker
 from tests.support.loop import turn_until
 from tests.support.model_objects import ModelObjects
 
+from pyromq.admin.tier import status_of
 from pyromq.broker.broker import Broker
 from pyromq.broker.services import tiering as service
 from pyromq.broker.settings import BrokerSettings
+from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.clock import TravellingClock
 from pyromq.errors import ConfigError, Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import decode_record, decode_records
+from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.offsets import GetEarliestStoreTime, GetMinOffset, ResetOffset, SearchOffset
 from pyromq.protocol.requests.popping import PopMessage
 from pyromq.protocol.requests.pulling import QueryMessage, ViewMessage
@@ -257,6 +262,7 @@ async def test_files_stay_while_their_upload_fails_and_sends_go_on(
         await turn_until(lambda: broker.store.clean(on_demand=True).is_kept_for_tier)
         assert broker.store.log.start == 0
         assert tier.lag_bytes >= SEGMENT_BYTES
+        assert tier.lag_s >= 0
         assert "failed before" in tier.figures()["tierProblem"]
         objects.fails = lambda operation, name: None
         await offloaded(broker)
@@ -667,6 +673,59 @@ async def test_a_killed_broker_goes_on_with_its_tier(tmp_path: Path) -> None:
         await offloaded(broker)
         for queue_id in range(QUEUES):
             assert await read_all(client, queue_id, count // QUEUES) == sent(queue_id, count)
+
+
+async def test_operators_see_what_is_where_and_what_it_costs(tmp_path: Path) -> None:
+    clock = TravellingClock()
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+        assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
+        table = (await client.call(GetBrokerRuntimeInfo())).body.table
+        status, tier = status_of(table), broker.tiering
+        assert status is not None
+        assert tier is not None
+        manifest = tier.manifest
+        assert manifest is not None
+        assert (status.log_start, status.log_end) == (broker.store.log.start, broker.store.log.end)
+        assert (status.tier_begin, status.tier_end) == (0, broker.store.log.start)
+        assert status.segments == len(manifest.segments) == status.log_bytes // SEGMENT_BYTES
+        assert status.packed_bytes == manifest.size_bytes < status.log_bytes
+        assert (status.lag_bytes, status.lag_s, status.problem) == (0, 0, "")
+        assert status.is_owner
+        assert status.writer.startswith(f"{BROKER_NAME} ")
+        # A segment, its manifest and the hint; and what readers fetched.
+        assert status.writes >= 3 * status.segments
+        assert status.written_bytes > status.packed_bytes
+        assert status.reads > 2 * status.segments
+        assert status.read_bytes > 0
+        words = ["tierStatus", "-b", broker.advertised_address, "--timeout", "60"]
+        shown = await asyncio.to_thread(CliRunner().invoke, mqadmin, words)
+        assert shown.exit_code == 0, shown.output
+        assert f"log in the tier         : 0 to {status.tier_end:,}\n" in shown.stdout
+        assert "written by              : " in shown.stdout
+        assert ", this broker\n" in shown.stdout
+        assert re.search(r"problem +: none\n", shown.stdout)
+
+
+async def test_the_lag_is_the_time_that_a_closed_file_has_waited(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    objects, clock = store_in_memory, TravellingClock()
+    objects.fails = lambda operation, name: "before"
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        clock.advance(3600)
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.problem)
+        await turn_until(lambda: tier.lag_bytes)
+        assert 3600 <= tier.lag_s < 3700
+        objects.fails = lambda operation, name: None
+        await uploaded(broker)
+        assert tier.lag_s == 0
 
 
 def test_a_tier_without_a_place_stops_the_start(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.support.console_cluster import (
     shown_cluster,
 )
 
+from pyromq.admin import brokers
 from pyromq.admin.cluster import Cluster
 from pyromq.aio import PushConsumer
 from pyromq.console import rendering
@@ -315,6 +316,26 @@ async def test_settings_of_brokers_that_differ_are_compared(shown: Shown) -> Non
     data = await ask(shown, "brokers/differences")
     assert data["compared"] == ["broker-a/0", "broker-b/0"]
     assert "brokerName" in [row["setting"] for row in data["rows"]]
+
+
+async def test_a_broker_with_a_tier_shows_what_is_where(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Lake tier" not in (await shown.admin.get("/c/default/brokers/broker-a/0")).text
+    told = brokers.runtime_info
+    more = {"tierPlace": "s3://lake/here", "tierEnd": "4096", "tierLagBytes": "2048", "tierLagSeconds": "90"}
+    more |= {"tierReads": "17", "tierProblem": "<the store is away>"}
+
+    async def with_tier(cluster: Cluster, address: str) -> dict[str, str]:
+        return await told(cluster, address) | more
+
+    monkeypatch.setattr(brokers, "runtime_info", with_tier)
+    text = (await shown.admin.get("/c/default/brokers/broker-a/0")).text
+    assert "Lake tier" in text
+    assert "s3://lake/here" in text
+    assert re.search(r"Not uploaded yet</dt><dd>2\.0 KiB <span class=\"quiet\">1 min 30 s<", text)
+    assert "0 that write or list, 17 that read" in text
+    assert '<span class="bad">&lt;the store is away&gt;</span>' in text
 
 
 async def test_name_servers_that_agree_say_so(shown: Shown) -> None:

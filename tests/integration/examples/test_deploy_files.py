@@ -119,7 +119,14 @@ def test_the_image_has_instructions_in_an_order_that_builds() -> None:
 async def metrics(tmp_path: Path) -> dict[str, set[str]]:
     """The labels of every metric of broker, name server and controller, by its name."""
     async with (
-        Bench(tmp_path / "broker", HeaderForm.JSON, metrics_exporter="PROM", metrics_port=0) as bench,
+        Bench(
+            tmp_path / "broker",
+            HeaderForm.JSON,
+            metrics_exporter="PROM",
+            metrics_port=0,
+            tier_level="NOT_IN_DISK",
+            tier_place=str(tmp_path / "tier"),
+        ) as bench,
         name_server(tmp_path / "namesrv", metrics_port=0) as server,
         controller(tmp_path / "controller") as chooser,
     ):

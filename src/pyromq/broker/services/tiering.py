@@ -22,6 +22,7 @@ from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.tier.blocks import Blocks
+from pyromq.tier.counted_objects import CountedObjects, Traffic
 from pyromq.tier.footers import KeptFooters
 from pyromq.tier.history import OlderHistory
 from pyromq.tier.index import Spans, TierIndex, spans_of
@@ -61,16 +62,19 @@ class Tiering:
         self._durability = durability
         self._clock = context.clock
         self._loop = asyncio.get_running_loop()
-        objects = open_objects(
-            settings.tier_place,
-            settings.broker_cluster_name,
-            settings.broker_name,
-            endpoint=settings.object_store_endpoint,
-            upload_concurrency=settings.tier_upload_concurrency,
+        self._objects = objects = CountedObjects(
+            open_objects(
+                settings.tier_place,
+                settings.broker_cluster_name,
+                settings.broker_name,
+                endpoint=settings.object_store_endpoint,
+                upload_concurrency=settings.tier_upload_concurrency,
+            )
         )
         directory = self._store.paths.root / "tier"
         self._store.files.make_directories(directory)
         writer = f"{settings.broker_name} {chance.uuid().hex}"
+        self._writer = writer
         self._footers = KeptFooters(objects, self._store.files, directory)
         self._uploader: Uploader = uploader if uploader is not None else ChildUploader()
         manifests = Manifests(objects, settings.broker_cluster_name, settings.broker_name, writer)
@@ -164,10 +168,43 @@ class Tiering:
         end = self._known.end if self._known is not None else 0
         return sum(each.end - each.start for each in self._closed_files() if each.start >= end)
 
+    @property
+    def lag_s(self) -> float:
+        """For how long the oldest of these files has been waiting; 0 if none is."""
+        file = next_file(self._known, self._closed_files())
+        closed_ms = self._store.log.store_time(file.end) if file is not None else None
+        return max(0, self._clock.now_ms() - closed_ms) / 1000 if closed_ms is not None else 0
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the part of the log that is in the tier, as it was on the disk."""
+        return sum(each.log_end - each.log_start for each in self.segments)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process has claimed the tier."""
+        return self._known is not None and self._known.writer == self._writer
+
+    @property
+    def traffic(self) -> Traffic:
+        """Requests to the object store since the start."""
+        return self._objects.traffic + self._uploader.traffic
+
     def figures(self) -> dict[str, str]:
         """For the runtime information of the broker."""
-        manifest = self._known
+        manifest, traffic = self._known, self.traffic
         return {
+            "tierPlace": self._objects.place,
+            "tierEpoch": str(manifest.epoch if manifest is not None else 0),
+            "tierWriter": manifest.writer if manifest is not None else "",
+            "tierIsOwner": str(self.is_owner).lower(),
+            "tierFirstMs": str(next((each.first_ms for each in self.segments if each.first_ms), 0)),
+            "tierLogBytes": str(self.log_bytes),
+            "tierLagSeconds": f"{self.lag_s:.0f}",
+            "tierReads": str(traffic.reads),
+            "tierWrites": str(traffic.writes + traffic.lists),
+            "tierReadBytes": str(traffic.read_bytes),
+            "tierWrittenBytes": str(traffic.written_bytes),
             "tierManifest": str(manifest.number if manifest is not None else 0),
             "tierSegments": str(len(manifest.segments) if manifest is not None else 0),
             "tierBegin": str(manifest.begin if manifest is not None else 0),
@@ -175,7 +212,7 @@ class Tiering:
             "tierBytes": str(manifest.size_bytes if manifest is not None else 0),
             "tierLagBytes": str(self.lag_bytes),
             "tierFailures": str(self.failures + self.blocks.failures),
-            "tierProblem": self.problem or next(iter(self.blocks.problems.values()), ""),
+            "tierProblem": self.problem or next(iter(self.damaged.values()), ""),
         }
 
     # Work

@@ -102,6 +102,10 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "sendMsgStatus": "Send test messages to a broker.",
         },
     ),
+    "tier": (
+        "Lake tier",
+        {"tierStatus": "Show what is on the disk and in the tier, and how far uploads are behind."},
+    ),
     "brokers": (
         "Brokers",
         {

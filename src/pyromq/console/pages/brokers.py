@@ -2,6 +2,7 @@
 
 from pyromq.admin import brokers
 from pyromq.admin.failures import NotFound
+from pyromq.admin.tier import status_of
 from pyromq.console.charts import chart, span_of
 from pyromq.console.page import Data
 from pyromq.console.secrets import masked
@@ -31,6 +32,7 @@ async def one(visit: Visit) -> Data:
         if settings is None
         else {name: masked(name, value) for name, value in sorted(settings.items())},
         "replication": replication,
+        "tier": None if figures is None else status_of(figures),
         "chart": chart(visit, span_s, ("broker", key, "in"), ("broker", key, "out")),
         "disk_chart": chart(visit, span_s, ("broker", key, "disk")),
         "span": visit.text("span", "1h"),
