@@ -87,7 +87,8 @@ interop: setup ## the same code beside Apache's own servers and clients (needs J
 	$(BIN)/python -m tests.support.apache_releases
 	$(BIN)/python -m tools.interop_runs $(TESTS)
 
-lakehouse: setup ## our Delta and Iceberg tables in the hands of Spark's own connectors (needs PyPI and Maven Central)
+lakehouse: setup ## our Delta and Iceberg tables in the hands of DuckDB, Polars and Spark's own connectors (needs PyPI and Maven Central)
+	$(BIN)/python -m tools.engines
 	$(BIN)/python -m tools.lakehouse
 
 object-stores: setup ## pipelines with everything in S3, by Spark's own way there (needs Java 17 and Maven Central; 700 MB)

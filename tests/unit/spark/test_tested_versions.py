@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.support.apache_releases import UNAVAILABLE, PeerUnavailable
 from tests.support.places import ROOT
-from tools import lakehouse
+from tools import engines, lakehouse
 
 
 def test_the_table_of_tested_versions_has_those_of_the_tests() -> None:
@@ -18,6 +18,8 @@ def test_the_table_of_tested_versions_has_those_of_the_tests() -> None:
     with_pyspark = f"written and read with PySpark {pinned['pyspark']}"
     ours = f"| {with_pyspark} | delta-rs {pinned['deltalake']} | pyiceberg {pinned['pyiceberg']} |\n"
     others = f"| read by Spark's own connectors | {read['delta']} | {read['iceberg']} |\n"
+    others += f"| read by DuckDB {engines.DUCKDB} | extension `delta` | extension `iceberg` |\n"
+    others += f"| read by Polars {engines.POLARS} | `read_delta` | `scan_iceberg` |\n"
     assert ours + others in (ROOT / "docs" / "howto" / "pipelines.md").read_text()
 
 
