@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse object-stores registry browser prometheus frameworks pictures ha-example helm-check image bench docs changelog site dist wheels clean
+.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse object-stores registry debezium browser prometheus frameworks pictures ha-example helm-check image bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -96,6 +96,9 @@ object-stores: setup ## pipelines with everything in S3, by Spark's own way ther
 
 registry: setup ## our registry client and Apicurio's server (needs Java 17, Maven and Maven Central)
 	$(BIN)/python -m tools.apicurio
+
+debezium: setup ## change data of a real PostgreSQL through a real Debezium, both sides killed (needs Java 17, Maven, Maven Central and PostgreSQL)
+	$(BIN)/python -m tools.debezium
 
 # `make test` without a browser has the rest of the console's tests.
 browser: setup ## the web console in a real browser (Debian's Chromium; apt installs it where it may)
