@@ -44,10 +44,15 @@ class RocketBackend(KeyValueStoreBackend):  # type: ignore[misc]
                 if url.startswith(f"{TLS_SCHEME}://"):
                     url, tls = url.replace(TLS_SCHEME, SCHEME, 1), TlsOptions()
                 producer = Producer("CELERY-PRODUCERS", url, tls=tls)
-                producer.start()
-                producer.declare_topic(_TOPIC, queues=_QUEUES)
                 reader = Reader(_TOPIC, namesrv=url, tls=tls)
-                reader.start()
+                try:
+                    producer.start()
+                    producer.declare_topic(_TOPIC, queues=_QUEUES)
+                    reader.start()
+                except BaseException:
+                    producer.close()
+                    reader.close()
+                    raise
                 self._clients = os.getpid(), producer, reader
             return self._clients[1:]
 

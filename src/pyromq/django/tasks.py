@@ -48,8 +48,12 @@ class TaskConnection:
         self.thread.run(self._start)
 
     async def _start(self) -> None:
-        await self.link.start()
-        await self.results.start()
+        try:
+            await self.link.start()
+            await self.results.start()
+        except BaseException:
+            await self.link.close()
+            raise
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "TaskConnection":

@@ -31,10 +31,14 @@ class KeyedTopic:
         return f"<KeyedTopic {self.topic}>"
 
     async def start(self) -> None:
-        await self.producer.start()
-        with suppress(Refused):  # an account may not create topics: then it is there, or the reader fails
-            await self.producer.declare_topic(self.topic, queues=self._queues)
-        await self._reader.start()
+        try:
+            await self.producer.start()
+            with suppress(Refused):  # an account may not create topics: then it is there, or the reader fails
+                await self.producer.declare_topic(self.topic, queues=self._queues)
+            await self._reader.start()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         await self._reader.close()

@@ -1,18 +1,21 @@
 """Django's tasks on RocketMQ: enqueued, run by a worker on threads of this process, and looked up."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import StringIO
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pyromq import Message, Producer
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, TransportError
 from pyromq.testing import RunningCluster
+from pyromq.testing.held_ports import held_port
 
 pytest.importorskip("django_tasks")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -217,6 +220,7 @@ def test_a_result_that_is_not_there_and_bad_options_are_told(rocketmq: RunningCl
         for arguments, said in (
             (["--queue", "other"], "--queue other: the backend has default, mail"),
             (["--threads", "0"], "at least 1"),
+            (["--backend", "other"], "--backend other: TASKS has default"),
         ):
             with pytest.raises(CommandError, match=said):
                 call_command("pyromq_worker", *arguments, stdout=StringIO())
@@ -224,3 +228,23 @@ def test_a_result_that_is_not_there_and_bad_options_are_told(rocketmq: RunningCl
         with pytest.raises(ConfigError, match=said):
             RocketTasks("default", {"OPTIONS": options})
     assert [level_of(each) for each in (-100, 0, 100)] == [0, 5, 10]
+
+
+def test_a_cluster_that_is_away_is_told_each_time_and_nothing_is_left_of_a_try() -> None:
+    from django.core.management import CommandError, call_command
+
+    from pyromq.client.blocking import LoopThread
+
+    async def running() -> int:
+        return len(asyncio.all_tasks())
+
+    with held_port() as port:
+        away = cast(RunningCluster, SimpleNamespace(namesrv=f"127.0.0.1:{port}"))
+        with project(away) as tasks:
+            before = LoopThread.shared().run(running)
+            for _ in range(3):
+                with pytest.raises(TransportError):
+                    tasks.note.enqueue(1)
+            with pytest.raises(CommandError, match="the cluster cannot be reached: no name server"):
+                call_command("pyromq_worker", stdout=StringIO())
+            assert LoopThread.shared().run(running) == before

@@ -11,6 +11,7 @@ from pyromq.chance import token
 from pyromq.django.task_api import task_backends
 from pyromq.django.task_worker import DjangoWorker
 from pyromq.django.tasks import RocketTasks, TaskConnection
+from pyromq.errors import TransportError
 
 
 class Command(BaseCommand):  # type: ignore[misc]
@@ -25,6 +26,10 @@ class Command(BaseCommand):  # type: ignore[misc]
         parser.add_argument("--worker-id", default=None, help="Default: host, process and a random part.")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["backend"] not in task_backends.settings:
+            raise CommandError(
+                f"--backend {options['backend']}: TASKS has {', '.join(task_backends.settings)}"
+            )
         backend = task_backends[options["backend"]]
         if not isinstance(backend, RocketTasks):
             raise CommandError(f"TASKS[{options['backend']!r}] is {type(backend).__name__}, not RocketTasks")
@@ -36,7 +41,10 @@ class Command(BaseCommand):  # type: ignore[misc]
         if options["threads"] < 1:
             raise CommandError(f"--threads {options['threads']}: at least 1")
         worker_id = options["worker_id"] or f"{socket.gethostname()}-{os.getpid()}-{token(4)}"
-        worker = DjangoWorker(backend, queues, options["threads"], worker_id)
+        try:
+            worker = DjangoWorker(backend, queues, options["threads"], worker_id)
+        except TransportError as problem:
+            raise CommandError(f"the cluster cannot be reached: {problem}") from problem
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.stop())
         self.stdout.write(f"{worker_id} runs tasks of {', '.join(queues)}")
