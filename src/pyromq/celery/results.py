@@ -4,17 +4,30 @@ A success stays one, whatever a late copy of the task stores. Results are there 
 messages. Chords are counted by a task that looks at the results, as in every backend without counters.
 """
 
+import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from celery import states
 from celery.backends.base import KeyValueStoreBackend
 from kombu.utils.encoding import bytes_to_str
+from kombu.utils.functional import retry_over_time
 
 _TOPIC = "CELERY-RESULTS"
 _DELETED = "DELETED"
 _QUEUES = 8
+
+
+_log = logging.getLogger(__name__)
+
+
+def _away() -> tuple[type[Exception], ...]:
+    """The errors of a cluster that is away."""
+    # Imported late: every process that names this backend loads the module.
+    from pyromq.errors import NoRoute, SendFailed, TransportError
+
+    return NoRoute, SendFailed, TransportError
 
 
 class RocketBackend(KeyValueStoreBackend):  # type: ignore[misc]
@@ -88,8 +101,23 @@ class RocketBackend(KeyValueStoreBackend):  # type: ignore[misc]
     def _send(self, key: Any, body: bytes, tag: str) -> None:
         from pyromq.client.values import Message
 
-        producer, _ = self._connected()
-        producer.send(Message(_TOPIC, body, tags=tag or None, keys=bytes_to_str(key)))
+        message = Message(_TOPIC, body, tags=tag or None, keys=bytes_to_str(key))
+
+        def send() -> None:
+            producer, _ = self._connected()
+            producer.send(message)
+
+        def wait_s(problem: Exception, intervals: Iterator[float], retries: int) -> float:
+            if not retries:
+                _log.warning("a result is not stored yet, it is tried again key=%s: %s", key, problem)
+            return next(intervals)
+
+        # Otherwise Celery would call a task failed that succeeded while the broker was away.
+        retry_over_time(send, _away(), errback=wait_s, **self.retry_policy)
+
+    def exception_safe_to_retry(self, exc: Exception) -> bool:
+        """For `result_backend_always_retry`, which tries reads again, too."""
+        return isinstance(exc, _away())
 
     def _store_result(
         self,

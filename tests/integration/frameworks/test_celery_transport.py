@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from pyromq import Admin
-from pyromq.errors import TransportError
+from pyromq.errors import ConnectFailed, TransportError
 from pyromq.testing import RunningCluster, cluster
 
 kombu = pytest.importorskip("kombu")
@@ -405,3 +405,26 @@ def test_a_large_task_is_given_back_and_delayed_again_like_any_other(tmp_path: P
             found[1][1].ack()
         connection.release()
     assert [len(each) for each, _ in found] == [len(body)] * 2
+
+
+def test_a_result_is_stored_although_the_cluster_was_away(
+    rocketmq: RunningCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from celery import Celery
+
+    backend = Celery("results", backend=f"rocketmq://{rocketmq.namesrv}/results").backend
+    connected = backend._connected
+    refused: list[ConnectFailed] = []
+
+    def connecting() -> Any:
+        if not refused:
+            refused.append(ConnectFailed("the broker restarts"))
+            raise refused[0]
+        return connected()
+
+    monkeypatch.setattr(backend, "_connected", connecting)
+    backend.store_result("task-1", 42, "SUCCESS")
+    assert backend.get_task_meta("task-1")["result"] == 42
+    assert caplog.text.count("it is tried again") == 1
+    assert backend.exception_safe_to_retry(refused[0])
+    assert not backend.exception_safe_to_retry(ValueError("not JSON"))
