@@ -37,6 +37,19 @@ class StoredTopics:
     def names(self) -> list[str]:
         return self._queues.topics
 
+    def queue_goes_on(self, topic: str, queue_id: int, offset: int) -> bool:
+        """The messages of a queue before `offset` have left the log and are kept elsewhere: the next one
+        follows them. False if the queue has other messages at these offsets. Raises OSError."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is not None:
+            if queue.end_offset >= offset:
+                return True
+            if queue.next_offset > queue.end_offset or queue.last_place >= self._log.start_offset:
+                return False
+        if can_be_directory(topic):
+            self._queues.begin_at(topic, queue_id, offset)
+        return True
+
     def delete(self, topic: str, forget: Callable[[], None] = lambda: None) -> int:
         """Delete the queues of a topic; return how many. Its messages stay in the log until its files expire.
 

@@ -94,6 +94,15 @@ class TierIndex:
             return spans
         return [each for each in spans if each.last_log >= gone_before and each.last_ms >= oldest_ms]
 
+    def end_of(self, queue: Queue, before_log: int = 1 << 63) -> int:
+        """Where a queue goes on behind what is in the tier before a log offset; 0 if nothing is, or if its
+        topic was deleted since."""
+        deleted = self.hidden.get(queue[0], 0)
+        for span in reversed(self._queues.get(queue, ())):
+            if span.last_log < before_log:
+                return span.end_offset if span.last_log >= deleted else 0
+        return 0
+
     def has_gap(self, after_log: int, before_log: int | None, gone_before: int) -> bool:
         """Whether there may be messages between two log offsets, in a segment that cannot be read."""
         return any(

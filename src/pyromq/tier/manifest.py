@@ -11,7 +11,7 @@ import zstandard
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.compression import Compression, decompress
-from pyromq.tier.names import parse_segment_name
+from pyromq.tier.names import parse_segment_name, parse_tables_name
 from pyromq.tier.segment_format import HEAD, MAX_LOG_BYTES, TAIL_BYTES, BadObject
 
 MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
@@ -62,6 +62,8 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     segments: tuple[SegmentEntry, ...] = ()
     removals: tuple[Removal, ...] = ()
     deletions: tuple[HiddenMessages, ...] = ()
+    tables: str = ""
+    """The object with a copy of the broker's tables; empty if there is none."""
 
     @property
     def begin(self) -> int:
@@ -111,6 +113,8 @@ def parse_manifest(raw: bytes) -> Manifest:
     for removal in manifest.removals:
         if parse_segment_name(removal.name) is None:
             raise BadObject(f"a manifest wants {removal.name!r} removed, which is not a segment")
+    if manifest.tables and parse_tables_name(manifest.tables) is None:
+        raise BadObject(f"a manifest names {manifest.tables!r}, which is not a copy of tables")
     return manifest
 
 

@@ -137,15 +137,15 @@ class Manifests:
 
     # Writing
 
-    def claim(self, epoch: int, verify: Callable[[Manifest], None] = lambda newest: None) -> Manifest:
-        """Write this tier from now on, as the master of an epoch. `verify` may refuse the newest manifest.
+    def claim(self, epoch: int, begin: Callable[[Manifest], Manifest] = lambda newest: newest) -> Manifest:
+        """Write this tier from now on, as the master of an epoch. `begin` may refuse the newest manifest, or
+        change it.
 
         Raises Fenced if there is a master of a later epoch."""
 
         def change(newest: Manifest) -> Manifest | None:
-            verify(newest)
-            is_mine = newest.number and (newest.epoch, newest.writer) == (epoch, self._writer)
-            return None if is_mine else msgspec.structs.replace(newest, epoch=epoch, writer=self._writer)
+            wanted = msgspec.structs.replace(begin(newest), epoch=epoch, writer=self._writer)
+            return None if newest.number and wanted == newest else wanted
 
         return self._change(change, epoch)
 

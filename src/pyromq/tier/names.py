@@ -11,8 +11,10 @@ FORMAT: Final = "format"
 HINT: Final = "manifest/hint"
 MANIFESTS: Final = "manifest/"
 SEGMENTS: Final = "segments/"
+TABLES: Final = "tables/"
 _NUMBERED: Final = re.compile(r"manifest/(\d{20})")
 _SEGMENT: Final = re.compile(r"segments/(\d{20})-(\d{10})-[0-9a-f]{16}\.seg")
+_TABLES: Final = re.compile(r"tables/(\d{20})-[0-9a-f]{16}")
 
 
 def prefix(cluster: str, broker: str) -> str:
@@ -42,3 +44,13 @@ def parse_segment_name(name: str) -> tuple[int, int] | None:
     """Log start and epoch of a segment; None for any other name."""
     match = _SEGMENT.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]))
+
+
+def tables_name(log_end: int, sha256: str) -> str:
+    return f"{TABLES}{log_end:020d}-{sha256[:16]}"
+
+
+def parse_tables_name(name: str) -> int | None:
+    """Where the log ended when the tables were copied; None for any other name."""
+    match = _TABLES.fullmatch(name)
+    return None if match is None else int(match[1])

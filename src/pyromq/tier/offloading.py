@@ -15,6 +15,8 @@ import msgspec
 from pyromq.errors import TransportError
 from pyromq.tier.manifest import HiddenMessages, Manifest, SegmentEntry
 from pyromq.tier.manifests import Manifests, WrongTier
+from pyromq.tier.rewriting import read_footer
+from pyromq.tier.tables import TieredTables, put_tables
 from pyromq.tier.uploading import Uploader, UploadTask
 
 _CHUNK_BYTES: Final = 1024 * 1024
@@ -56,15 +58,21 @@ class Offloading:
         was written from another log."""
         place = self.place
 
-        def verify(newest: Manifest) -> None:
+        def begin(newest: Manifest) -> Manifest:
             if newest.end > log_end:
                 raise WrongTier(
                     f"{place} has the log up to {newest.end}, this broker only up to {log_end}: bring back"
-                    " the store that wrote it, or choose another tieredStoreFilePath"
+                    " the store that wrote it, rebuild it with `pyromq store restore`, or choose another"
+                    " tieredStoreFilePath"
                 )
             self.compare(newest, files)
+            # A mark beyond the log is of a log that lost its end: what comes there now is newer.
+            deletions = [
+                HiddenMessages(each.topic, min(each.log_offset, log_end)) for each in newest.deletions
+            ]
+            return msgspec.structs.replace(newest, deletions=tuple(deletions))
 
-        return self._manifests.claim(epoch, verify)
+        return self._manifests.claim(epoch, begin)
 
     def is_claimed(self, epoch: int) -> bool:
         """Whether the newest known manifest says that this process writes the tier."""
@@ -78,7 +86,7 @@ class Offloading:
             return
         file = common[-1]
         entry = entries[file.start]
-        if file.end != entry.log_end or (found := _sha256(file.path)) != entry.log_sha256:
+        if file.end != entry.log_end or not self._has_file(entry, found := _sha256(file.path)):
             found = found if file.end == entry.log_end else f"up to {file.end}"
             raise WrongTier(
                 f"{self.place} has other bytes at log offset {file.start} than"
@@ -87,7 +95,15 @@ class Offloading:
             )
         self.same_to = file.end
 
-    def offload(self, file: ClosedFile, epoch: int, hidden: Mapping[str, int]) -> Manifest:
+    def _has_file(self, entry: SegmentEntry, found: str) -> bool:
+        """Whether a log file is that of a segment, as it was or as it can be rebuilt from it."""
+        if found == entry.log_sha256:
+            return True
+        return entry.is_rewritten and read_footer(self._manifests.objects, entry).log_sha256.hex() == found
+
+    def offload(
+        self, file: ClosedFile, epoch: int, hidden: Mapping[str, int], tables: TieredTables | None = None
+    ) -> Manifest:
         """Upload a file and name it in a manifest, unless that is so already. `hidden`: topics, or
         `queue@topic`, and the log offsets before which their messages are gone.
 
@@ -98,13 +114,29 @@ class Offloading:
             raise TransportError(
                 f"{file.path} ended at {entry.log_end} when it was packed, not at {file.end}"
             )
+        name = self._tables_name(tables)
 
         def change(newest: Manifest) -> Manifest | None:
-            return _with_entry(newest, entry, hidden, self.place)
+            wanted = _with_entry(newest, entry, hidden, self.place)
+            return wanted and msgspec.structs.replace(wanted, tables=name or newest.tables)
 
         manifest = self._manifests.add(epoch, change)
         self.same_to = max(self.same_to, file.end)
         return manifest
+
+    def keep_tables(self, epoch: int, tables: TieredTables) -> Manifest:
+        """Store a copy of the broker's tables, and name it in a manifest, unless the newest is the same."""
+        name = self._tables_name(tables)
+        return self._manifests.add(
+            epoch,
+            lambda newest: msgspec.structs.replace(newest, tables=name) if newest.tables != name else None,
+        )
+
+    def _tables_name(self, tables: TieredTables | None) -> str:
+        if tables is None:
+            return ""
+        before = self.manifest.tables if self.manifest is not None else ""
+        return put_tables(self._manifests.objects, tables, before)
 
     def mark(self, epoch: int, hidden: Mapping[str, int]) -> Manifest:
         """Say in a manifest which messages are gone, unless one says so. Raises Fenced or TransportError."""

@@ -14,7 +14,15 @@ from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.tier.index import TierIndex
 from pyromq.tier.manifest import Manifest, Removal, SegmentEntry
 from pyromq.tier.manifests import Manifests
-from pyromq.tier.names import HINT, MANIFESTS, SEGMENTS, parse_manifest_name, parse_segment_name
+from pyromq.tier.names import (
+    HINT,
+    MANIFESTS,
+    SEGMENTS,
+    TABLES,
+    parse_manifest_name,
+    parse_segment_name,
+    parse_tables_name,
+)
 from pyromq.tier.objects import ObjectInfo
 from pyromq.tier.rewriting import Gone, gone_before
 from pyromq.tier.uploading import Uploader, UploadTask
@@ -157,13 +165,17 @@ class TierUpkeep:
     def orphans(self, min_age_ms: int) -> list[ObjectInfo]:
         """The objects that no manifest names, at least so old by the store's clock: of uploads that were cut
         short, and of masters that were replaced."""
-        listed = [*self._objects.list(SEGMENTS), *self._objects.list(MANIFESTS)]
+        listed = [each for prefix in (SEGMENTS, MANIFESTS, TABLES) for each in self._objects.list(prefix)]
         # Read after the listing: what it does not name and what is that old can no longer be named.
         newest = self._manifests.read_newest()
         now_ms = self._store_ms(newest)
         if newest is None or now_ms is None:
             return []
-        named = {each.name for each in newest.segments} | {each.name for each in newest.removals}
+        named = (
+            {newest.tables}
+            | {each.name for each in newest.segments}
+            | {each.name for each in newest.removals}
+        )
         return [
             each
             for each in listed
@@ -202,6 +214,5 @@ class TierUpkeep:
 
 def _is_leftover(name: str) -> bool:
     """Whether we made an object of this name, other than a manifest."""
-    return parse_segment_name(name) is not None or (
-        name.endswith(UNFINISHED_SUFFIX) and name.startswith((SEGMENTS, MANIFESTS))
-    )
+    is_ours = parse_segment_name(name) is not None or parse_tables_name(name) is not None
+    return is_ours or (name.endswith(UNFINISHED_SUFFIX) and name.startswith((SEGMENTS, MANIFESTS, TABLES)))

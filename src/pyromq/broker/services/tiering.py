@@ -7,7 +7,7 @@ goes on. If the tier belongs to another store, this broker leaves it alone and s
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -25,7 +25,7 @@ from pyromq.tier.blocks import Blocks
 from pyromq.tier.counted_objects import CountedObjects, Traffic
 from pyromq.tier.footers import KeptFooters
 from pyromq.tier.history import OlderHistory
-from pyromq.tier.index import Spans, TierIndex, spans_of
+from pyromq.tier.index import Queue, Spans, TierIndex, spans_of
 from pyromq.tier.lookups import TierLookups
 from pyromq.tier.manifest import Manifest, SegmentEntry
 from pyromq.tier.manifests import Fenced, Manifests, WrongTier
@@ -33,6 +33,7 @@ from pyromq.tier.objects import ObjectMissing
 from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, next_file, uploaded_to
 from pyromq.tier.opening import open_objects
 from pyromq.tier.segment_format import BadObject
+from pyromq.tier.tables import TieredTables, copied_tables
 from pyromq.tier.upkeep import TierUpkeep, due
 from pyromq.tier.uploading import ChildUploader, Uploader, UploadTask
 
@@ -42,6 +43,9 @@ _LOOK_S: Final = 1.0
 _POLL_S: Final = 30.0
 _MAX_PAUSE_S: Final = 60.0
 _HOUR_MS: Final = 3_600_000
+_TABLES_S: Final = 600.0
+"""So often the tables are copied while no file is uploaded."""
+_SLICE: Final = 500
 
 T = TypeVar("T")
 
@@ -122,12 +126,14 @@ class Tiering:
         self.rewritten_segments = self.removed_segments = self.swept_objects = 0
         self.rounds = 0
         """How often it was looked for what has to leave the tier."""
-        self._next_upkeep = 0.0
+        self._next_upkeep = self._next_tables = 0.0
         self._known: Manifest | None = None
         if settings.tier_required:
             self._store.keep_until_uploaded(0)
         self._store.queues.older = self.history
+        self._gone_on: tuple[TierIndex, int] | None = None
         self._begin_with_kept()
+        self._go_on(self.history.index.queues, self._store.log.start)
 
     def _begin_with_kept(self) -> None:
         """Readers go on at once where this broker has read the tier before."""
@@ -279,6 +285,7 @@ class Tiering:
             end = self._store.log.end
             await self._learn(await self._wait(lambda: self._offloading.claim(role.epoch, files, end)))
             self._is_claimed = True
+            self._next_tables = 0.0
             return True
         if may_write and self._role.now == role:
             if self._has_new_marks():
@@ -288,12 +295,20 @@ class Tiering:
             if is_poll and (found := self._mendable(files)) is not None:
                 await self._mend(*found, role)
             if (file := next_file(self._known, files)) is not None:
-                hidden = self._store.topics.hidden()
-                manifest = await self._wait(lambda: self._offloading.offload(file, role.epoch, hidden))
+                hidden, end = self._store.topics.hidden(), self._store.log.end
+                manifest = await self._wait(
+                    lambda: self._offloading.offload(file, role.epoch, hidden, self._tables(end))
+                )
                 self.uploaded_segments += 1
                 self.uploaded_bytes += file.end - file.start
                 await self._learn(manifest)
                 return True
+            if self._clock.monotonic() >= self._next_tables:
+                end = self._store.log.end
+                await self._learn(
+                    await self._wait(lambda: self._offloading.keep_tables(role.epoch, self._tables(end)))
+                )
+                self._next_tables = self._clock.monotonic() + _TABLES_S
             if self._live.now.tier_upkeep and self._clock.monotonic() >= self._next_upkeep:
                 await self._keep_up(role)
         if is_poll:
@@ -301,7 +316,45 @@ class Tiering:
             if self._is_fenced and self._is_claimed and self._offloading.is_claimed(role.epoch):
                 self._is_fenced = False  # a tool has given it back
         self._keep_files()
+        await self._queues_go_on()
         return False
+
+    def _tables(self, log_end: int) -> TieredTables:
+        """In a thread: a copy of what the broker has on disk."""
+        return copied_tables(self._store.files, self._store.paths.config, log_end)
+
+    async def _queues_go_on(self) -> None:
+        """No queue begins anew behind what the tier has of it. The log of a store that was empty begins where
+        the master's disk began, and says nothing about queues without messages since."""
+        index, start = self.history.index, self._store.log.start
+        if self._gone_on == (index, start):
+            return
+        queues = index.queues
+        for first in range(0, len(queues), _SLICE):
+            self._go_on(queues[first : first + _SLICE], start)
+            await asyncio.sleep(0)
+            if self._store.log.start != start:
+                return
+        self._gone_on = index, start
+
+    def _go_on(self, queues: Sequence[Queue], log_start: int) -> None:
+        for topic, queue_id in queues:
+            offset = self.history.index.end_of((topic, queue_id), log_start)
+            if not offset or self._store.topics.is_deleted(topic, log_start - 1):
+                continue
+            try:
+                has_begun = not self._store.topics.queue_goes_on(topic, queue_id, offset)
+            except OSError as problem:
+                _log.warning("queue %s/%d cannot go on at %d: %s", topic, queue_id, offset, problem)
+                continue
+            if has_begun:
+                _log.error(
+                    "queue %s/%d has other messages than the tier, which has offsets up to %d: it began anew"
+                    " while the tier was not known",
+                    topic,
+                    queue_id,
+                    offset,
+                )
 
     def _closed_files(self) -> list[ClosedFile]:
         """The log files that cannot be cut off any more."""
