@@ -27,7 +27,7 @@ COMMANDS = LazyGroup(
         "standalone": LazyCommand(
             "pyromq.apps.standalone", "command", "Run a name server and a broker in one process."
         ),
-        "store": LazyCommand("pyromq.cli.store", "store", "Inspect a broker's files."),
+        "store": LazyCommand("pyromq.cli.store", "store", "Inspect, repair or restore a broker's files."),
         "version": LazyCommand("pyromq.cli.version", "version", "Print the version."),
     },
 )

@@ -1,4 +1,7 @@
-"""`pyromq store` reads the files of a broker. Only `repair` changes them: no broker may be running then."""
+"""`pyromq store` reads the files of a broker.
+
+Only `repair` changes them: no broker may be running then. `restore` makes new ones.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pyromq.admin.failures import nearest
+from pyromq.cli.moments import MOMENTS, moment_ms
 from pyromq.cli.progress import progress_bar
 from pyromq.cli.stored_messages import as_json, body_text, message_id
 from pyromq.cli.tables import console, moment, printable, table
@@ -23,7 +27,12 @@ from pyromq.remoting.blocking_link import Link, LinkOptions
 from pyromq.remoting.tls import TlsClient, TlsOptions
 from pyromq.security.signature import Credentials
 from pyromq.store import offline_repair
+from pyromq.store.filenames import offset_name
 from pyromq.store.offline import OfflineStore, Verification
+from pyromq.tier.manifest import SegmentEntry
+from pyromq.tier.manifests import Manifests
+from pyromq.tier.opening import open_objects
+from pyromq.tier.restoring import Restoring
 
 _PREVIEW_CHARACTERS = 60
 
@@ -34,7 +43,7 @@ _DIRECTORY = click.argument(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
-    """Inspect or repair the store directory of a PyroMQ or Apache broker."""
+    """Inspect or repair the store directory of a PyroMQ or Apache broker, or restore one from its tier."""
 
 
 @store.command()
@@ -178,6 +187,90 @@ def repair(
             out.print(f"note: {printable(remark)}")
     out.print(f"{count - left} damaged ranges repaired, {left} left")
     if left:
+        raise click.exceptions.Exit(1)
+
+
+@store.command()
+@click.option(
+    "--from",
+    "place",
+    required=True,
+    metavar="URI|DIR",
+    help="The tieredStoreFilePath of the broker that is lost.",
+)
+@click.option(
+    "--to",
+    "directory",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The new store: an empty directory, or one in which a restore was interrupted.",
+)
+@click.option("--cluster", default="DefaultCluster", show_default=True, help="The brokerClusterName.")
+@click.option("--broker", required=True, help="The brokerName.")
+@click.option("--endpoint", default="", metavar="URL", help="As objectStoreEndpoint of the broker.")
+@click.option("--newest", type=click.IntRange(min=1), metavar="N", help="Only the newest N log files.")
+@click.option("--since", metavar="TIME", help=f"Only files with messages since {MOMENTS}.")
+@click.option("--without-tables", is_flag=True, help="Without topics, groups and offsets.")
+@click.option("--dry-run", is_flag=True, help="Say what there is and what is missing, and change nothing.")
+def restore(
+    place: str,
+    directory: Path,
+    cluster: str,
+    broker: str,
+    endpoint: str,
+    newest: int | None,
+    since: str | None,
+    without_tables: bool,
+    dry_run: bool,
+) -> None:
+    """Build the store of a lost broker again from its tier.
+
+    With --newest or --since the older files stay in the tier, and the broker serves them from there. The
+    exit code is 0 only if everything was restored. Otherwise no broker starts with DIR, and the same command
+    continues.
+    """
+    since_ms = moment_ms(since) if since is not None else 0
+    if since_ms is None or (since is not None and newest is not None):
+        raise click.BadParameter(f"expected {MOMENTS}, and not together with --newest", param_hint="--since")
+    out = console()
+    objects = open_objects(place, cluster, broker, endpoint=endpoint, key="--from")
+    restoring = Restoring(Manifests(objects, cluster, broker, "restore"), directory)
+    plan = restoring.plan(newest, since_ms)
+    count, total = len(plan.entries), len(plan.manifest.segments)
+    out.print(
+        f"manifest {plan.manifest.number} of {printable(objects.place)}: {count} of {total} log files,"
+        f" log offsets {plan.log_start} to {plan.manifest.end}, {plan.log_bytes} bytes"
+    )
+    if dry_run:
+        _report(out, restoring.missing(plan, with_tables=not without_tables))
+        out.print("nothing was restored: --dry-run")
+        return
+    with progress_bar("restoring", plan.log_bytes) as tell:
+        done = 0
+
+        def one_more(entry: SegmentEntry) -> None:
+            nonlocal done
+            done += 1
+            tell(entry.log_end - entry.log_start)
+            if not sys.stderr.isatty():
+                out.print(f"{done} of {count}: {offset_name(entry.log_start)}")
+
+        outcome = restoring.run(plan, one_more, with_tables=not without_tables)
+    for remark in outcome.remarks:
+        out.print(f"note: {printable(remark)}")
+    _report(out, outcome.problems)
+    out.print(
+        f"restored {directory}: {outcome.restored} log files now, {outcome.kept} before. Start the broker"
+        f" with mappedFileSizeCommitLog={plan.file_bytes} and the same tieredStoreFilePath"
+    )
+
+
+def _report(out: Console, problems: list[str]) -> None:
+    for each in problems:
+        out.print(f"not restorable: {printable(each)}")
+    if problems:
+        out.print(f"not restored: put back what is missing or damaged ({len(problems)}), and run this again")
         raise click.exceptions.Exit(1)
 
 

@@ -39,6 +39,8 @@ class StorePaths:
         """The same for queues that were purged."""
         self.abort = root / "abort"
         self.lock = root / "lock"
+        self.restoring = root / "restoring"
+        """Ours: the store is being rebuilt from a tier, and not complete."""
         self.epochs = root / "epochFileCheckpoint"
         self.broker_identity = root / "brokerIdentity"
         """The id that the controller gave this broker."""

@@ -160,6 +160,10 @@ class MessageStore:
         files.make_directories(paths.root)
         files.make_directories(paths.commit_log)
         self._lock = files.lock(paths.lock)
+        if files.size(paths.restoring) is not None:
+            raise StoreError(
+                f"{paths.root} is not restored completely: run `pyromq store restore` again until it succeeds"
+            )
         was_clean = files.size(paths.abort) is None
         # java: the process id, as text
         files.write(paths.abort, str(process_id()).encode())
