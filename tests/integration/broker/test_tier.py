@@ -314,7 +314,7 @@ async def bodies_of(client: BrokerClient, request: QueryMessage) -> list[bytes]:
 
 async def test_queries_by_time_key_and_place_find_what_is_only_in_the_tier(tmp_path: Path) -> None:
     clock = TravellingClock()
-    async with tiered(tmp_path, clock=clock) as (broker, client):
+    async with tiered(tmp_path, clock=clock, tier_read_timeout_ms=60_000) as (broker, client):
         await client.create_topic(queues=QUEUES)
         await client.heartbeat(consumer())
         answers = await send_keyed(client, clock)
@@ -364,7 +364,7 @@ async def test_queries_say_that_the_tier_is_away_instead_of_not_found(
     tmp_path: Path, store_in_memory: ModelObjects
 ) -> None:
     objects, clock = store_in_memory, TravellingClock()
-    async with tiered(tmp_path, clock=clock) as (broker, client):
+    async with tiered(tmp_path, clock=clock, tier_read_timeout_ms=60_000) as (broker, client):
         await client.create_topic(queues=QUEUES)
         answers = await send_keyed(client, clock)
         await offloaded(broker)
@@ -394,7 +394,7 @@ async def test_queries_say_that_the_tier_is_away_instead_of_not_found(
         assert await bodies_of(client, unique) == [body(2)]
     forget_footers(tmp_path)
     objects.fails = lambda operation, name: "before"
-    async with tiered(tmp_path, clock=clock) as (broker, client):
+    async with tiered(tmp_path, clock=clock, tier_read_timeout_ms=60_000) as (broker, client):
         earliest = GetEarliestStoreTime(topic=TOPIC, queue_id=0)
         for question in (search, view, unique, earliest):
             refused = await client.refusal(question)
@@ -402,11 +402,30 @@ async def test_queries_say_that_the_tier_is_away_instead_of_not_found(
             assert "it is not known yet what the tier has" in str(refused)
 
 
+async def test_a_query_that_the_store_does_not_answer_ends_before_its_caller_gives_up(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    objects, clock = store_in_memory, TravellingClock()
+    async with tiered(tmp_path, clock=clock, tier_read_timeout_ms=100) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        answers = await send_keyed(client, clock)
+        await offloaded(broker)
+        objects.gate.clear()
+        try:
+            place = decode_offset_message_id(answers[0].msg_id).log_offset
+            for request in (ViewMessage(offset=place), by_key("id2", is_unique_key=True)):
+                refused = await client.refusal(request)
+                assert refused.code == ResponseCode.SYSTEM_ERROR
+                assert "the tier did not answer within 80 ms" in str(refused)
+        finally:
+            objects.gate.set()
+
+
 async def test_a_deleted_message_is_not_found_in_the_tier(
     tmp_path: Path, store_in_memory: ModelObjects
 ) -> None:
     clock = TravellingClock()
-    async with tiered(tmp_path, clock=clock) as (broker, client):
+    async with tiered(tmp_path, clock=clock, tier_read_timeout_ms=60_000) as (broker, client):
         await client.create_topic(queues=QUEUES)
         answers = await send_keyed(client, clock)
         await offloaded(broker)

@@ -1,7 +1,8 @@
 """Single messages by time, by key or by their place: those of this disk at once, older ones in the tier.
 
-The tier is looked at in threads, for at most `tierReadTimeout`. If it is away, or that time is not enough,
-the answer says so: nobody takes it for "not found".
+The tier is looked at in threads, for half of `tierReadTimeout`: whoever asks has a time-out as well, and
+shall get the answer. If the tier is away, or the time is not enough, it says so: nobody takes it for "not
+found".
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from pyromq.tier.lookups import FoundByKey, IsOver, TierLookups
 from pyromq.tier.objects import ObjectMissing
 
 _THREADS: Final = 2
+_PATIENCE: Final = 0.8
+"""Of `tierReadTimeout`, for a store that does not answer."""
 
 T = TypeVar("T")
 
@@ -95,18 +98,19 @@ class OlderLookups:
 
     async def _look(self, work: Callable[[IsOver], T]) -> T:
         timeout_ms = self._live.now.tier_read_timeout_ms
-        end = self._clock.monotonic() + timeout_ms / 1000
+        end = self._clock.monotonic() + timeout_ms / 2000
 
         def is_over() -> bool:
             return self._clock.monotonic() >= end
 
         future = self._loop.run_in_executor(self._threads, work, is_over)
         try:
-            async with asyncio.timeout(2 * timeout_ms / 1000):
+            async with asyncio.timeout(_PATIENCE * timeout_ms / 1000):
                 return await future
         except TimeoutError:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"the tier did not answer within {2 * timeout_ms} ms: ask again"
+                ResponseCode.SYSTEM_ERROR,
+                f"the tier did not answer within {_PATIENCE * timeout_ms:.0f} ms: ask again",
             ) from None
         except PyroError as problem:
             _refuse(problem)
