@@ -26,6 +26,7 @@ class DiskRules:
     def __init__(self, server: Server, broker: Broker) -> None:
         self._disk: SimulatedDisk = server.disk
         self._store: MessageStore = broker.store
+        self._role = broker.role
         self._flushed = 0
         self._checkpoint: Checkpoint | None = None
         self._epochs: tuple[Epoch, ...] = ()
@@ -99,7 +100,11 @@ class DiskRules:
             self._epochs = epochs.epochs
 
     def _check_offsets(self) -> Iterator[Problem]:
-        """Offsets go to the disk when the log that they depend on is there."""
+        """Offsets go to the disk when the log that they depend on is there.
+
+        Not at a replica: a consumer may commit there what only the others in sync have yet. Before it leads,
+        what its log lacks is set back, on its disk, too.
+        """
         store = self._store
         if self._disk.content.syncs == self._syncs:
             return
@@ -108,6 +113,8 @@ class DiskRules:
         if not safe or safe == self._offsets:
             return
         self._offsets = safe
+        if not self._role.now.is_master:
+            return
         with suppress(RemoteProtocolError):
             for key, queues in json_body.decode(safe, ConsumerOffsetSerializeWrapper).offset_table.items():
                 for queue_id, offset in queues.items():

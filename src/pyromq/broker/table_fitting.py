@@ -3,7 +3,8 @@
 A log may have lost its end: power was lost, a master that acknowledged alone was replaced, or a replica cut
 off what its master does not have. The next messages get the same queue offsets, so a reader beyond the end
 would skip them. Tables are fitted before the first request: at a start that was not clean, when a broker
-becomes master, and after a cut.
+becomes master, and after a cut. What is set back is on disk at once: after the next crash, other messages may
+already be where the lost ones were.
 """
 
 import logging
@@ -24,44 +25,55 @@ def fit_to_log(store: MessageStore, tables: Tables) -> None:
     """This broker is about to serve as master.
 
     Consumers that go on from memory may be beyond the end, too: each group is held to the ends that its
-    queues have now, until it reads from before them. Raises StoreError if the log cannot be dispatched.
+    queues have now, until it reads from before them. Raises StoreError if the log cannot be dispatched, or
+    the offsets not be written.
     """
     store.cutting.finish()
     try:
         store.copying.dispatch_all()
     except OSError as error:
         raise StoreError(f"the log cannot be dispatched: {error}") from error
-    _fit(store, tables, store.queues.next_offset)
-    for group, topic, queue_id, _ in _places(tables):
-        if group not in _OURS:
+    # There may be a million light queues. Without a crash, what was read from them is still there.
+    may_lack = not store.recovery.was_clean or bool(store.recovery.queues_rebuilt)
+    _fit(store, tables, store.queues.next_offset, has_light=may_lack)
+    for group, topic, queue_id, _ in _places(tables, has_light=may_lack):
+        # A lite topic is read from where this table says.
+        if group not in _OURS and not topic.startswith(names.LITE_PREFIX):
             tables.offsets.hold(group, topic, queue_id, store.queues.next_offset(topic, queue_id))
 
 
 def fit_to_cut(store: MessageStore, tables: Tables) -> None:
-    """The end of a replica's log was taken back."""
+    """The end of a replica's log was taken back. Raises StoreError if the offsets cannot be written."""
     tables.delay_offsets.set_back()
     if not store.can_dispatch_to(store.log.end):  # else the queues end before the cut, and all is there
-        _fit(store, tables, store.queues.max_offset)
+        _fit(store, tables, store.queues.max_offset, has_light=False)
 
 
-def _fit(store: MessageStore, tables: Tables, end_of: Callable[[str, int], int]) -> None:
-    for group, topic, queue_id, offset in list(_places(tables)):
+def _fit(store: MessageStore, tables: Tables, end_of: Callable[[str, int], int], *, has_light: bool) -> None:
+    is_set_back = False
+    for group, topic, queue_id, offset in list(_places(tables, has_light=has_light)):
         end = end_of(topic, queue_id)
         if offset > end:
             tables.offsets.set_back(group, topic, queue_id, end)
+            is_set_back = True
             _log.warning(
                 "group %s had read %s queue %d up to %d, but the messages from %d on are lost: it continues"
                 " there",
                 *(group, topic, queue_id, offset, end),
             )
+    if is_set_back:
+        try:
+            tables.offsets.persist()
+        except OSError as error:
+            raise StoreError(f"the offsets of groups cannot be written: {error}") from error
     tables.delay_offsets.fit(lambda level: end_of(names.SCHEDULE_TOPIC, level - 1))
 
 
-def _places(tables: Tables) -> Iterator[tuple[str, str, int, int]]:
+def _places(tables: Tables, *, has_light: bool) -> Iterator[tuple[str, str, int, int]]:
     """The offsets of groups in queues of this broker: group, topic, queue id, offset."""
     offsets, topics = tables.offsets, tables.topics
     for topic, group in offsets.pairs():
-        config = topics.get(topic)
-        if config is not None and not topic.startswith(names.LMQ_PREFIX):
+        is_light = topic.startswith(names.LMQ_PREFIX)
+        if (has_light and topics.is_light(topic)) if is_light else topic in topics:
             for queue_id, offset in offsets.queues(group, topic).items():
                 yield group, topic, queue_id, offset

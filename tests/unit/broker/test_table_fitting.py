@@ -7,7 +7,8 @@ from tests.support.broker_parts import BrokerParts, broker_parts
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.table_fitting import fit_to_log
-from pyromq.protocol.names import REVIVE_GROUP
+from pyromq.protocol.names import LMQ_PREFIX, REVIVE_GROUP
+from pyromq.protocol.properties import INNER_MULTI_DISPATCH, encode_properties
 from pyromq.protocol.record import Host
 
 BORN = Host.of("10.1.1.1", 4000).pack()
@@ -43,6 +44,36 @@ async def test_offsets_beyond_the_end_of_a_queue_are_set_back(
             "group ahead had read T queue 0 up to 5, but the messages from 3 on are lost: it continues there"
             in caplog.messages
         )
+
+
+async def test_what_is_set_back_is_on_disk_before_other_messages_take_the_place_of_the_lost(
+    tmp_path: Path,
+) -> None:
+    with broker_parts(tmp_path) as parts:
+        parts.add_topic("T")
+        append(parts, 3)
+        parts.offsets.commit("g", "T", 0, 5)
+        parts.offsets.persist()
+        fit_to_log(parts.store, parts.tables)
+        append(parts, 3)
+    with broker_parts(tmp_path) as parts:
+        assert parts.offsets.query("g", "T", 0) == 3
+
+
+async def test_offsets_beyond_the_end_of_a_light_queue_are_set_back(tmp_path: Path) -> None:
+    name = f"{LMQ_PREFIX}device"
+    properties = encode_properties({INNER_MULTI_DISPATCH: name}).encode()
+    light = {"light_queues": True, "multi_dispatch": True}
+    with broker_parts(tmp_path, store=light) as parts:
+        parts.add_topic("T")
+        for _ in range(3):
+            assert parts.appending.append(Draft("T", 0, b"x", properties, 1, BORN)).is_ok
+        parts.store.dispatch()
+        parts.offsets.commit("ahead", name, 0, 5)
+        parts.offsets.commit("behind", name, 0, 2)
+        parts.store.recovery.was_clean = False
+        fit_to_log(parts.store, parts.tables)
+        assert [parts.offsets.query(group, name, 0) for group in ("ahead", "behind")] == [3, 2]
 
 
 async def test_a_group_that_goes_on_from_memory_is_held_to_the_end_until_it_reads_from_before_it(

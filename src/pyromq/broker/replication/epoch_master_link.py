@@ -98,11 +98,12 @@ class EpochMasterLink(MasterLink):
             while wait is not None:
                 await asyncio.to_thread(wait)
                 wait = cut.next()
+            if agreed < end:
+                self._was_cut()
         except PyroError as problem:
             self.close(problem)
             return
         if agreed < end:
-            self._was_cut()
             _log.warning(
                 "the end of the log was cut off, the master lacks it from=%d bytes=%d epochs=%s kept=%s",
                 *(
