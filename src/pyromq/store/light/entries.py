@@ -159,10 +159,13 @@ class LightEntries(EntriesEnd):
         if not starts:
             return
         self.first, low, high = starts[0], starts[0], starts[-1] + self.per_file
+        while before and low < high and self[low].size and not self[low].log_offset:
+            low += 1  # of the first record of the log
         while low < high:
             middle = (low + high) // 2
             entry = self[middle]
-            if entry.size and entry.log_offset < before:
+            # Without a log offset it is torn: of its two sectors, the first one was lost.
+            if entry.size and 0 < entry.log_offset < before:
                 low = middle + 1
             else:
                 high = middle
