@@ -63,6 +63,7 @@ class LiteDelivery:
         self._due: list[tuple[int, int, Key, HeldBatch]] = []
         self._numbers = count()
         self._alarm: asyncio.TimerHandle | None = None
+        context.tables.role.on_change(lambda _: self._start_over())
 
     def __repr__(self) -> str:
         return f"<LiteDelivery {self.subscriptions!r} {self.batches!r}>"
@@ -231,6 +232,21 @@ class LiteDelivery:
         """A light queue is gone."""
         for group in groups:
             self.batches.forget((queue, group))
+
+    def _start_over(self) -> None:
+        """Another broker may have led meanwhile: its messages have the numbers of those that are out."""
+        keys = iter(self.batches.forget_all())
+        self._due.clear()
+        self._set_alarm()
+
+        def announce_some() -> bool:
+            for key in keys:
+                self.announce(*key)
+                if self._slices.is_over():
+                    return False
+            return True
+
+        self._slices.run(announce_some)
 
     # When batches are visible again
 

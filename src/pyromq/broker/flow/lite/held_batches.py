@@ -2,7 +2,7 @@
 
 A queue is held until all messages of its batch are acknowledged, or until those that are not are visible
 again. The same attempt of a consumer may pop again before: its answer was lost. This is in memory only: after
-a restart the messages are popped again.
+a restart, or when another broker has led, the messages are popped again.
 """
 
 from collections.abc import Sequence
@@ -109,3 +109,9 @@ class HeldBatches:
 
     def forget(self, key: Key) -> None:
         self._held.pop(key, None)
+
+    def forget_all(self) -> list[Key]:
+        """Whose they were."""
+        keys = list(self._held)
+        self._held.clear()
+        return keys
