@@ -151,6 +151,11 @@ class QueueReading:
         return self._dispatcher.offset
 
     @property
+    def dispatched_ms(self) -> int:
+        """The store time of the last message that is in its queue; 0 if there is none."""
+        return self._dispatcher.last_timestamp
+
+    @property
     def indexed_offset(self) -> int:
         """Everything before this log offset is in its queue and in the index."""
         return self._dispatcher.safe_offset

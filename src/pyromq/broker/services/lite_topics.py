@@ -269,10 +269,10 @@ class LiteTopics:
             return
         removed = 0
         for topic, life_ms in lives.items():
-            old = light.entries_before(self._store.time.now_ms() - life_ms, self._store.log.store_time)
+            old = light.entries_before(self._now_ms() - life_ms, self._store.log.store_time)
             async for queue in self._slices.spread(light.names(lite_queue(topic, ""), old)):
-                # What the master removed, its replicas need no longer either: a little later, for their
-                # clocks may differ.
+                # What the master removed, its replicas need no longer either: a little later, for its
+                # rounds take their time.
                 later_ms = 0 if self._role.now.is_master else least_ms
                 if not self._is_over(light, queue, life_ms + later_ms):
                     continue
@@ -291,7 +291,12 @@ class LiteTopics:
             return False
         stored_ms = self._store.queues.store_time(queue, 0, end - 1)
         # Without a time its last message has left the log.
-        return stored_ms < 0 or self._store.time.now_ms() - stored_ms > life_ms
+        return stored_ms < 0 or self._now_ms() - stored_ms > life_ms
+
+    def _now_ms(self) -> int:
+        """The time up to which this broker knows of messages: a replica may lack the latest of its master."""
+        now_ms = self._store.time.now_ms()
+        return now_ms if self._role.now.is_master else min(now_ms, self._store.queues.dispatched_ms)
 
     def _remove(self, light: LightQueues, queue: str) -> None:
         light.remove(queue)

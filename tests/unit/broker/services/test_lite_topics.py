@@ -1,0 +1,92 @@
+"""Which lite topics expire, and what is left of them, with real parts and a clock that the test moves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.broker_parts import BrokerParts, broker_parts
+from tests.support.small_stores import BORN_HOST
+
+from pyromq.broker.flow.draft import Draft
+from pyromq.broker.flow.lite.delivery import LiteDelivery
+from pyromq.broker.flow.popping.held_pops import HeldPops
+from pyromq.broker.services.lite_topics import LiteTopics
+from pyromq.broker.tables.role import Role
+from pyromq.clock import ManualClock
+from pyromq.protocol.names import lite_queue
+from pyromq.protocol.properties import INNER_MULTI_DISPATCH, encode_properties
+
+PARENT, GROUP = "Sessions", "agents"
+QUEUE = lite_queue(PARENT, "a")
+MINUTE_S = 60.0
+LIFE_MINUTES = 30
+
+
+class Bench:
+    def __init__(self, parts: BrokerParts) -> None:
+        self.parts = parts
+        self.store = parts.store
+        self.delivery = LiteDelivery(parts.context, parts.durability, HeldPops(parts.context.slices))
+        self.lite_topics = LiteTopics(parts.context, self.delivery)
+
+    def put(self, count: int = 1, queue: str = QUEUE) -> None:
+        properties = encode_properties({INNER_MULTI_DISPATCH: queue}).encode()
+        for _ in range(count):
+            assert self.parts.appending.append(Draft(PARENT, 0, b"x", properties, 1, BORN_HOST)).is_ok
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        while self.store.dispatch():
+            pass
+
+    def copy_from(self, master: "Bench") -> None:
+        """Copy what this log lacks, and dispatch it."""
+        begin = self.store.log.end
+        self.store.copying.append(begin, master.store.log.bytes_at(begin, 1 << 20))
+        self.dispatch()
+
+    def end(self, queue: str = QUEUE) -> int:
+        return self.store.queues.max_offset(queue, 0)
+
+
+@contextmanager
+def _bench(root: Path, clock: ManualClock | None = None) -> Iterator[Bench]:
+    root.mkdir(exist_ok=True)
+    on = {"light_queues": True, "multi_dispatch": True}
+    with broker_parts(root, store=on, clock=clock) as parts:
+        parts.add_topic(
+            PARENT, attributes={"message.type": "LITE", "lite.topic.expiration": str(LIFE_MINUTES)}
+        )
+        yield Bench(parts)
+
+
+@contextmanager
+def _master_and_replica(root: Path) -> Iterator[tuple[Bench, Bench, ManualClock]]:
+    clock = ManualClock()
+    with _bench(root / "master", clock) as master, _bench(root / "replica", clock) as replica:
+        replica.parts.tables.role.change(Role(1, 1))
+        replica.store.copying.begin()
+        yield master, replica, clock
+
+
+async def test_a_replica_keeps_a_lite_topic_whose_latest_messages_it_lacks(tmp_path: Path) -> None:
+    with _master_and_replica(tmp_path) as (master, replica, clock):
+        master.put(10)
+        replica.copy_from(master)
+        clock.advance(20 * MINUTE_S)
+        master.put()
+        clock.advance(28 * MINUTE_S)  # and the replica is cut off from its master
+        await replica.lite_topics.remove_expired()
+        replica.copy_from(master)
+        assert (replica.store.queues.min_offset(QUEUE, 0), replica.end()) == (0, 11)
+
+
+async def test_a_replica_removes_a_lite_topic_that_is_old_by_the_time_of_its_log(tmp_path: Path) -> None:
+    with _master_and_replica(tmp_path) as (master, replica, clock):
+        master.put(10)
+        clock.advance(60 * MINUTE_S)
+        master.put(queue=lite_queue(PARENT, "b"))
+        replica.copy_from(master)
+        await replica.lite_topics.remove_expired()
+        assert replica.end() == 0
+        assert replica.end(lite_queue(PARENT, "b")) == 1
