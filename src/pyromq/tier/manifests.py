@@ -30,6 +30,10 @@ class WrongTier(PyroError):
     """The objects found there do not belong to this store. An operator has to decide."""
 
 
+class OtherBroker(WrongTier):
+    """The tier is that of another broker."""
+
+
 class TierFormat(msgspec.Struct, frozen=True, rename="camel"):
     """The object `format`: whose tier this is."""
 
@@ -44,14 +48,18 @@ Change = Callable[[Manifest], Manifest | None]
 
 
 class Manifests:
-    def __init__(self, objects: Objects, cluster: str, broker: str, writer: str) -> None:
-        """`writer`: who this is; no other process has the same."""
+    def __init__(
+        self, objects: Objects, cluster: str, broker: str, writer: str, remembered: Manifest | None = None
+    ) -> None:
+        """`writer`: who this is; no other process has the same. `remembered`: the newest manifest that an
+        earlier process of this broker knew. A tier that lacks what it had is not taken for a new one."""
         self.objects = objects
         self._cluster = cluster
         self._broker = broker
         self._writer = writer
         self._newest: Manifest | None = None
         self._tier_id: str | None = None
+        self._remembered = remembered if remembered is not None and remembered.segments else None
 
     def __repr__(self) -> str:
         return f"<Manifests {self.objects.place} {self._newest.number if self._newest else 'none'}>"
@@ -62,21 +70,33 @@ class Manifests:
         return self._newest
 
     def tier_id(self, *, create: bool = False) -> str | None:
-        """The number of this tier; None if there is no tier yet. Raises WrongTier."""
-        if self._tier_id is None:
+        """The number of this tier, read each time; None if there is no tier yet. Raises WrongTier."""
+        known = self._newest if self._newest is not None else self._remembered
+        try:
+            raw = self.objects.read(FORMAT)
+        except ObjectMissing:
+            if known is not None:
+                raise self._lost(known, "has no tier") from None
+            if not create:
+                return None
+            mine = TierFormat(FORMAT_NAME, self._cluster, self._broker, chance.uuid().hex)
+            raw = msgspec.json.encode(mine)
             try:
+                create_settled(self.objects, FORMAT, raw)
+            except ObjectExists:
                 raw = self.objects.read(FORMAT)
-            except ObjectMissing:
-                if not create:
-                    return None
-                mine = TierFormat(FORMAT_NAME, self._cluster, self._broker, chance.uuid().hex)
-                raw = msgspec.json.encode(mine)
-                try:
-                    create_settled(self.objects, FORMAT, raw)
-                except ObjectExists:
-                    raw = self.objects.read(FORMAT)
-            self._tier_id = self._parse_format(raw).tier_id
-        return self._tier_id
+        tier_id = self._parse_format(raw).tier_id
+        if known is not None and tier_id != known.tier_id:
+            raise self._lost(known, f"has the tier {tier_id}")
+        self._tier_id = tier_id
+        return tier_id
+
+    def _lost(self, known: Manifest, found: str) -> WrongTier:
+        return WrongTier(
+            f"{self.objects.place} {found}, but this broker knows the tier {known.tier_id} with the log up to"
+            f" {known.end} (manifest {known.number}): mount or bring back that one and restart the broker, or"
+            " remove the directory `tier` of its store to begin a new tier without the old messages"
+        )
 
     def _parse_format(self, raw: bytes) -> TierFormat:
         try:
@@ -85,7 +105,7 @@ class Manifests:
             raise BadObject(f"{self.objects.place}/{FORMAT}: {problem}") from None
         expected = (FORMAT_NAME, self._cluster, self._broker)
         if (found.format, found.cluster, found.broker) != expected:
-            raise WrongTier(
+            raise OtherBroker(
                 f"{self.objects.place}/{FORMAT} is of {found.format!r}, cluster {found.cluster!r}, broker"
                 f" {found.broker!r}: expected {expected}"
             )
@@ -94,7 +114,7 @@ class Manifests:
     # Reading
 
     def read_newest(self) -> Manifest | None:
-        """The newest manifest; None if there is none yet."""
+        """The newest manifest; None if there is none yet. Raises WrongTier if it lacks what was known."""
         found = self._newest
         number = found.number if found is not None else 0
         if number == 0 or (self._read(number + 1) is None and self._hint() > number):
@@ -105,16 +125,29 @@ class Manifests:
             found, number = following, number + 1
         if found is not None and self._tier_id is not None and found.tier_id != self._tier_id:
             raise WrongTier(f"{manifest_name(found.number)} is of another tier than {FORMAT}")
+        self._compare(found)
         self._newest = found
         return found
+
+    def _compare(self, found: Manifest | None) -> None:
+        """A tier never has less than it had: its last segment is never dropped."""
+        known = self._remembered
+        if known is None:
+            return
+        if found is None:
+            raise self._lost(known, "has no manifest")
+        if found.tier_id != known.tier_id:
+            raise self._lost(known, f"has the tier {found.tier_id}")
+        if found.number < known.number or found.end < known.end:
+            raise self._lost(known, f"has only the log up to {found.end} (manifest {found.number})")
 
     def _start_number(self) -> int:
         """The number of a recent manifest; 0 if there is none. Listings may be old, a hint may be lost."""
         names = [each.name for each in self.objects.list(MANIFESTS)]
         numbers = [number for name in names if (number := parse_manifest_name(name)) is not None]
-        hint = self._hint()
-        if hint and self.objects.info(manifest_name(hint)) is not None:
-            numbers.append(hint)
+        remembered = self._remembered.number if self._remembered is not None else 0
+        others = {self._hint(), remembered} - {0}
+        numbers += [each for each in others if self.objects.info(manifest_name(each)) is not None]
         return max(numbers, default=0)
 
     def _hint(self) -> int:

@@ -676,6 +676,73 @@ async def test_of_two_brokers_that_believe_to_be_the_master_one_writes_and_the_o
     error_logs.expect_repeatedly("nothing is uploaded to the tier any more: ")
 
 
+async def pulled_waits(client: BrokerClient) -> None:
+    pulled = await client.pull(0, hold_ms=20)
+    assert pulled.answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert pulled.answer.next_begin_offset == 0
+
+
+async def test_a_directory_that_is_not_mounted_is_not_a_new_tier(
+    tmp_path: Path, error_logs: ErrorLogs
+) -> None:
+    lake, away = tmp_path / "lake", tmp_path / "away"
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+        start = broker.store.log.start
+    lake.rename(away)
+    lake.mkdir()
+    async with tiered(tmp_path, tier_read_timeout_ms=20) as (broker, client):
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.problem)
+        assert "mount or bring back that one" in tier.problem
+        await pulled_waits(client)
+        await send_all(client, MESSAGES)
+        broker.store.clean(on_demand=True)
+        assert broker.store.log.start == start
+    assert not [each for each in lake.rglob("*") if each.is_file()]
+    error_logs.expect_repeatedly("nothing is uploaded to the tier any more: ")
+    error_logs.expect_repeatedly("old messages cannot be read, their readers wait: ")
+    shutil.rmtree(lake)
+    away.rename(lake)
+    async with tiered(tmp_path) as (broker, client):
+        await offloaded(broker)
+        for queue_id in range(QUEUES):
+            assert await read_all(client, queue_id, MESSAGES) == sent(queue_id, 2 * MESSAGES)
+
+
+async def test_readers_wait_if_the_tier_cannot_be_used_and_may_have_their_messages(
+    tmp_path: Path, store_in_memory: ModelObjects, error_logs: ErrorLogs
+) -> None:
+    objects = store_in_memory
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await offloaded(broker)
+    whole = dict(objects.content)
+    objects.content.clear()
+    next((tmp_path / "store/tier").glob("*.footer")).unlink()
+    async with tiered(tmp_path, tier_read_timeout_ms=20) as (broker, client):
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.problem)
+        assert not tier.history.is_known
+        await pulled_waits(client)
+        assert (await client.call(GetMinOffset(topic=TOPIC, queue_id=0))).offset == 0
+    # The same without what is kept: only the tier of another broker cannot have the messages of this log.
+    shutil.rmtree(tmp_path / "store/tier")
+    objects.content["format"] = whole["format"].replace(BROKER_NAME.encode(), b"another")
+    async with tiered(tmp_path) as (broker, client):
+        again = broker.tiering
+        assert again is not None
+        await turn_until(lambda: again.problem)
+        assert again.history.is_known
+        assert broker.store.queues.min_offset(TOPIC, 0) > 0
+    error_logs.expect_repeatedly("nothing is uploaded to the tier any more: ")
+
+
 async def test_a_killed_broker_goes_on_with_its_tier(tmp_path: Path) -> None:
     settings = {"tier_level": "NOT_IN_DISK", "tier_place": str(tmp_path / "lake")}
     process, address = await start_killable_broker(tmp_path / "store", "SYNC_FLUSH", **settings)

@@ -234,3 +234,51 @@ def test_two_masters_and_a_failing_store_never_lose_or_double_a_segment(data: st
         assert [each.log_start for each in found.segments] == list(range(0, found.end, FILE_BYTES))
     else:
         assert not confirmed
+
+
+def test_a_place_that_lacks_the_tier_that_was_known_is_not_taken_for_a_new_one() -> None:
+    objects = ModelObjects()
+    mine = claimed(objects)
+    known = mine.add(0, with_entry(entry(0)))
+    remembered = mine.add(0, with_entry(entry(1)))
+
+    def again(content: dict[str, bytes]) -> Manifests:
+        found = ModelObjects()
+        for name, each in content.items():
+            found.replace(name, each)
+        return Manifests(found, "C", "b", "again", remembered)
+
+    whole = dict(objects.content)
+    other = ModelObjects()
+    claimed(other).add(0, with_entry(entry(0)))
+    older = {name: each for name, each in whole.items() if name != manifest_name(remembered.number)}
+    older["manifest/hint"] = b"%020d" % known.number
+    for content, problem in (
+        ({}, f"has no tier, but this broker knows the tier {known.tier_id} with the log up to 2000"),
+        ({"format": whole["format"]}, "has no manifest"),
+        (other.content, "has the tier"),
+        (older, "has only the log up to 1000"),
+    ):
+        before = dict(content)
+        with pytest.raises(WrongTier, match="mount or bring back"):
+            again(content).read_newest()
+        place = again(content)
+        with pytest.raises(WrongTier, match=problem):
+            place.claim(1)
+        assert place.objects.content == before  # type: ignore[attr-defined]
+    # The listing and the hint may be old; what was known says where to look.
+    lost = whole | {"manifest/hint": b"%020d" % 1}
+    assert again(lost).claim(1).end == 2 * FILE_BYTES
+    # Without segments nothing is lost.
+    empty = claimed(ModelObjects()).known
+    assert Manifests(ModelObjects(), "C", "b", "new", empty).claim(1).number == 1
+
+
+def test_a_tier_that_vanishes_while_a_master_writes_it_is_not_begun_anew() -> None:
+    objects = ModelObjects()
+    mine = claimed(objects)
+    mine.add(0, with_entry(entry(0)))
+    objects.content.clear()
+    with pytest.raises(WrongTier, match="the model has no tier"):
+        mine.add(0, with_entry(entry(1)))
+    assert not objects.content

@@ -28,7 +28,7 @@ from pyromq.tier.history import OlderHistory
 from pyromq.tier.index import Queue, Spans, TierIndex, spans_of
 from pyromq.tier.lookups import TierLookups
 from pyromq.tier.manifest import Manifest, SegmentEntry
-from pyromq.tier.manifests import Fenced, Manifests, WrongTier
+from pyromq.tier.manifests import Fenced, Manifests, OtherBroker, WrongTier
 from pyromq.tier.objects import ObjectMissing
 from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, next_file, uploaded_to
 from pyromq.tier.opening import open_objects
@@ -81,7 +81,9 @@ class Tiering:
         self._writer = writer
         self._footers = KeptFooters(objects, self._store.files, directory)
         self._uploader: Uploader = uploader if uploader is not None else ChildUploader()
-        manifests = Manifests(objects, settings.broker_cluster_name, settings.broker_name, writer)
+        self._kept = kept = self._footers.last_manifest()
+        """The newest manifest when this broker stopped."""
+        manifests = Manifests(objects, settings.broker_cluster_name, settings.broker_name, writer, kept)
         task = UploadTask(
             "",
             0,
@@ -137,7 +139,7 @@ class Tiering:
 
     def _begin_with_kept(self) -> None:
         """Readers go on at once where this broker has read the tier before."""
-        manifest = self._footers.last_manifest()
+        manifest = self._kept
         if manifest is None:
             return
         parts = {}
@@ -250,7 +252,9 @@ class Tiering:
                 except WrongTier as problem:
                     self._failed(f"stopped until the next start: {problem}")
                     _log.error("nothing is uploaded to the tier any more: %s", problem)
-                    if not self.history.is_known:
+                    if self._live.now.tier_required:
+                        self._store.keep_until_uploaded(0)  # nobody knows whether there are copies
+                    if not self.history.is_known and self._had_nothing(problem):
                         self.history.use(TierIndex())
                     await self._loop.create_future()  # what readers know they go on reading
                 await self._pause(pause_s * (0.5 + chance.random() / 2))
@@ -259,6 +263,11 @@ class Tiering:
             self.blocks.close()
             self.older_lookups.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _had_nothing(self, problem: WrongTier) -> bool:
+        """Whether no message of this log can be in the tier alone; otherwise readers wait."""
+        is_of_other = isinstance(problem, OtherBroker) and self._kept is None
+        return self._store.log.start == 0 or is_of_other
 
     async def _pause(self, pause_s: float) -> None:
         with suppress(TimeoutError):
