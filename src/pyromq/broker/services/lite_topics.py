@@ -290,8 +290,9 @@ class LiteTopics:
         if not end or light.next_offset(queue) != end:
             return False
         stored_ms = self._store.queues.store_time(queue, 0, end - 1)
-        # Without a time its last message has left the log.
-        return stored_ms < 0 or self._now_ms() - stored_ms > life_ms
+        if stored_ms < 0:  # its last message has left the log, or is damaged: those before it may be unread
+            return light.min_offset(queue, self._store.log.start) == end
+        return self._now_ms() - stored_ms > life_ms
 
     def _now_ms(self) -> int:
         """The time up to which this broker knows of messages: a replica may lack the latest of its master."""

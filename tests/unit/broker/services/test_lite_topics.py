@@ -90,3 +90,22 @@ async def test_a_replica_removes_a_lite_topic_that_is_old_by_the_time_of_its_log
         await replica.lite_topics.remove_expired()
         assert replica.end() == 0
         assert replica.end(lite_queue(PARENT, "b")) == 1
+
+
+async def test_a_lite_topic_whose_last_message_is_damaged_keeps_the_others(tmp_path: Path) -> None:
+    with _bench(tmp_path) as bench:
+        bench.parts.clock.advance(20 * MINUTE_S)
+        bench.put(2)
+        _damage_last(bench)
+        await bench.lite_topics.remove_expired()
+        assert (bench.store.queues.min_offset(QUEUE, 0), bench.end()) == (0, 2)
+
+
+def _damage_last(bench: Bench) -> None:
+    place = bench.store.queues.log_offset(QUEUE, 0, bench.end() - 1)
+    assert place is not None
+    (path,) = (each for each in bench.store.paths.commit_log.iterdir() if each.is_file())
+    with path.open("r+b") as file:  # the store has it mapped
+        file.seek(place)
+        file.write(bytes(8))
+    assert bench.store.queues.store_time(QUEUE, 0, bench.end() - 1) == -1
