@@ -54,10 +54,13 @@ class Expiry:
     def __repr__(self) -> str:
         return f"<Expiry limits={len(self.limits)} purges={len(self._purges.all())}>"
 
-    def oldest_ms(self, topic: str) -> int:
-        """The store time before which the messages of a topic have expired; 0 without a limit of age."""
+    def oldest_ms(self, topic: str, now_ms: int | None = None) -> int:
+        """The store time before which the messages of a topic have expired; 0 without a limit of age.
+        `now_ms`: another time than that of the log."""
         limit = self.limits.get(topic) if self.limits else None
-        return self._time.now_ms() - limit.max_age_ms if limit is not None and limit.max_age_ms else 0
+        if limit is None or not limit.max_age_ms:
+            return 0
+        return (self._time.now_ms() if now_ms is None else now_ms) - limit.max_age_ms
 
     def limit(self, topic: str, limit: QueueLimit | None) -> None:
         """Without a limit, or with a wider one, what the log still has is there again."""

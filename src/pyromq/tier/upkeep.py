@@ -141,13 +141,13 @@ class TierUpkeep:
 
         return self._manifests.add(epoch, change)
 
-    def remove_due(self, epoch: int) -> list[str]:
-        """Remove the objects whose time has come; their names."""
+    def remove_due(self, epoch: int, now_ms: int | None = None) -> list[str]:
+        """Remove the objects whose time has come; their names. `now_ms`: another time than the clock's."""
         newest = self._manifests.read_newest()
         if newest is None:
             return []
         named = {each.name for each in newest.segments}
-        now_ms = self._now_ms()
+        now_ms = self._now_ms() if now_ms is None else now_ms
         gone = {each.name for each in newest.removals if each.not_before_ms <= now_ms}
         for name in gone - named:
             self._objects.remove(name)

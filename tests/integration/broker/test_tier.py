@@ -42,6 +42,7 @@ from pyromq.protocol.requests.popping import PopMessage
 from pyromq.protocol.requests.pulling import QueryMessage, ViewMessage
 from pyromq.protocol.requests.sending import SendMessageAnswer
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.store.log.log_time import CONFIRMED_AFTER_S
 from pyromq.tier import upkeep
 from pyromq.tier.manifests import Manifests
 from pyromq.tier.offloading import hidden_before
@@ -634,11 +635,37 @@ async def test_all_messages_are_kept_for_ever_or_for_some_hours(
         async with tiered(tmp_path, clock=clock, **settings) as (broker, _):
             tier = broker.tiering
             assert tier is not None
+            # The clock is believed only when it has been the same for a while.
+            await turn_until(lambda tier=tier: tier.rounds > 1)  # type: ignore[misc]
+            assert broker.store.queues.min_offset(TOPIC, 0) == 0
+            clock.advance(CONFIRMED_AFTER_S)
             if not begins_at_0:
                 await turn_until(lambda tier=tier: tier.removed_segments)  # type: ignore[misc]
-            await turn_until(lambda tier=tier: tier.rounds > 1)  # type: ignore[misc]
+            await turn_until(lambda tier=tier, rounds=tier.rounds: tier.rounds > rounds + 1)  # type: ignore[misc]
             assert (broker.store.queues.min_offset(TOPIC, 0) == 0) is begins_at_0
             assert tier.segments
+
+
+async def test_a_clock_that_is_years_ahead_at_the_start_removes_nothing(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    clock = TravellingClock()
+    stays = SMALL_FILES | {"file_reserved_hours": 48}
+    limited = topic_creation(queues=QUEUES)
+    limited.attributes = "+reserve.time=48"
+    async with tiered(tmp_path, stays, clock=clock) as (broker, client):
+        await client.call(limited)
+        await send_all(client)
+        await uploaded(broker)
+    before = set(segments(store_in_memory))
+    clock.advance(3 * 365 * 86_400)
+    settings: dict[str, Any] = {"tier_reserved_hours": 24 * 365, "tier_upkeep_interval_ms": 1}
+    async with tiered(tmp_path, stays, clock=clock, **settings) as (broker, _):
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.rounds > 1)
+        assert (tier.removed_segments, tier.rewritten_segments) == (0, 0)
+        assert set(segments(store_in_memory)) == before
 
 
 async def test_of_two_brokers_that_believe_to_be_the_master_one_writes_and_the_other_keeps_its_files(

@@ -396,13 +396,13 @@ class Tiering:
     # Upkeep
 
     async def _keep_up(self, role: Role) -> None:
-        """Remove what is too old or deleted, and leftovers."""
+        """Remove what is too old or deleted, and leftovers. A clock that may be wrong makes nothing old."""
         settings = self._live.now
-        now_ms = self._clock.now_ms()
+        now_ms = self._store.time.cautious_ms()
         default_ms = now_ms - settings.tier_reserved_hours * _HOUR_MS if settings.tier_reserved_hours else 0
 
         def oldest_ms(topic: str) -> int:
-            return self._store.expiry.oldest_ms(topic) or default_ms
+            return self._store.expiry.oldest_ms(topic, now_ms) or default_ms
 
         for work in await self._wait(lambda: due(self.history.index, oldest_ms, default_ms)):
             if self._role.now != role:
@@ -411,7 +411,7 @@ class Tiering:
             self.rewritten_segments += work.gone is not None
             self.removed_segments += work.gone is None
             _log.info("%s %s", work.entry.name, "has left the tier" if work.gone is None else "was rewritten")
-        await self._wait(lambda: self._upkeep.remove_due(role.epoch))
+        await self._wait(lambda: self._upkeep.remove_due(role.epoch, now_ms))
         swept = await self._wait(lambda: self._upkeep.sweep(settings.tier_orphan_hours * _HOUR_MS))
         self.swept_objects += len(swept)
         if swept:
