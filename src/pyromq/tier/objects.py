@@ -84,3 +84,11 @@ def create_settled(objects: Objects, name: str, content: bytes) -> None:
         if found == content:
             return
         raise ObjectExists(name)
+
+
+def size_problem(objects: Objects, name: str, size_bytes: int) -> str:
+    """Why an object is not the one that is expected, without reading it; empty if it has the right size."""
+    info = objects.info(name)
+    if info is None:
+        return "it is missing"
+    return "" if info.size_bytes == size_bytes else f"it has {info.size_bytes} bytes, expected {size_bytes}"

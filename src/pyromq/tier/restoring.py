@@ -29,7 +29,7 @@ from pyromq.tier.footers import KeptFooters
 from pyromq.tier.index import Spans, TierIndex, spans_of
 from pyromq.tier.manifest import Manifest, SegmentEntry
 from pyromq.tier.manifests import Manifests, WrongTier
-from pyromq.tier.objects import ObjectMissing, Objects
+from pyromq.tier.objects import ObjectMissing, Objects, size_problem
 from pyromq.tier.packing import rebuild_into
 from pyromq.tier.segment_format import TAIL_BYTES, BadObject, Footer, parse_footer, parse_tail, unpack_block
 from pyromq.tier.tables import fitted, parse_tables
@@ -121,12 +121,11 @@ class Restoring:
 
     def missing(self, plan: RestorePlan, *, with_tables: bool = True) -> list[str]:
         """The objects of a plan that are not there, or have another size: the contents are not read."""
-        found = []
-        for entry in plan.entries:
-            info = self._objects.info(entry.name)
-            if info is None or info.size_bytes != entry.size_bytes:
-                size = "it is missing" if info is None else f"it has {info.size_bytes} bytes"
-                found.append(self._problem(entry.name, f"{size}, expected {entry.size_bytes}"))
+        found = [
+            self._problem(entry.name, problem)
+            for entry in plan.entries
+            if (problem := size_problem(self._objects, entry.name, entry.size_bytes))
+        ]
         tables = plan.manifest.tables
         if with_tables and not tables:
             found.append(_NO_TABLES)

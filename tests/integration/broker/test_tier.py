@@ -646,6 +646,28 @@ async def test_all_messages_are_kept_for_ever_or_for_some_hours(
             assert tier.segments
 
 
+@pytest.mark.parametrize("found", [None, b"shorter"])
+async def test_no_file_goes_whose_object_vanished_after_its_footer_was_kept(
+    tmp_path: Path, store_in_memory: ModelObjects, error_logs: ErrorLogs, found: bytes | None
+) -> None:
+    objects = store_in_memory
+    async with tiered(tmp_path, SMALL_FILES | {"file_reserved_hours": 72}) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await uploaded(broker)
+    name = min(segments(objects))
+    whole = objects.content.pop(name)
+    if found is not None:
+        objects.replace(name, found)
+    async with tiered(tmp_path) as (broker, client):
+        await offloaded(broker)
+        assert objects.content[name] == whole  # from the file
+        assert broker.tiering is not None
+        assert not broker.tiering.damaged
+        assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
+    error_logs.expect_repeatedly("a segment cannot be read, its readers wait: the model/segments/")
+
+
 async def test_a_clock_that_is_years_ahead_at_the_start_removes_nothing(
     tmp_path: Path, store_in_memory: ModelObjects
 ) -> None:

@@ -29,7 +29,7 @@ from pyromq.tier.index import Queue, Spans, TierIndex, spans_of
 from pyromq.tier.lookups import TierLookups
 from pyromq.tier.manifest import Manifest, SegmentEntry
 from pyromq.tier.manifests import Fenced, Manifests, OtherBroker, WrongTier
-from pyromq.tier.objects import ObjectMissing
+from pyromq.tier.objects import ObjectMissing, size_problem
 from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, next_file, uploaded_to
 from pyromq.tier.opening import open_objects
 from pyromq.tier.segment_format import BadObject
@@ -117,7 +117,11 @@ class Tiering:
         """Whether this master has said that it writes."""
         self._is_fenced = False
         self._damaged: dict[str, str] = {}
-        """Segments whose footers cannot be read, and why."""
+        """Segments whose footers cannot be read, or whose objects are not there, and why."""
+        self._looked_at: set[str] = set()
+        """Segments whose objects this process has looked at."""
+        self._vanished: set[str] = set()
+        """Those that were missing, or had another size. Their footers may be kept here."""
         self._looks = asyncio.Event()
         """There is something to do."""
         self._learned = asyncio.Event()
@@ -439,7 +443,10 @@ class Tiering:
     async def _learn(self, manifest: Manifest | None) -> None:
         """Know the footers of a manifest before a file goes that it has."""
         index = self.history.index
-        if manifest is not None and (manifest != index.manifest or index.unknown):
+        if manifest is not None:
+            start = self._store.log.start
+            await self._wait(lambda: self._look_at_objects(manifest, start))
+        if manifest is not None and (manifest != index.manifest or index.unknown or self._vanished):
             index = await self._wait(lambda: self._index(manifest, index))
             if manifest != self._known:
                 await self._wait(lambda: self._footers.keep_manifest(manifest))
@@ -455,6 +462,11 @@ class Tiering:
         parts: dict[str, Spans] = {}
         damaged: dict[str, str] = {}
         for entry in manifest.segments:
+            if entry.name in self._vanished:
+                if problem := self._size_problem(entry):
+                    damaged[entry.name] = f"{self._offloading.place}/{entry.name}: {problem}"
+                    continue
+                self._vanished.discard(entry.name)
             if entry.name in before.parts:
                 parts[entry.name] = before.parts[entry.name]
                 continue
@@ -462,14 +474,28 @@ class Tiering:
                 footer = self._footers.footer(entry)
                 assert footer is not None
                 parts[entry.name] = spans_of(entry, footer)
-            except (ObjectMissing, BadObject) as problem:
-                damaged[entry.name] = f"{self._offloading.place}/{entry.name}: {_reason(problem)}"
+            except (ObjectMissing, BadObject) as found:
+                damaged[entry.name] = f"{self._offloading.place}/{entry.name}: {_reason(found)}"
         for name, text in damaged.items():
             if name not in self._damaged:
                 _log.error("a segment cannot be read, its readers wait: %s", text)
         self._damaged = damaged
         self._footers.keep_only(manifest)
         return TierIndex(manifest, parts)
+
+    def _look_at_objects(self, manifest: Manifest, log_start: int) -> None:
+        """In a thread: look once at each object whose log file is still here, before that may go."""
+        for entry in manifest.segments:
+            if entry.log_end > log_start and entry.name not in self._looked_at:
+                if self._size_problem(entry):
+                    self._vanished.add(entry.name)
+                self._looked_at.add(entry.name)
+        names = {each.name for each in manifest.segments}
+        self._looked_at &= names
+        self._vanished &= names
+
+    def _size_problem(self, entry: SegmentEntry) -> str:
+        return size_problem(self._objects, entry.name, entry.size_bytes)
 
     def _say_learned(self) -> None:
         self._learned.set()
