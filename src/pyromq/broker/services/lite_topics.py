@@ -9,7 +9,7 @@ from pyromq.broker.context import Context
 from pyromq.broker.flow.lite.delivery import LiteDelivery
 from pyromq.broker.flow.lite.subscriptions import EVERYTHING, LiteClient
 from pyromq.clock import elapsed_ms
-from pyromq.errors import ConnectionLost, Refused
+from pyromq.errors import ConnectionLost, Refused, StoreError
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.lite import LiteGroup, expiration_minutes, is_lite, lite_group
@@ -65,6 +65,7 @@ class LiteTopics:
         self._delivery = delivery
         self._subscriptions = delivery.subscriptions
         self._started_ms = elapsed_ms(context.clock)
+        self._removing = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<LiteTopics {self._delivery!r}>"
@@ -267,21 +268,28 @@ class LiteTopics:
         is_early = elapsed_ms(self._clock) - self._started_ms < least_ms
         if light is None or is_early:
             return
-        removed = 0
+        # What the master removed, its replicas need no longer either: a little later, for its rounds take
+        # their time.
+        later_ms = 0 if self._role.now.is_master else least_ms
+        expired: dict[str, int] = {}
         for topic, life_ms in lives.items():
             old = light.entries_before(self._now_ms() - life_ms, self._store.log.store_time)
             async for queue in self._slices.spread(light.names(lite_queue(topic, ""), old)):
-                # What the master removed, its replicas need no longer either: a little later, for its
-                # rounds take their time.
-                later_ms = 0 if self._role.now.is_master else least_ms
-                if not self._is_over(light, queue, life_ms + later_ms):
-                    continue
-                try:
-                    self._remove(light, queue)
-                except OSError as problem:
-                    _log.error("lite topics cannot be removed: %s", problem)
-                    return
-                removed += 1
+                if self._is_over(light, queue, life_ms + later_ms):
+                    expired[queue] = life_ms + later_ms
+        if not expired:
+            return
+        removed = 0
+        try:
+            async with self._removing, self._offsets.written_without(expired.keys(), self._slices) as groups:
+                async for queue, life_ms in self._slices.spread(expired.items()):
+                    if self._is_over(light, queue, life_ms):  # it may have a new message
+                        self._remove(light, queue, groups.get(queue, ()))
+                        removed += 1
+        except Refused as refused:
+            _log.warning("expired lite topics stay for now: %s", refused)
+        except (StoreError, OSError) as problem:
+            _log.error("lite topics cannot be removed: %s", problem)
         if removed:
             _log.info("lite topics expired count=%d", removed)
 
@@ -299,9 +307,11 @@ class LiteTopics:
         now_ms = self._store.time.now_ms()
         return now_ms if self._role.now.is_master else min(now_ms, self._store.queues.dispatched_ms)
 
-    def _remove(self, light: LightQueues, queue: str) -> None:
+    def _remove(self, light: LightQueues, queue: str, groups: Iterable[str]) -> None:
+        """Disks have no offsets of it any more. If a crash brought one back, the group would skip the first
+        messages of a new lite topic of this name."""
         light.remove(queue)
-        groups = self._groups_of((lite_parts(queue) or ("", ""))[0])
+        groups = {*groups, *self._groups_of((lite_parts(queue) or ("", ""))[0])}
         self._delivery.forget(queue, groups)
         self._offsets.remove_pairs((queue, group) for group in groups)
 
@@ -312,10 +322,13 @@ class LiteTopics:
             return
         if parts is not None:
             self._delivery.forget(topic, self._groups_of(parts[0]))
+        queues = {queue async for queue in self._slices.spread(light.names(lite_queue(topic, "")))}
         try:
-            async for queue in self._slices.spread(light.names(lite_queue(topic, ""))):
-                self._remove(light, queue)
-        except OSError as error:
+            if queues:
+                async with self._removing, self._offsets.written_without(queues, self._slices) as groups:
+                    async for queue in self._slices.spread(queues):
+                        self._remove(light, queue, groups.get(queue, ()))
+        except (StoreError, OSError) as error:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the topic {topic} is deleted, but not all of its lite topics: {error}. Try again",

@@ -7,7 +7,8 @@ written when the log is flushed up to where it ended.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Iterator, Set
+from contextlib import asynccontextmanager
 
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
@@ -57,6 +58,8 @@ class OffsetTable:
         """The latter: topic, group, queue id."""
         self._commits = self._other_changes = 0
         self._is_dirty = False
+        self._leaving: set[str] = set()
+        """Topics that are about to be removed: neither files nor replicas get their offsets any more."""
         self._own: set[tuple[str, str, int]] | None = None
         self._saving = threading.Lock()
         self._turn = self._saved_turn = 0
@@ -350,7 +353,9 @@ class OffsetTable:
         return ConsumerOffsetSerializeWrapper(
             data_version=self.data_version,
             offset_table={
-                f"{topic}{_SEPARATOR}{group}": queues for (topic, group), queues in self._committed.items()
+                f"{topic}{_SEPARATOR}{group}": queues
+                for (topic, group), queues in self._committed.items()
+                if topic not in self._leaving
             },
         )
 
@@ -385,11 +390,32 @@ class OffsetTable:
         await self.persist_in_thread(slices)
         await self.at_replicas()
 
+    @asynccontextmanager
+    async def written_without(self, topics: Set[str], slices: Slices) -> AsyncIterator[dict[str, list[str]]]:
+        """Inside, neither the disk nor a replica in sync has offsets of these topics, so that a crash brings
+        none of them back. In memory they stay for a topic that is not removed after all.
+
+        Yields the groups that have some, by topic. Raises as `promised`.
+        """
+        self._leaving |= topics
+        try:
+            self._changed()
+            await self.promised(slices)
+            groups: dict[str, list[str]] = {}
+            async for topic, group in slices.spread([*self._committed, *self._pulled]):
+                if topic in topics:
+                    groups.setdefault(topic, []).append(group)
+            yield groups
+        finally:
+            self._leaving -= topics
+            self._changed()
+
     async def copied(self, slices: Slices) -> ConsumerOffsetSerializeWrapper:
         """A copy of the table, made in slices."""
         wrapper = ConsumerOffsetSerializeWrapper(data_version=self.data_version)
         async for (topic, group), queues in slices.spread(list(self._committed.items())):
-            wrapper.offset_table[f"{topic}{_SEPARATOR}{group}"] = dict(queues)
+            if topic not in self._leaving:
+                wrapper.offset_table[f"{topic}{_SEPARATOR}{group}"] = dict(queues)
         return wrapper
 
     def _next_turn(self) -> int:

@@ -11,8 +11,11 @@ from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.lite.delivery import LiteDelivery
 from pyromq.broker.flow.popping.held_pops import HeldPops
 from pyromq.broker.services.lite_topics import LiteTopics
+from pyromq.broker.table_fitting import fit_to_log
 from pyromq.broker.tables.role import Role
 from pyromq.clock import ManualClock
+from pyromq.errors import Refused
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import lite_queue
 from pyromq.protocol.properties import INNER_MULTI_DISPATCH, encode_properties
 
@@ -34,6 +37,12 @@ class Bench:
         for _ in range(count):
             assert self.parts.appending.append(Draft(PARENT, 0, b"x", properties, 1, BORN_HOST)).is_ok
         self.dispatch()
+
+    def read_to_the_end(self, count: int, queue: str = QUEUE) -> None:
+        """Put messages; a group, which is bound to no topic, has read them, and its offset is on disk."""
+        self.put(count, queue)
+        self.parts.offsets.commit(GROUP, queue, 0, count)
+        self.parts.offsets.persist()
 
     def dispatch(self) -> None:
         while self.store.dispatch():
@@ -109,3 +118,75 @@ def _damage_last(bench: Bench) -> None:
         file.seek(place)
         file.write(bytes(8))
     assert bench.store.queues.store_time(QUEUE, 0, bench.end() - 1) == -1
+
+
+async def test_a_crash_brings_no_offset_of_an_expired_lite_topic_back(tmp_path: Path) -> None:
+    with _bench(tmp_path) as bench:
+        bench.read_to_the_end(10)
+        bench.parts.clock.advance(60 * MINUTE_S)
+        await bench.lite_topics.remove_expired()
+        assert bench.end() == 0
+        bench.put(12)  # the same name again
+        bench.store.flushes.flush()
+        bench.store.abandon()
+    with _bench(tmp_path) as bench:
+        fit_to_log(bench.store, bench.parts.tables)
+        assert bench.end() == 12
+        assert bench.parts.offsets.query(GROUP, QUEUE, 0) == -1
+
+
+async def test_a_crash_brings_no_offset_of_a_deleted_topics_lite_topics_back(tmp_path: Path) -> None:
+    with _bench(tmp_path) as bench:
+        bench.read_to_the_end(10)
+        await bench.lite_topics.topic_deleted(PARENT)
+        assert bench.end() == 0
+        bench.store.abandon()
+    with _bench(tmp_path) as bench:
+        assert bench.parts.offsets.query(GROUP, QUEUE, 0) == -1
+
+
+async def test_all_lite_topics_that_expire_together_cost_one_write(tmp_path: Path) -> None:
+    with _bench(tmp_path) as bench:
+        names = [lite_queue(PARENT, f"s{number}") for number in range(20)]
+        for name in names:
+            bench.read_to_the_end(1, name)
+        bench.parts.clock.advance(60 * MINUTE_S)
+        before = bench.parts.offsets.promises
+        await bench.lite_topics.remove_expired()
+        assert bench.parts.offsets.promises == before + 1
+        assert not any(bench.end(name) for name in names)
+        assert not list(bench.parts.offsets.pairs())
+        await bench.lite_topics.remove_expired()
+        assert bench.parts.offsets.promises == before + 1  # nothing is left to remove
+
+
+async def test_a_lite_topic_that_gets_a_message_while_offsets_are_written_stays(tmp_path: Path) -> None:
+    async def put_one() -> None:
+        assert bench.parts.offsets.query(GROUP, QUEUE, 0) == 10  # a pop goes on where it was
+        bench.put()
+
+    with _bench(tmp_path) as bench:
+        bench.read_to_the_end(10)
+        bench.parts.clock.advance(60 * MINUTE_S)
+        bench.parts.offsets.at_replicas = put_one
+        await bench.lite_topics.remove_expired()
+        assert bench.end() == 11
+        bench.parts.offsets.persist()
+        bench.store.abandon()
+    with _bench(tmp_path) as bench:
+        assert bench.parts.offsets.query(GROUP, QUEUE, 0) == 10
+
+
+async def test_lite_topics_wait_for_replicas_that_still_have_their_offsets(tmp_path: Path) -> None:
+    async def too_late() -> None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "replicas did not confirm it")
+
+    with _bench(tmp_path) as bench:
+        bench.read_to_the_end(10)
+        bench.parts.clock.advance(60 * MINUTE_S)
+        bench.parts.offsets.at_replicas, usual = too_late, bench.parts.offsets.at_replicas
+        await bench.lite_topics.remove_expired()
+        assert (bench.end(), bench.parts.offsets.query(GROUP, QUEUE, 0)) == (10, 10)
+        bench.parts.offsets.at_replicas = usual
+        await bench.lite_topics.remove_expired()
+        assert (bench.end(), bench.parts.offsets.query(GROUP, QUEUE, 0)) == (0, -1)
