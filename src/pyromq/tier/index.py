@@ -5,9 +5,10 @@ A footer that cannot be read leaves a gap that is known as one: nobody may pass 
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
-from pyromq.tier.manifest import Manifest, SegmentEntry
+from pyromq.tier.manifest import Manifest, SegmentEntry, gone_before
 from pyromq.tier.segment_format import BadObject, Footer
 
 Queue = tuple[str, int]
@@ -68,10 +69,14 @@ class TierIndex:
         self._queues: dict[Queue, list[TierSpan]] = {}
         for entry in entries:
             for queue, span in self.parts.get(entry.name, ()):
-                spans = self._queues.setdefault(queue, [])
-                if spans and span.first_offset < spans[-1].end_offset:
-                    spans.clear()  # the topic was deleted in between, and begins anew
-                spans.append(span)
+                self._queues.setdefault(queue, []).append(span)
+        self.out_of_line: Final[dict[Queue, list[TierSpan]]] = {}
+        """Those that nobody can read, because offsets of their queue go back without a deletion."""
+        for queue, spans in self._queues.items():
+            if any(after.first_offset < before.end_offset for before, after in pairwise(spans)):
+                self._queues[queue], odd = _in_line(spans, gone_before(self.hidden, *queue))
+                if odd:
+                    self.out_of_line[queue] = odd
         self._queue_ids: dict[str, list[int]] = {}
         for topic, queue_id in self._queues:
             self._queue_ids.setdefault(topic, []).append(queue_id)
@@ -109,6 +114,31 @@ class TierIndex:
             each.log_end > max(after_log, gone_before) and (before_log is None or each.log_start < before_log)
             for each in self.unknown
         )
+
+
+def _in_line(spans: Sequence[TierSpan], deleted_before: int) -> tuple[list[TierSpan], list[TierSpan]]:
+    """The spans of a queue that follow each other, and those that are left out. A single one that is out of
+    line hides no others; if offsets go back for good, the queue began anew."""
+    kept: list[TierSpan] = []
+    odd: list[TierSpan] = []
+    for span, after in zip_longest(spans, spans[1:]):
+        if kept and span.first_offset < kept[-1].end_offset:
+            if kept[-1].last_log < deleted_before:
+                kept.clear()  # the topic was deleted in between, and begins anew
+            elif len(kept) > 1 and kept[-2].end_offset <= span.first_offset:
+                odd.append(kept.pop())
+            elif (
+                after.first_offset >= kept[-1].end_offset
+                if after is not None
+                else span.end_offset - span.first_offset == 1
+            ):
+                odd.append(span)
+                continue
+            else:
+                odd += kept
+                kept.clear()
+        kept.append(span)
+    return kept, odd
 
 
 def span_at(spans: Sequence[TierSpan], offset: int) -> int:

@@ -4,6 +4,7 @@ JSON, compressed with zstd. It may come from anywhere: parsing any bytes returns
 have proper names, follow each other and do not overlap, or raises BadObject.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -90,6 +91,11 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
             if each.log_start <= position < each.log_end:
                 position = each.log_end
         return position >= end
+
+
+def gone_before(marks: Mapping[str, int], topic: str, queue_id: int) -> int:
+    """The log offset before which the messages of a queue are gone. `marks`: as in `deletions`."""
+    return max(marks.get(topic, 0), marks.get(f"{queue_id}@{topic}", 0)) if marks else 0
 
 
 def pack_manifest(manifest: Manifest) -> bytes:

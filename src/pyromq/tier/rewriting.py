@@ -4,7 +4,7 @@ The log file is rebuilt, messages that are gone get fillers of the same size, an
 so the log offsets of all others stay, and a log file can still be rebuilt from it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from mmap import ACCESS_WRITE, mmap
@@ -23,7 +23,7 @@ from pyromq.protocol.record import (
     encode_record,
 )
 from pyromq.store.log.damage import FILLER_TOPIC, is_filler
-from pyromq.tier.manifest import SegmentEntry
+from pyromq.tier.manifest import SegmentEntry, gone_before
 from pyromq.tier.objects import Objects
 from pyromq.tier.packing import rebuild_into, records_in
 from pyromq.tier.segment_format import TAIL_BYTES, BadObject, Footer, parse_footer, parse_tail, unpack_block
@@ -61,10 +61,6 @@ def _named(topic: str, raw_properties: bytes) -> list[tuple[str, str]]:
     keys = (get_property(raw_properties, props.KEYS) or "").split(props.KEY_SEPARATOR)
     unique = (get_property(raw_properties, name) for name in (props.UNIQ_KEY, props.ORIGIN_MESSAGE_ID))
     return [(each, key) for each in (topic, *found) if each for key in (*keys, *unique) if key]
-
-
-def gone_before(marks: Mapping[str, int], topic: str, queue_id: int) -> int:
-    return max(marks.get(topic, 0), marks.get(f"{queue_id}@{topic}", 0)) if marks else 0
 
 
 def read_footer(objects: Objects, entry: SegmentEntry) -> Footer:

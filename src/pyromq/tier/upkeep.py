@@ -12,7 +12,7 @@ import msgspec
 
 from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.tier.index import TierIndex
-from pyromq.tier.manifest import Manifest, Removal, SegmentEntry
+from pyromq.tier.manifest import Manifest, Removal, SegmentEntry, gone_before
 from pyromq.tier.manifests import Manifests
 from pyromq.tier.names import (
     HINT,
@@ -24,7 +24,7 @@ from pyromq.tier.names import (
     parse_tables_name,
 )
 from pyromq.tier.objects import ObjectInfo
-from pyromq.tier.rewriting import Gone, gone_before
+from pyromq.tier.rewriting import Gone
 from pyromq.tier.uploading import Uploader, UploadTask
 
 GRACE_MS: Final = 10 * 60_000

@@ -152,7 +152,7 @@ class Tiering:
             if footer is None:
                 return
             parts[entry.name] = spans_of(entry, footer)
-        self.history.use(TierIndex(manifest, parts))
+        self._use(TierIndex(manifest, parts))
 
     # Figures
 
@@ -452,10 +452,27 @@ class Tiering:
                 await self._wait(lambda: self._footers.keep_manifest(manifest))
             self._known = manifest
         if index is not self.history.index or not self.history.is_known:
-            self.history.use(index)
+            self._use(index)
         self._known = manifest
         self._keep_files()
         self._say_learned()
+
+    def _use(self, index: TierIndex) -> None:
+        known = self.history.index.out_of_line
+        for (topic, queue_id), spans in index.out_of_line.items():
+            for each in spans:
+                if each not in known.get((topic, queue_id), ()):
+                    _log.error(
+                        "queue %s/%d: its offsets go back without a deletion, nobody can read %d to"
+                        " %d at log offset %d, in %s",
+                        topic,
+                        queue_id,
+                        each.first_offset,
+                        each.end_offset,
+                        each.first_log,
+                        each.segment.name,
+                    )
+        self.history.use(index)
 
     def _index(self, manifest: Manifest, before: TierIndex) -> TierIndex:
         """In a thread: what a manifest has. Raises TransportError if the store is away."""
