@@ -33,12 +33,13 @@ def fit_to_log(store: MessageStore, tables: Tables) -> None:
         store.copying.dispatch_all()
     except OSError as error:
         raise StoreError(f"the log cannot be dispatched: {error}") from error
-    # There may be a million light queues. Without a crash, what was read from them is still there.
-    may_lack = not store.recovery.was_clean or bool(store.recovery.queues_rebuilt)
-    _fit(store, tables, store.queues.next_offset, has_light=may_lack)
-    for group, topic, queue_id, _ in _places(tables, has_light=may_lack):
-        # A lite topic is read from where this table says.
-        if group not in _OURS and not topic.startswith(names.LITE_PREFIX):
+    # There may be a million lite topics. If nothing was lost, what was read from them is still there.
+    recovery = store.recovery
+    may_lack = not recovery.was_clean or bool(recovery.queues_rebuilt) or store.cutting.cuts > 0
+    _fit(store, tables, store.queues.next_offset, has_lite=may_lack)
+    # A lite topic is read from where the table says.
+    for group, topic, queue_id, _ in _places(tables, has_lite=False):
+        if group not in _OURS:
             tables.offsets.hold(group, topic, queue_id, store.queues.next_offset(topic, queue_id))
 
 
@@ -46,14 +47,17 @@ def fit_to_cut(store: MessageStore, tables: Tables) -> None:
     """The end of a replica's log was taken back. Raises StoreError if the offsets cannot be written."""
     tables.delay_offsets.set_back()
     if not store.can_dispatch_to(store.log.end):  # else the queues end before the cut, and all is there
-        _fit(store, tables, store.queues.max_offset, has_light=False)
+        _fit(store, tables, store.queues.max_offset, has_lite=False)
 
 
-def _fit(store: MessageStore, tables: Tables, end_of: Callable[[str, int], int], *, has_light: bool) -> None:
+def _fit(store: MessageStore, tables: Tables, end_of: Callable[[str, int], int], *, has_lite: bool) -> None:
     is_set_back = False
-    for group, topic, queue_id, offset in list(_places(tables, has_light=has_light)):
+    for group, topic, queue_id, offset in list(_places(tables, has_lite=has_lite)):
         end = end_of(topic, queue_id)
         if offset > end:
+            if topic.startswith(names.LITE_PREFIX):
+                # It may have expired and been made again, and all of its messages may be new.
+                end = store.queues.min_offset(topic, queue_id)
             tables.offsets.set_back(group, topic, queue_id, end)
             is_set_back = True
             _log.warning(
@@ -69,11 +73,11 @@ def _fit(store: MessageStore, tables: Tables, end_of: Callable[[str, int], int],
     tables.delay_offsets.fit(lambda level: end_of(names.SCHEDULE_TOPIC, level - 1))
 
 
-def _places(tables: Tables, *, has_light: bool) -> Iterator[tuple[str, str, int, int]]:
+def _places(tables: Tables, *, has_lite: bool) -> Iterator[tuple[str, str, int, int]]:
     """The offsets of groups in queues of this broker: group, topic, queue id, offset."""
     offsets, topics = tables.offsets, tables.topics
     for topic, group in offsets.pairs():
-        is_light = topic.startswith(names.LMQ_PREFIX)
-        if (has_light and topics.is_light(topic)) if is_light else topic in topics:
+        is_wanted = has_lite or not topic.startswith(names.LITE_PREFIX)
+        if is_wanted and (topic in topics or topics.is_light(topic)):
             for queue_id, offset in offsets.queues(group, topic).items():
                 yield group, topic, queue_id, offset

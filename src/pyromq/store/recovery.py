@@ -430,6 +430,13 @@ class Recovery:
             return
         light.deletions = self._deletions
         missing = light.load(begin)
+        if missing is None and self._checkpoint.safe_offset < 0 and offset < begin:
+            missing = "nobody says how far they reach"
+        if missing is not None:
+            if offset < begin:
+                # If this start is interrupted, the next one must put everything again.
+                write_checkpoint(self._files, self._paths.checkpoint, Checkpoint())
+            light.begin_anew()
         deleted = {each.topic for each in self._deletions.all()}
         if deleted:
             light.remove_deleted(deleted)

@@ -7,7 +7,7 @@ from tests.support.broker_parts import BrokerParts, broker_parts
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.table_fitting import fit_to_log
-from pyromq.protocol.names import LMQ_PREFIX, REVIVE_GROUP
+from pyromq.protocol.names import LMQ_PREFIX, REVIVE_GROUP, lite_queue
 from pyromq.protocol.properties import INNER_MULTI_DISPATCH, encode_properties
 from pyromq.protocol.record import Host
 
@@ -71,9 +71,31 @@ async def test_offsets_beyond_the_end_of_a_light_queue_are_set_back(tmp_path: Pa
         parts.store.dispatch()
         parts.offsets.commit("ahead", name, 0, 5)
         parts.offsets.commit("behind", name, 0, 2)
-        parts.store.recovery.was_clean = False
         fit_to_log(parts.store, parts.tables)
         assert [parts.offsets.query(group, name, 0) for group in ("ahead", "behind")] == [3, 2]
+
+
+@pytest.mark.parametrize("lost_by", ["crash", "cut"])
+async def test_a_group_beyond_the_end_of_a_lite_topic_begins_again(tmp_path: Path, lost_by: str) -> None:
+    """The lite topic may have expired and been made again: nobody knows which of its messages were read."""
+    name = lite_queue("T", "device")
+    properties = encode_properties({INNER_MULTI_DISPATCH: name}).encode()
+    with broker_parts(tmp_path, store={"light_queues": True, "multi_dispatch": True}) as parts:
+        parts.add_topic("T")
+        for _ in range(3):
+            assert parts.appending.append(Draft("T", 0, b"x", properties, 1, BORN)).is_ok
+        parts.store.dispatch()
+        for group, offset in (("ahead", 5), ("behind", 2)):
+            parts.offsets.commit(group, name, 0, offset)
+        fit_to_log(parts.store, parts.tables)
+        assert parts.offsets.query("ahead", name, 0) == 5  # nothing was lost
+        if lost_by == "crash":
+            parts.store.recovery.was_clean = False
+        else:
+            parts.store.cutting.cuts += 1
+        fit_to_log(parts.store, parts.tables)
+        assert [parts.offsets.query(group, name, 0) for group in ("ahead", "behind")] == [0, 2]
+        assert not parts.offsets.resets
 
 
 async def test_a_group_that_goes_on_from_memory_is_held_to_the_end_until_it_reads_from_before_it(

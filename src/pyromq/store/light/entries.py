@@ -158,7 +158,7 @@ class LightEntries(EntriesEnd):
             self.mapped[start] = self._files.map(path, in_small_pieces=True)
         if not starts:
             return
-        self.first, low, high = starts[0], starts[0], starts[-1] + self.per_file
+        self.first, low, high = starts[0], starts[0], self.capacity
         while before and low < high and self[low].size and not self[low].log_offset:
             low += 1  # of the first record of the log
         while low < high:
@@ -169,7 +169,22 @@ class LightEntries(EntriesEnd):
                 low = middle + 1
             else:
                 high = middle
-        self.cut(low)
+        self.cut(self._behind_removals(low))
+
+    def _behind_removals(self, end: int) -> int:
+        """Where the entries end, if not before `end`: a power failure may leave removals behind others that
+        are lost, for they are of no record, whose log offset would tell whether they are safe."""
+        number = end
+        while number > self.first and self[number - 1].size <= 0:
+            number -= 1
+        while number < end and self[number].size == REMOVAL:
+            number += 1
+        return number
+
+    @property
+    def capacity(self) -> int:
+        """The number behind the last entry for which there is a file; 0 without files."""
+        return max(self.mapped, default=-self.per_file) + self.per_file
 
     def drop(self) -> None:
         """Begin with nothing. Raises OSError."""

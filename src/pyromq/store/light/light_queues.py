@@ -231,9 +231,12 @@ class LightQueues(LightEnd):
         return True
 
     def _note_removal(self, number: int) -> None:
+        """Behind a cut, bytes of what was there may come back with the power until something is synced. So a
+        removal there counts only if the log is safe beyond the cut."""
         last = self.chain.last()
         self.chain.make_room(1)
-        self.chain.put((last.log_offset if last else 0, 0, 0, 0, 0, REMOVAL, number))
+        log_offset = max(last.log_offset if last else 0, self._cut_at)
+        self.chain.put((log_offset, 0, 0, 0, 0, REMOVAL, number))
 
     def cut(self, end: int) -> None:
         """The log was cut: drop the entries of records from a log offset on. Raises OSError."""
@@ -248,19 +251,22 @@ class LightQueues(LightEnd):
             elif entry.queue not in removed:
                 before = entries.find(entry.previous)
                 self.lasts[entry.queue] = entry.previous if before is not None else 0
-                gone = entry.queue_offset if entry.previous else 0
-                self.ends[entry.queue] = gone if before is None else before.queue_offset + 1
+                # What was before it may have left the log: the queue goes on where it was.
+                self.ends[entry.queue] = entry.queue_offset if before is None else before.queue_offset + 1
         if number < self._saved_entries:
             self._files.remove(self._ends_path)
             self._saved_entries = 0
         if self._unsaved is not None and number < self._unsaved.entries:
             self._unsaved = None
         entries.cut(number)
+        self._cut_at = end
         for each in removed:
             self._note_removal(each)
         # The next entries of an empty queue may have smaller numbers than it was named for.
         for name in [name for name, each in self.numbers.items() if not self.ends[each]]:
             self._names.remove(name)
+        for number in self._names.unused:  # they may have had other names before
+            self.ends[number] = self.lasts[number] = 0
         self.after = min(self.after, end)
         self.number_on()
 
@@ -306,16 +312,18 @@ class LightQueues(LightEnd):
     def load(self, before: int) -> str | None:
         """Take over the files, as far as they tell of records before a log offset.
 
-        Otherwise it says why not: then there is nothing, and all records of the log must be put.
+        Otherwise it says why not: then `begin_anew` must follow, and all records of the log be put.
         """
         try:
             if (names := self._names.load()) is None:
-                return self._begin_anew("there was none")
+                return "there was none"
             self.chain.load(before)
+            if names and not self.chain.capacity:
+                return f"{self._directory} has no entries"
             self._take_over_ends(len(names))
             self._names.take_over(names, self.ends)
         except StoreError as problem:
-            return self._begin_anew(str(problem))
+            return str(problem)
         last = self.chain.last()
         self.after = 0 if last is None else last.log_offset + 1
         self.number_on()
@@ -327,6 +335,8 @@ class LightQueues(LightEnd):
         content = self._files.read(self._ends_path) if self._files.size(self._ends_path) is not None else b""
         saved = _Ends.decode(content)
         number = entries.first
+        if saved is not None and saved.entries > entries.capacity:
+            raise StoreError(f"{self._ends_path} counts {saved.entries} entries, there are files for fewer")
         self.ends, self.lasts = array("q", bytes(8 * count)), array("q", bytes(8 * count))
         if saved is not None and number <= saved.entries <= entries.end and len(saved.ends) <= count:
             number = self._saved_entries = saved.entries
@@ -336,6 +346,9 @@ class LightQueues(LightEnd):
                     self.ends[queue] = self.lasts[queue] = 0
         elif number:
             raise StoreError(f"{self._ends_path} does not fit the entries from {number} on")
+        else:
+            # It counts entries that are cut off. When there are as many again, they are others.
+            self._files.remove(self._ends_path)
         ends, lasts = self.ends, self.lasts
         for _, queue_offset, _, _, _, size, queue in entries.since(number):
             number += 1
@@ -346,17 +359,17 @@ class LightQueues(LightEnd):
 
     def _forget_ends(self) -> None:
         self.ends, self.nexts, self.lasts, self.epochs = (array("q") for _ in range(4))
-        self.after = self.usual_from = self.count = 0
+        self.after = self.usual_from = self.count = self._cut_at = 0
 
-    def _begin_anew(self, why: str) -> str:
+    def begin_anew(self) -> None:
+        """Begin with nothing: all records of the log must be put. Raises OSError."""
         self._files.make_directories(self._directory)
+        self._files.remove(self._ends_path)
         self.chain.drop()
         self._names.drop()
-        self._files.remove(self._ends_path)
         self._forget_ends()
         self._saved_entries = 0
         self._unsaved = None
-        return why
 
     def remove_deleted(self, deleted: Iterable[str]) -> None:
         """Finish the removal of queues that a crash has interrupted."""

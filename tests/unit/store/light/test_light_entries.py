@@ -31,7 +31,7 @@ def of(number: int, at_0: int) -> Entry:
 @given(
     count=st.integers(1, _PER_FILE),
     safe=st.integers(0, _PER_FILE) | st.sampled_from(_IN_TWO_SECTORS),
-    at_0=st.integers(0, 12),
+    at_0=st.integers(0, 9),
     lost=st.sets(st.integers(0, _SECTORS - 1)),
 )
 @example(count=20, safe=10, at_0=0, lost={0})

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
 from tests.support.dying_files import DyingFiles, Killed
@@ -23,8 +25,10 @@ from tests.support.small_stores import (
 from pyromq.filesystem import Files
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, get_property
+from pyromq.store.dispatch import Dispatcher
 from pyromq.store.expiry import QueueLimit
-from pyromq.store.light.light_queues import light_names
+from pyromq.store.light.entries import ENTRY
+from pyromq.store.light.light_queues import LightQueues, LightRecord, light_names
 from pyromq.store.light.names import NamedQueue, decode_names, encode_name
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, Boundary, ReadStatus
@@ -138,6 +142,117 @@ def test_light_queues_are_the_same_after_every_stop(tmp_path: Path, stop: str) -
         send(store, b"more", names[0])
         dispatch_all(store)
         assert contents(store, names[0])[0][-1] == b"more"
+
+
+@pytest.mark.parametrize("lost", ["entries", "last entries", "checkpoint", "checkpoint of ours"])
+def test_light_queues_are_built_from_the_log_if_a_file_of_theirs_is_missing(
+    tmp_path: Path, lost: str
+) -> None:
+    with open_store(tmp_path, queue_file_bytes=20 * 20) as store:
+        for number in range(50):
+            send(store, b"%d" % number, A, *([B] if number % 3 else []))
+        dispatch_all(store)
+    entries = sorted(each for each in (tmp_path / "lightqueues").iterdir() if each.name.isdecimal())
+    assert len(entries) > 2
+    if lost == "entries":
+        for each in entries:
+            each.unlink()
+    elif lost == "last entries":
+        entries[-1].unlink()
+    elif lost == "checkpoint":
+        (tmp_path / "checkpoint").unlink()
+    else:  # Apache's broker has written it, and perhaps messages
+        content = bytearray((tmp_path / "checkpoint").read_bytes())
+        content[40:72] = bytes(32)
+        (tmp_path / "checkpoint").write_bytes(content)
+    with open_store(tmp_path, queue_file_bytes=20 * 20) as store:
+        assert [len(each) for each in contents(store, A, B)] == [50, 33]
+        assert any("light queues" in each for each in store.recovery.remarks)
+
+
+def test_light_queues_keep_apart_if_the_checkpoint_is_lost_between_two_kills(tmp_path: Path) -> None:
+    """Their numbers are given out anew, and the ends that were saved before are of other queues."""
+    with open_store(tmp_path) as store:
+        for name, count in ((A, 6), (B, 3), (C, 1)):
+            for _ in range(count):
+                send(store, name.encode(), name)
+        dispatch_all(store)
+    store = open_store(tmp_path)
+    store.abandon()
+    (tmp_path / "checkpoint").unlink()
+    for _ in range(2):
+        store = open_store(tmp_path)
+        assert contents(store, A, B, C) == [[A.encode()] * 6, [B.encode()] * 3, [C.encode()]]
+        assert [store.queues.next_offset(name, 0) for name in (A, B, C)] == [6, 3, 1]
+        store.flushes.flush()
+        store.abandon()
+
+
+def test_light_queues_that_are_built_from_the_log_may_be_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path) as store:
+        for number in range(10):
+            send(store, b"%d" % number, A)
+        dispatch_all(store)
+    (tmp_path / "lightqueues" / "names").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Dispatcher, "put_light", Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            open_store(tmp_path)
+    with open_store(tmp_path) as store:
+        assert len(bodies_of(store, A)) == store.queues.next_offset(A, 0) == 10
+
+
+def test_a_queue_whose_older_entries_are_cleaned_goes_on_after_a_cut(tmp_path: Path) -> None:
+    light = LightQueues(Files(), tmp_path, 8)
+    assert light.load(0) is not None
+    light.begin_anew()
+
+    def put(name: str, queue_offset: int, log_offset: int) -> None:
+        light.put(LightRecord("P", log_offset, 100, 0, name.encode(), b"%d" % queue_offset))
+
+    for number in range(10):
+        put(A, number, 100 + 100 * number)
+    for number in range(20):
+        put(B, number, 1100 + 100 * number)
+    light.take_dirty()
+    for _ in range(3):
+        light.clean(2500, 3100, 3100)
+    assert light.chain.first > 10
+    put(A, 10, 3100)
+    light.cut(3100)
+    assert light.next_offset(A) == 10
+    light.close()
+
+
+@settings(max_examples=examples(50))
+@given(st.sets(st.integers(0, 40)))
+@example({0})
+def test_removals_behind_a_lost_page_hide_no_queue(lost: set[int]) -> None:
+    with TemporaryDirectory() as directory:
+        root = Path(directory)
+        light = LightQueues(Files(), root, 2048)
+        light.load(0)
+        light.begin_anew()
+        for number in range(20):
+            light.put(LightRecord("P", 100 + 100 * number, 100, 0, A.encode(), b"%d" % number))
+        for number in range(200):
+            light.put(LightRecord("P", 2100 + 100 * number, 100, 0, b"%%LMQ%%d%d" % number, b"0"))
+        _, entries = light.take_dirty()
+        safe = light.chain.end
+        for number in range(200):
+            light.remove(f"%LMQ%d{number}")
+        light.close()
+        content = bytearray(entries.read_bytes())
+        for sector in lost:
+            begin = safe * ENTRY.size + sector * 512
+            content[begin : begin + 512] = bytes(512)
+        entries.write_bytes(content)
+        light = LightQueues(Files(), root, 2048)
+        assert light.load(100 * (22 + 200)) is None
+        assert (light.next_offset(A), len(light.entries(A, 0, 99))) == (20, 20)
+        light.close()
 
 
 @settings(max_examples=examples(15), deadline=None)
