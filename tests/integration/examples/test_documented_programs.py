@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.filter_server import module_filter
 
 from pyromq import Message, Producer, PullConsumer, aio
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
@@ -87,6 +88,7 @@ def send_an_order(running: RunningCluster) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 async def test_it_runs_as_it_is_written(program: str, running: RunningCluster, tmp_path: Path) -> None:
     await asyncio.to_thread(send_an_order, running)
+    (tmp_path / "is_large.wasm").write_bytes(module_filter("(i32.const 1)"))
     script = tmp_path / "test_program.py"
     script.write_text(program.replace(DOCUMENTED_NAMESRV, running.namesrv))
     command = ["-m", "pytest", "-c", os.devnull, "-W", "ignore"] if "def test_" in program else ["-u"]
