@@ -102,12 +102,20 @@ class Offloading:
         return entry.is_rewritten and read_footer(self._manifests.objects, entry).log_sha256.hex() == found
 
     def offload(
-        self, file: ClosedFile, epoch: int, hidden: Mapping[str, int], tables: TieredTables | None = None
+        self,
+        file: ClosedFile,
+        epoch: int,
+        hidden: Mapping[str, int],
+        tables: TieredTables | None = None,
+        files: Sequence[ClosedFile] = (),
     ) -> Manifest:
         """Upload a file and name it in a manifest, unless that is so already. `hidden`: topics, or
-        `queue@topic`, and the log offsets before which their messages are gone.
+        `queue@topic`, and the log offsets before which their messages are gone. `files`: all that are closed;
+        those before this one are compared with the tier.
 
         Raises Fenced, WrongTier, or TransportError if it has to be tried again."""
+        if self.manifest is not None:
+            self.compare(self.manifest, files)
         task = msgspec.structs.replace(self._task, path=str(file.path), log_start=file.start, epoch=epoch)
         entry = self._uploader.upload(task)
         if (entry.log_start, entry.log_end) != (file.start, file.end):
@@ -121,7 +129,8 @@ class Offloading:
             return wanted and msgspec.structs.replace(wanted, tables=name or newest.tables)
 
         manifest = self._manifests.add(epoch, change)
-        self.same_to = max(self.same_to, file.end)
+        if self.same_to >= file.start or file in files[:1]:
+            self.same_to = max(self.same_to, file.end)
         return manifest
 
     def keep_tables(self, epoch: int, tables: TieredTables) -> Manifest:

@@ -230,3 +230,25 @@ def test_manifests_that_were_read_are_not_read_again(tmp_path: Path) -> None:
     offload_all(mine, files)
     del objects.content[manifest_name(1)]
     assert mine.refresh() == mine.manifest
+
+
+def test_an_upload_does_not_vouch_for_files_that_were_never_compared(tmp_path: Path) -> None:
+    objects = ModelObjects()
+    files, other = log_files(tmp_path / "one"), log_files(tmp_path / "other", b"else")
+    mine = offloading(objects, tmp_path)
+    mine.claim(0, files, FILES * FILE_BYTES)
+    for file in files[:2]:
+        mine.offload(file, 0, {})
+    again = offloading(objects, tmp_path, "1")
+    again.claim(0, [], FILES * FILE_BYTES)  # no file is known to be closed yet
+    with pytest.raises(WrongTier, match="other bytes at log offset 4096"):
+        again.offload(other[2], 0, {}, files=other)
+    again.offload(files[2], 0, {})
+    assert again.same_to == 0
+    again.refresh(files)
+    assert again.same_to == FILES * FILE_BYTES
+    # Before the oldest file is nothing to compare.
+    late = offloading(ModelObjects(), tmp_path)
+    late.claim(0, files[1:], FILES * FILE_BYTES)
+    late.offload(files[1], 0, {}, files=files[1:])
+    assert late.same_to == files[1].end

@@ -310,7 +310,7 @@ class Tiering:
             if (file := next_file(self._known, files)) is not None:
                 hidden, end = self._store.topics.hidden(), self._store.log.end
                 manifest = await self._wait(
-                    lambda: self._offloading.offload(file, role.epoch, hidden, self._tables(end))
+                    lambda: self._offloading.offload(file, role.epoch, hidden, self._tables(end), files)
                 )
                 self.uploaded_segments += 1
                 self.uploaded_bytes += file.end - file.start
