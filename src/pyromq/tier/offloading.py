@@ -6,13 +6,15 @@ Everything here blocks; the broker calls it in a thread.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from pyromq.errors import TransportError
+from pyromq.store.log.epochs import Epochs
 from pyromq.tier.manifest import HiddenMessages, Manifest, SegmentEntry
 from pyromq.tier.manifests import Manifests, WrongTier
 from pyromq.tier.rewriting import read_footer
@@ -53,9 +55,17 @@ class Offloading:
             self.compare(manifest, files)
         return manifest
 
-    def claim(self, epoch: int, files: Sequence[ClosedFile], log_end: int) -> Manifest:
-        """Begin to write as the master of an epoch: older ones stop. Raises Fenced, or WrongTier if the tier
-        was written from another log."""
+    def claim(
+        self,
+        epoch: int,
+        files: Sequence[ClosedFile],
+        log_end: int,
+        newer_from: Callable[[int], int] | None = None,
+    ) -> Manifest:
+        """Begin to write as the master of an epoch: older ones stop. `newer_from`: from where on the log is
+        newer than a manifest of some epoch; by default its end.
+
+        Raises Fenced, or WrongTier if the tier was written from another log."""
         place = self.place
 
         def begin(newest: Manifest) -> Manifest:
@@ -66,10 +76,9 @@ class Offloading:
                     " tieredStoreFilePath"
                 )
             self.compare(newest, files)
-            # A mark beyond the log is of a log that lost its end: what comes there now is newer.
-            deletions = [
-                HiddenMessages(each.topic, min(each.log_offset, log_end)) for each in newest.deletions
-            ]
+            # A mark beyond that is of a log that lost its end: what comes there now is newer.
+            limit = log_end if newer_from is None else newer_from(newest.epoch)
+            deletions = [HiddenMessages(each.topic, min(each.log_offset, limit)) for each in newest.deletions]
             return msgspec.structs.replace(newest, deletions=tuple(deletions))
 
         return self._manifests.claim(epoch, begin)
@@ -178,6 +187,13 @@ class Offloading:
             return msgspec.structs.replace(newest, segments=tuple(others)) if is_new else None
 
         return self._manifests.add(epoch, change)
+
+
+def newer_from(epochs: Epochs, began: int, epoch: int) -> int:
+    """From where on a log is newer than a manifest of an epoch. `began`: where it ended when this master
+    began. One that was the master before may not have reached the tier then."""
+    starts = [after.start for before, after in pairwise(epochs) if before.number <= epoch < after.number]
+    return min([began, *starts])
 
 
 def _with_entry(

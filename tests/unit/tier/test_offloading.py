@@ -1,5 +1,6 @@
 """Files go into the tier one after the other; whoever is killed, nothing is lost and nothing doubled."""
 
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -10,10 +11,11 @@ from tests.support.model_objects import ModelObjects
 from pyromq.errors import TransportError
 from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.store.filenames import offset_name
+from pyromq.store.log.epochs import Epoch
 from pyromq.tier.manifest import HiddenMessages
 from pyromq.tier.manifests import Fenced, Manifests, WrongTier
 from pyromq.tier.names import manifest_name
-from pyromq.tier.offloading import ClosedFile, Offloading, hidden_before, next_file, uploaded_to
+from pyromq.tier.offloading import ClosedFile, Offloading, hidden_before, newer_from, next_file, uploaded_to
 from pyromq.tier.packing import rebuild
 from pyromq.tier.segment_format import TAIL_BYTES, parse_footer, parse_tail, unpack_block
 from pyromq.tier.uploading import ChildUploader, OwnUploader, UploadTask
@@ -197,6 +199,28 @@ def test_marks_of_deletions_reach_the_manifest_by_themselves(tmp_path: Path) -> 
     assert hidden_before(marked, "T") == 100
     assert mine.mark(0, {"T": 100}).number == marked.number
     assert mine.mark(0, {"T": 50, "U": 7}).deletions == (HiddenMessages("T", 100), HiddenMessages("U", 7))
+
+
+def test_a_claim_moves_marks_to_where_its_master_began(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    old = offloading(objects, tmp_path, "old")
+    old.claim(1, files, 9000)
+    old.offload(files[0], 1, {})
+    old.mark(1, {"T": 9000})
+    # The log of the new one ended at 8500, and has more since.
+    new = offloading(objects, tmp_path, "new")
+    epochs = (Epoch(1, 0), Epoch(2, 8500))
+    claimed = new.claim(2, files, FILES * FILE_BYTES, partial(newer_from, epochs, 8500))
+    assert hidden_before(claimed, "T") == 8500
+
+
+def test_a_log_is_newer_than_a_manifest_from_the_next_epoch_on() -> None:
+    epochs = (Epoch(3, 4096), Epoch(5, 8500), Epoch(6, 9000))
+    assert newer_from(epochs, 9500, 6) == 9500
+    assert newer_from(epochs, 9500, 5) == 9000
+    assert newer_from(epochs, 9500, 4) == newer_from(epochs, 9500, 3) == 8500
+    assert newer_from(epochs, 9500, 0) == 9500  # where the first one began is not known
+    assert newer_from((), 700, 0) == 700
 
 
 def test_deletions_are_in_the_manifest_before_the_log_forgets_them(tmp_path: Path) -> None:

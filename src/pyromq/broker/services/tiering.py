@@ -30,7 +30,7 @@ from pyromq.tier.lookups import TierLookups
 from pyromq.tier.manifest import Manifest, SegmentEntry
 from pyromq.tier.manifests import Fenced, Manifests, OtherBroker, WrongTier
 from pyromq.tier.objects import ObjectMissing, size_problem
-from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, next_file, uploaded_to
+from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, newer_from, next_file, uploaded_to
 from pyromq.tier.opening import open_objects
 from pyromq.tier.segment_format import BadObject
 from pyromq.tier.tables import TieredTables, copied_tables
@@ -113,6 +113,9 @@ class Tiering:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="tier-upload")
         self._seen: Role | None = None
         """The role of the last round."""
+        self._began = self._store.log.end
+        """Where the log ended when this broker became the master."""
+        self._role.on_change(self._role_changed)
         self._is_claimed = False
         """Whether this master has said that it writes."""
         self._is_fenced = False
@@ -268,6 +271,10 @@ class Tiering:
             self.older_lookups.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _role_changed(self, role: Role) -> None:
+        if role.is_master:
+            self._began = self._store.log.end
+
     def _had_nothing(self, problem: WrongTier) -> bool:
         """Whether no message of this log can be in the tier alone; otherwise readers wait."""
         is_of_other = isinstance(problem, OtherBroker) and self._kept is None
@@ -296,7 +303,8 @@ class Tiering:
         files = self._closed_files()
         if may_write and not self._is_claimed:
             end = self._store.log.end
-            await self._learn(await self._wait(lambda: self._offloading.claim(role.epoch, files, end)))
+            newer = partial(newer_from, self._store.epochs.epochs, self._began)
+            await self._learn(await self._wait(lambda: self._offloading.claim(role.epoch, files, end, newer)))
             self._is_claimed = True
             self._next_tables = 0.0
             return True
