@@ -668,6 +668,31 @@ async def test_no_file_goes_whose_object_vanished_after_its_footer_was_kept(
     error_logs.expect_repeatedly("a segment cannot be read, its readers wait: the model/segments/")
 
 
+async def test_nothing_becomes_too_old_of_a_topic_that_the_table_lacks(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    clock = TravellingClock()
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await uploaded(broker)
+    before = set(segments(store_in_memory))
+    for path in (tmp_path / "store/config").glob("topics.json*"):
+        path.unlink()
+    clock.advance(100 * 3600)
+    settings: dict[str, Any] = {"tier_reserved_hours": 72, "tier_upkeep_interval_ms": 1}
+    async with tiered(tmp_path, clock=clock, **settings) as (broker, client):
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: tier.rounds > 0)
+        clock.advance(CONFIRMED_AFTER_S)
+        rounds = tier.rounds
+        await turn_until(lambda: tier.rounds > rounds + 1)
+        assert set(segments(store_in_memory)) == before
+        await client.create_topic(queues=QUEUES)
+        await turn_until(lambda: tier.removed_segments)
+
+
 async def test_a_clock_that_is_years_ahead_at_the_start_removes_nothing(
     tmp_path: Path, store_in_memory: ModelObjects
 ) -> None:

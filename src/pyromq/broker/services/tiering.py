@@ -63,6 +63,7 @@ class Tiering:
         self._live = context.live
         self._store = context.store
         self._role = context.tables.role
+        self._topics = context.tables.topics
         self._durability = durability
         self._clock = context.clock
         self._loop = asyncio.get_running_loop()
@@ -414,6 +415,8 @@ class Tiering:
         default_ms = now_ms - settings.tier_reserved_hours * _HOUR_MS if settings.tier_reserved_hours else 0
 
         def oldest_ms(topic: str) -> int:
+            if topic not in self._topics and not self._topics.is_system(topic):
+                return 0  # nobody knows how long it is to be kept: the table may be lost
             return self._store.expiry.oldest_ms(topic, now_ms) or default_ms
 
         for work in await self._wait(lambda: due(self.history.index, oldest_ms, default_ms)):
