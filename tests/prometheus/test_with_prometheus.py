@@ -197,7 +197,7 @@ async def test_rules_and_panels_on_a_group_of_three(watched: Watched) -> None:
                     await asyncio.sleep(0.5)
             assert found["resultType"] == "vector", title
     groups = (await watched.get("rules"))["groups"]
-    assert [rule["health"] for group in groups for rule in group["rules"]] == ["ok"] * 17
+    assert [rule["health"] for group in groups for rule in group["rules"]] == ["ok"] * 19
     assert await watched.alerts() <= {"PyroMQDiskFilling", "PyroMQGroupOffline"}
 
     number = next(i for i, each in enumerate(cluster.brokers) if not each.role.now.is_master)
