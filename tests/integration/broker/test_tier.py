@@ -648,8 +648,13 @@ async def test_all_messages_are_kept_for_ever_or_for_some_hours(
 
 @pytest.mark.parametrize("found", [None, b"shorter"])
 async def test_no_file_goes_whose_object_vanished_after_its_footer_was_kept(
-    tmp_path: Path, store_in_memory: ModelObjects, error_logs: ErrorLogs, found: bytes | None
+    tmp_path: Path,
+    store_in_memory: ModelObjects,
+    error_logs: ErrorLogs,
+    found: bytes | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(service, "_POLL_S", 0.05)
     objects = store_in_memory
     async with tiered(tmp_path, SMALL_FILES | {"file_reserved_hours": 72}) as (broker, client):
         await client.create_topic(queues=QUEUES)

@@ -23,6 +23,7 @@ from tests.integration.broker.test_tier import (
 from tests.support.broker_cluster import BROKER_NAME, CLUSTER, GROUP, TOPIC, consumer
 from tests.support.loop import turn_until
 
+from pyromq.broker.services import tiering as service
 from pyromq.errors import StoreError
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
@@ -130,7 +131,10 @@ async def test_a_lost_broker_is_restored_and_goes_on_with_its_tier(tmp_path: Pat
         assert found[-1] == body(1000 + MESSAGES - QUEUES)
 
 
-async def test_with_the_newest_files_alone_older_messages_come_from_the_tier(tmp_path: Path) -> None:
+async def test_with_the_newest_files_alone_older_messages_come_from_the_tier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_POLL_S", 0.05)
     _, ends = await lose(tmp_path)
     assert (await asyncio.to_thread(restored, tmp_path, 1)).restored == 1
     async with tiered(tmp_path) as (broker, client):
