@@ -168,6 +168,7 @@ ONLY_OURS = {
     "replicationStatus",
     "resumeCheckHalfMessage",
     "sparkCheckpoint",
+    "tierStatus",
 }
 # Access control 1.0, which Apache's tool of 5.x does not know any more.
 ONLY_OLD = {"updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr"}
