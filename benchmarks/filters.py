@@ -10,7 +10,7 @@ Bytes are those of the records that reach the consumer. A filter server's time h
 process in it.
 
 Beside each case a calm producer sends to another topic, as in `benchmarks.neighbours`, and tells how long it
-waited; the topic is read again and again for some seconds. At first nobody reads.
+waited; the topic is read again and again for some seconds. At first there is no reader.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BODY_BYTES: Final = 1024
 BATCH: Final = 200
 PERCENT: Final = (1, 50)
 CONSUMER, BROKER, FILTER_SERVER = "consumer", "broker", "filter server"
-NOBODY: Final = "nobody reads"
+NOBODY: Final = "no reader"
 
 
 @dataclass
