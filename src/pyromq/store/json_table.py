@@ -62,7 +62,7 @@ class JsonTable:
             if problems:
                 self._files.rename(self.path, self._broken)
                 self.remark = f"{problems[0]}: kept as {self._broken.name}; {path.name} was loaded instead"
-            # With an unfinished file beside it, a save was interrupted: nobody was told that it was done.
+            # With an unfinished file beside it, a save was interrupted, before its caller relied on it.
             is_interrupted = not problems and self._files.size(self._unfinished) is not None
             self.is_older = path == self._backup and not is_interrupted
             return table

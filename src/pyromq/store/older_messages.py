@@ -9,7 +9,7 @@ from pyromq.store.results import ReadResult
 
 
 class OlderUnknown(StoreError):
-    """Nobody can say at the moment which older messages there are. Ask again later."""
+    """It is not known at the moment which older messages there are. Ask again later."""
 
 
 class WantedRead(NamedTuple):

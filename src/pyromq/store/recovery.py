@@ -431,7 +431,7 @@ class Recovery:
         light.deletions = self._deletions
         missing = light.load(begin)
         if missing is None and self._checkpoint.safe_offset < 0 and offset < begin:
-            missing = "nobody says how far they reach"
+            missing = "the checkpoint does not say how far they reach"
         if missing is not None:
             if offset < begin:
                 # If this start is interrupted, the next one must put everything again.

@@ -71,7 +71,7 @@ class TierIndex:
             for queue, span in self.parts.get(entry.name, ()):
                 self._queues.setdefault(queue, []).append(span)
         self.out_of_line: Final[dict[Queue, list[TierSpan]]] = {}
-        """Those that nobody can read, because offsets of their queue go back without a deletion."""
+        """Those that cannot be read, because offsets of their queue go back without a deletion."""
         for queue, spans in self._queues.items():
             if any(after.first_offset < before.end_offset for before, after in pairwise(spans)):
                 self._queues[queue], odd = _in_line(spans, gone_before(self.hidden, *queue))

@@ -1,7 +1,7 @@
 """Single messages of a tier: by time, by key, or by their place in the log.
 
 Everything here blocks, and is called in a thread. Whoever asks says when it is enough. What could not be
-looked at is said, so that nobody takes it for "not found".
+looked at is named, so that it is not taken for "not found".
 """
 
 from bisect import bisect_left, bisect_right

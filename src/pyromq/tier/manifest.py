@@ -84,14 +84,6 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         """The segment that has a log offset."""
         return next((each for each in self.segments if each.log_start <= log_offset < each.log_end), None)
 
-    def has_all(self, start: int, end: int) -> bool:
-        """Whether the segments hold every byte of a part of the log."""
-        position = start
-        for each in self.segments:
-            if each.log_start <= position < each.log_end:
-                position = each.log_end
-        return position >= end
-
 
 def gone_before(marks: Mapping[str, int], topic: str, queue_id: int) -> int:
     """The log offset before which the messages of a queue are gone. `marks`: as in `deletions`."""

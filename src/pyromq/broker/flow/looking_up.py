@@ -1,8 +1,7 @@
 """Single messages by time, by key or by their place: those of this disk at once, older ones in the tier.
 
-The tier is looked at in threads, for half of `tierReadTimeout`: whoever asks has a time-out as well, and
-shall get the answer. If the tier is away, or the time is not enough, it says so: nobody takes it for "not
-found".
+Threads look into the tier for at most half of `tierReadTimeout`, so that the answer comes before the caller's
+own time-out. If the tier is away, or the time is not enough, the answer says so instead of "not found".
 """
 
 import asyncio

@@ -261,7 +261,7 @@ class Tiering:
                     self._failed(f"stopped until the next start: {problem}")
                     _log.error("nothing is uploaded to the tier any more: %s", problem)
                     if self._live.now.tier_required:
-                        self._store.keep_until_uploaded(0)  # nobody knows whether there are copies
+                        self._store.keep_until_uploaded(0)  # there may be no copies
                     if not self.history.is_known and self._had_nothing(problem):
                         self.history.use(TierIndex())
                     await self._loop.create_future()  # what readers know they go on reading
@@ -416,7 +416,7 @@ class Tiering:
 
         def oldest_ms(topic: str) -> int:
             if topic not in self._topics and not self._topics.is_system(topic):
-                return 0  # nobody knows how long it is to be kept: the table may be lost
+                return 0  # the table may be lost, and with it how long the topic is to be kept
             return self._store.expiry.oldest_ms(topic, now_ms) or default_ms
 
         for work in await self._wait(lambda: due(self.history.index, oldest_ms, default_ms)):
@@ -474,8 +474,8 @@ class Tiering:
             for each in spans:
                 if each not in known.get((topic, queue_id), ()):
                     _log.error(
-                        "queue %s/%d: its offsets go back without a deletion, nobody can read %d to"
-                        " %d at log offset %d, in %s",
+                        "queue %s/%d: its offsets go back without a deletion; %d to %d at log offset"
+                        " %d, in %s, cannot be read",
                         topic,
                         queue_id,
                         each.first_offset,

@@ -44,7 +44,7 @@ def _part(address: str, figures: dict[str, str] | None) -> Facts | ReportLines:
 
 def _facts(status: TierStatus) -> list[Fact]:
     ratio = f", {status.ratio:.1f} times smaller" if status.ratio is not None else ""
-    writer = status.writer or "nobody"
+    writer = status.writer or "not claimed yet"
     return [
         Fact("place", "place", status.place),
         Fact("log on the disk", "local", [status.log_start, status.log_end], _range),
