@@ -221,11 +221,6 @@ def test_a_manifest_comes_back() -> None:
     manifest = Manifest(tier_id="t", number=4, epoch=3, segments=(entry(0, 100), entry(100, 200)))
     assert parse_manifest(pack_manifest(manifest)) == manifest
     assert (manifest.begin, manifest.end) == (0, 200)
-    assert manifest.has_all(0, 200)
-    assert not manifest.has_all(0, 201)
-    gap = Manifest(tier_id="t", number=4, segments=(entry(0, 100), entry(150, 200)))
-    assert not gap.has_all(0, 200)
-    assert gap.has_all(150, 200)
 
 
 @pytest.mark.parametrize(
