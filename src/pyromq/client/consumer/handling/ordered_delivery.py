@@ -224,7 +224,7 @@ class OrderedDelivery(Delivery):
                 self._tracing.end(trace_id, messages, problem, now - started)
             if problem is not None:
                 work.counts.failed += not isinstance(problem, AskerGone)
-                await self._failed(line, problem)
+                await self._failed(line, problem, len(messages))
             if now > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = self._clock.monotonic() + _TURN_S
@@ -330,12 +330,15 @@ class OrderedDelivery(Delivery):
         running.handled += messages
         return None
 
-    async def _failed(self, line: Line, problem: BaseException) -> None:
-        """Put messages aside that were tried often enough; else wait before the line is tried again."""
+    async def _failed(self, line: Line, problem: BaseException, count: int) -> None:
+        """Put messages aside that were tried often enough; else wait before the line is tried again.
+
+        The handler had `count` messages: those that came meanwhile are not among the failed.
+        """
         held = line.held
         if not held.is_ours:
             return  # whoever has the queue now decides
-        messages = self._batch(line)
+        messages = self._batch(line)[:count]
         problem, failed = what_failed(problem, messages)
         log_failure(problem, failed)
         if isinstance(problem, AskerGone):

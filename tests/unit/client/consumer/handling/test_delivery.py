@@ -936,6 +936,33 @@ async def test_an_ordered_handler_may_name_the_messages_that_failed(bench: Bench
 # Streams
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_messages_that_came_during_a_failed_ordered_call_are_handled_afterwards(
+    bench: Bench, is_named: bool
+) -> None:
+    handled: list[list[int]] = []
+    has_begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        handled.append([message.queue_offset for message in messages])
+        if len(handled) == 1:
+            has_begun.set()
+            await go_on.wait()
+            raise GiveUp("spoilt", only=messages[1:] if is_named else None)
+
+    bench.handle(handle, takes_batch=True)
+    held = held_queue(*range(5))
+    messages = list(held)
+    delivery = bench.ordered(batch_size=5)
+    delivery.deliver(held, messages[:2])
+    await has_begun.wait()
+    delivery.deliver(held, messages[2:])
+    go_on.set()
+    await held.wait_until_empty()
+    assert handled == [[0, 1], [2, 3, 4]]
+    assert bench.put_aside == ([1] if is_named else [0, 1])
+
+
 async def test_asking_for_the_next_message_finishes_the_one_before(bench: Bench) -> None:
     stream = MessageStream("Orders")
     bench.handlers.put("Orders", "*", stream)
