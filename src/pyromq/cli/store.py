@@ -243,6 +243,8 @@ def restore(
         f" log offsets {plan.log_start} to {plan.manifest.end}, {plan.log_bytes} bytes"
     )
     if dry_run:
+        for hole in plan.holes:
+            out.print(f"note: {hole}")
         _report(out, restoring.missing(plan, with_tables=not without_tables))
         out.print("nothing was restored: --dry-run")
         return

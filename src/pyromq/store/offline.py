@@ -22,7 +22,7 @@ from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.filenames import StorePaths, is_index_name, offset_name, parse_offset_name
 from pyromq.store.index.index_file import read_header
 from pyromq.store.log.commit_log import CommitLog
-from pyromq.store.log.damage import is_filler
+from pyromq.store.log.damage import is_loss
 from pyromq.store.log.record_checks import next_sound_record
 from pyromq.store.log.segment_source import ReadableSegment
 from pyromq.store.queues.all_queues import count_units
@@ -311,7 +311,7 @@ class OfflineStore:
                     self._verify_record(segment, outline, result)
                     tell(outline.log_offset + outline.size - offset)
                     offset = outline.log_offset + outline.size
-                    if is_filler(outline):
+                    if is_loss(outline, segment.buffer):
                         result.note_filler(outline)
                     is_prepared = outline.sys_flag & SysFlag.TRANSACTION_PREPARED
                     if not is_prepared and outline.log_offset >= marks.get(outline.topic, 0):

@@ -1,7 +1,7 @@
 """Scrubbing: find what is not sound in the log any more, and put back what another broker has of it.
 
-Every record is checked as a replica checks it. Fillers, and blank files in place of missing ones, are damage
-as well: another broker may have what was there. Any thread may check and write.
+Every record is checked as a replica checks it. Fillers for what was damaged, and blank files in place of
+missing ones, are damage as well: another broker may have what was there. Any thread may check and write.
 """
 
 from collections.abc import Generator
@@ -13,7 +13,7 @@ from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.filesystem import Files
 from pyromq.protocol.record import BLANK_SIZE, pack_blank_into, peek_size
 from pyromq.store.log.commit_log import CommitLog
-from pyromq.store.log.damage import FILLER_TOPIC, Damage, is_filler
+from pyromq.store.log.damage import FILLER_TOPIC, Damage, is_loss
 from pyromq.store.log.record_checks import next_sound_record, sound_in, sound_outline
 from pyromq.store.log.segment import MissingSegment, Segment
 
@@ -103,7 +103,7 @@ class Scrubbing:
             outline = sound_in(record, 0, offset, self._end_of_file(offset))
         except RemoteProtocolError:
             return False
-        return outline is not None and outline.size == len(record) and not is_filler(outline)
+        return outline is not None and outline.size == len(record) and not is_loss(outline, record)
 
     def _blank(self, offset: int, following: bytes | None) -> bytes:
         """The blank that fills a file, if the record that follows it did not fit in its place."""
@@ -147,7 +147,7 @@ class Scrubbing:
                 break
             if outline is None and offset + here > segment.start:  # no log has a file of nothing
                 return segment.end - offset
-            if outline is None or is_filler(outline):
+            if outline is None or is_loss(outline, data):
                 break
             here += outline.size
         return here
@@ -160,11 +160,11 @@ class Scrubbing:
             damage = Damage(place, end if following is None else following, str(error))
         else:
             outline = None if found is None else found[1]
-            if outline is not None and not is_filler(outline):
+            if outline is not None and not is_loss(outline, segment.buffer):
                 return None  # it was written meanwhile
             size_bytes = segment.end - place if outline is None else outline.size
             damage = Damage(place, place + size_bytes, "it was lost before")
-        while damage.end < end and self._is_filler(damage.end):
+        while damage.end < end and self._is_loss(damage.end):
             damage.end += peek_size(self._log.record(damage.end) or b"")
         if self._is_blank(damage.end) and damage.end % self._log.segment_bytes:
             damage.end = self._end_of_file(damage.end)  # the damage may have been longer
@@ -178,9 +178,9 @@ class Scrubbing:
             return False
         return found is not None and found[1] is None
 
-    def _is_filler(self, place: int) -> bool:
+    def _is_loss(self, place: int) -> bool:
         try:
             found = self._log.outline(place)
         except RemoteProtocolError:
             return False
-        return found is not None and found[1] is not None and is_filler(found[1])
+        return found is not None and found[1] is not None and is_loss(found[1], found[0].buffer)

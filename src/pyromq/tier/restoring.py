@@ -5,6 +5,9 @@ its name. Queues and index follow from them at the first start. Then come deleti
 all segments. Until all of that is there, the file `restoring` keeps every broker from starting. Another run
 goes on where one was killed.
 
+Parts of the log may have left the tier because they were too old, while older ones with other topics stay. A
+file with one filler stands for each log file of such a hole, so that the log has no gap.
+
 The log goes on in a new file behind the last one of the tier. It begins with the record of a rolled back
 message: so what the tier has stays as it is, and no log offset is used twice.
 """
@@ -12,6 +15,7 @@ message: so what the tier has stays as it is, and no log offset is used twice.
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from mmap import ACCESS_READ, ACCESS_WRITE, mmap
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,9 +25,10 @@ import msgspec
 from pyromq.errors import StoreError
 from pyromq.filesystem import Files
 from pyromq.protocol.names import HALF_TOPIC
-from pyromq.protocol.record import StoredMessage, SysFlag, encode_record
+from pyromq.protocol.record import BLANK_SIZE, StoredMessage, SysFlag, encode_record, pack_blank_into
 from pyromq.store.deletions import Deletion, encode
 from pyromq.store.filenames import UNFINISHED_SUFFIX, StorePaths, can_be_directory, offset_name
+from pyromq.store.log.damage import filler_for_removed
 from pyromq.store.log.epochs import Epoch, encode_epochs
 from pyromq.tier.footers import KeptFooters
 from pyromq.tier.index import Spans, TierIndex, spans_of
@@ -35,6 +40,7 @@ from pyromq.tier.segment_format import TAIL_BYTES, BadObject, Footer, parse_foot
 from pyromq.tier.tables import fitted, parse_tables
 
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
+_HOLE_BYTES: Final = 128
 _SEAM: Final = b"here the store was rebuilt from its tier"
 _NO_TABLES: Final = "the tier has no copy of topics, groups and offsets: restore without these tables, or not"
 _BEGUN_WITH: Final = frozenset({"lock", "restoring", f"restoring{UNFINISHED_SUFFIX}"})
@@ -46,6 +52,21 @@ class _Begun(msgspec.Struct, frozen=True, rename="camel"):
 
     tier_id: str
     log_start: int
+
+
+class Hole(NamedTuple):
+    """A part of the log that the tier does not have any more, or never had."""
+
+    start: int
+    end: int
+    stored_ms: int
+    """A time between those of the messages before and behind it."""
+
+    def __str__(self) -> str:
+        return (
+            f"the tier does not have the log from {self.start} to {self.end}: its messages were too old, or"
+            " never uploaded"
+        )
 
 
 class RestorePlan(NamedTuple):
@@ -60,6 +81,15 @@ class RestorePlan(NamedTuple):
     @property
     def log_bytes(self) -> int:
         return sum(each.log_end - each.log_start for each in self.entries)
+
+    @property
+    def holes(self) -> list[Hole]:
+        """The missing parts between the segments."""
+        return [
+            Hole(before.log_end, after.log_start, before.last_ms)
+            for before, after in pairwise(self.entries)
+            if before.log_end < after.log_start
+        ]
 
     @property
     def file_bytes(self) -> int:
@@ -194,6 +224,7 @@ class Restoring:
             else:
                 tell(entry)
         index, remarks = self._index(plan)
+        remarks += [f"{hole}. Fillers stand for them" for hole in plan.holes]
         tables = dict[str, bytes]()
         if with_tables:
             try:
@@ -315,6 +346,9 @@ class Restoring:
 
     def _finish(self, plan: RestorePlan, tables: dict[str, bytes]) -> None:
         manifest, files, paths = plan.manifest, self._files, self._paths
+        for hole in plan.holes:
+            for start in range(hole.start, hole.end, plan.file_bytes):
+                self._write_hole(start, hole.stored_ms, plan.file_bytes)
         self._write_seam(plan)
         deleted, purged = list[Deletion](), list[Deletion]()
         for each in manifest.deletions:
@@ -349,10 +383,21 @@ class Restoring:
                 store_timestamp=stored_ms,
             )
         )
-        path = self._paths.commit_log / offset_name(end)
+        self._write_log_file(end, record, plan.file_bytes)
+
+    def _write_hole(self, start: int, stored_ms: int, file_bytes: int) -> None:
+        """A filler, and the blank that fills the rest of the file."""
+        record = filler_for_removed(start, _HOLE_BYTES, stored_ms)
+        blank = bytearray(BLANK_SIZE)
+        pack_blank_into(blank, 0, file_bytes - len(record))
+        self._write_log_file(start, record + blank, file_bytes)
+
+    def _write_log_file(self, start: int, content: bytes, file_bytes: int) -> None:
+        """A file that begins with these bytes. The rest is zeros, which take no room."""
+        path = self._paths.commit_log / offset_name(start)
         unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
-        self._files.write(unfinished, record)
-        self._files.resize(unfinished, plan.file_bytes)
+        self._files.write(unfinished, content)
+        self._files.resize(unfinished, file_bytes)
         self._files.sync(unfinished)
         self._files.rename(unfinished, path)
 

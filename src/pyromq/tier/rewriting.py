@@ -9,26 +9,17 @@ from contextlib import contextmanager
 from functools import lru_cache
 from mmap import ACCESS_WRITE, mmap
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property
-from pyromq.protocol.record import (
-    MIN_RECORD_SIZE,
-    RecordOutline,
-    StoredMessage,
-    SysFlag,
-    encode_record,
-)
-from pyromq.store.log.damage import FILLER_TOPIC, is_filler
+from pyromq.protocol.record import RecordOutline
+from pyromq.store.log.damage import filler_for_removed, is_filler
 from pyromq.tier.manifest import SegmentEntry, gone_before
 from pyromq.tier.objects import Objects
 from pyromq.tier.packing import rebuild_into, records_in
 from pyromq.tier.segment_format import TAIL_BYTES, BadObject, Footer, parse_footer, parse_tail, unpack_block
-
-_GONE: Final = b"removed from the tier"
 
 
 class Gone(msgspec.Struct, frozen=True):
@@ -97,21 +88,8 @@ def remove_from(log: mmap, log_start: int, gone: Gone) -> int:
             end = outline.start + outline.size
             if is_filler(outline) or not gone.has(outline, view):
                 continue
-            log[outline.start : end] = _filler(outline)
+            log[outline.start : end] = filler_for_removed(
+                outline.log_offset, outline.size, outline.store_timestamp
+            )
             removed += 1
     return removed
-
-
-def _filler(outline: RecordOutline) -> bytes:
-    topic = FILLER_TOPIC[: outline.size - MIN_RECORD_SIZE]
-    body_bytes = outline.size - MIN_RECORD_SIZE - len(topic)
-    return encode_record(
-        StoredMessage(
-            topic,
-            _GONE[:body_bytes].ljust(body_bytes, b"\0"),
-            log_offset=outline.log_offset,
-            sys_flag=SysFlag.TRANSACTION_ROLLBACK,
-            born_timestamp=outline.store_timestamp,
-            store_timestamp=outline.store_timestamp,
-        )
-    )

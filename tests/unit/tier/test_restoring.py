@@ -15,9 +15,13 @@ from pyromq.clock import ManualClock
 from pyromq.errors import PyroError, StoreError
 from pyromq.filesystem import Files
 from pyromq.protocol import json_body
+from pyromq.protocol.record import MIN_RECORD_SIZE, StoredMessage, SysFlag, encode_record
 from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
 from pyromq.protocol.requests.topics import TopicConfig, TopicConfigSerializeWrapper
+from pyromq.store.log.damage import Damage
 from pyromq.store.message_store import MessageStore
+from pyromq.store.offline import OfflineStore
+from pyromq.tier import rewriting
 from pyromq.tier.directory_objects import DirectoryObjects
 from pyromq.tier.manifest import HiddenMessages, Manifest
 from pyromq.tier.manifests import Manifests, WrongTier
@@ -418,3 +422,90 @@ def test_the_command_says_what_it_did_and_its_exit_code_whether_it_is_all(tmp_pa
     assert run()[0] == 1  # not empty
     assert run("--since", "yesterday")[0] == 2
     assert run("--since", "@1", "--newest", "1")[0] == 2
+
+
+def upkeep_of(lost: Lost) -> TierUpkeep:
+    task = UploadTask("", 0, 0, str(lost.root / "segment.tmp"), "", "C", "b")
+    return TierUpkeep(Manifests(lost.objects, "C", "b", "w"), OwnUploader(lost.objects), task, lambda: 0)
+
+
+def damage_in(store: MessageStore) -> list[Damage]:
+    offset, found = store.log.start, []
+    while offset < store.log.end:
+        offset, damage = store.scrubbing.check(offset, store.log.end)
+        found += [damage] if damage is not None else []
+    return found
+
+
+def old_filler(log_offset: int, size_bytes: int, store_timestamp: int) -> bytes:
+    """As versions before 2026-11-19 wrote it."""
+    body_bytes = size_bytes - MIN_RECORD_SIZE - len("DAMAGED")
+    return encode_record(
+        StoredMessage(
+            "DAMAGED",
+            b"removed from the tier"[:body_bytes].ljust(body_bytes, b"\0"),
+            log_offset=log_offset,
+            sys_flag=SysFlag.TRANSACTION_ROLLBACK,
+            born_timestamp=store_timestamp,
+            store_timestamp=store_timestamp,
+        )
+    )
+
+
+@pytest.mark.parametrize("version", ["now", "before"])
+def test_what_was_removed_on_purpose_is_no_damage_of_the_restored_store(
+    lost: Lost, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if version == "before":
+        monkeypatch.setattr(rewriting, "filler_for_removed", old_filler)
+    first = lost.manifest.segments[0]
+    entry = upkeep_of(lost).rewritten(first, Gone({DELETED: 1 << 60}), 0)
+    assert entry is not None
+    lost.change(segments=(entry, *lost.manifest.segments[1:]))
+    root = lost.restored()
+    assert (root / "commitlog" / lost.files[0].path.name).read_bytes() != lost.files[0].path.read_bytes()
+    with lost.open(root) as store:
+        dispatch_all(store)
+        assert not damage_in(store)
+        assert len(bodies_of(store, OLD)) == 5
+    with OfflineStore(root) as offline:
+        verification = offline.verify()
+        assert verification.is_sound
+        assert not verification.filled
+
+
+def test_fillers_stand_for_a_part_of_the_log_that_has_left_the_tier(lost: Lost) -> None:
+    middle = lost.manifest.segments[1]
+    assert len(lost.manifest.segments) > 2
+    lost.change(segments=tuple(each for each in lost.manifest.segments if each != middle))
+    restoring = lost.restoring()
+    plan = restoring.plan()
+    assert [(each.start, each.end) for each in plan.holes] == [(middle.log_start, middle.log_end)]
+    outcome = restoring.run(plan)
+    assert not outcome.problems
+    (remark,) = outcome.remarks
+    assert f"does not have the log from {middle.log_start} to {middle.log_end}" in remark
+    with lost.open(lost.root / "new") as store:
+        dispatch_all(store)
+        assert not store.recovery.remarks
+        assert not store.recovery.damage
+        assert not damage_in(store)
+        with lost.open(lost.root / "lost") as original:
+            for queue_id in (0, 1):
+                there = bodies_of(original, BUSY, queue_id)
+                found = bodies_of(store, BUSY, queue_id)
+                assert 10 < len(found) < len(there)
+                assert found == [each for each in there if each in found]
+        end = store.queues.max_offset(BUSY, 0)
+        assert append(store, b"new", topic=BUSY, queue_id=0).queue_offset == end
+
+
+def test_the_command_names_a_part_that_the_tier_lacks(tmp_path: Path) -> None:
+    lost = Lost(tmp_path, DirectoryObjects(tmp_path / "lake" / "C" / "b"))
+    lost.change(segments=(lost.manifest.segments[0], *lost.manifest.segments[2:]))
+    arguments = ["restore", "--from", str(tmp_path / "lake"), "--to", str(tmp_path / "new")]
+    arguments += ["--cluster", "C", "--broker", "b"]
+    for more in (["--dry-run"], []):
+        result = CliRunner().invoke(store_command, [*arguments, *more], terminal_width=200)
+        assert result.exit_code == 0
+        assert f"does not have the log from {FILE_BYTES} to" in " ".join(result.output.split())

@@ -6,6 +6,8 @@ every reader, Apache's broker included. A filler is the record of a rolled-back 
 and no index; a blank record stands for a whole file, and for less than a record at the end of one.
 
 After a crash in between, the next start finds the damage and repeats this.
+
+Fillers also stand for messages that were removed on purpose, from the tier. Nobody looks for these elsewhere.
 """
 
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pyromq.filesystem import Files
 from pyromq.protocol.record import (
     BLANK_SIZE,
     MIN_RECORD_SIZE,
+    ReadBuffer,
     RecordOutline,
     StoredMessage,
     SysFlag,
@@ -28,6 +31,9 @@ from pyromq.store.log.record_checks import MIN_GAP_BYTES, count_record_starts
 from pyromq.store.log.segment import Segment
 
 FILLER_TOPIC: Final = "DAMAGED"
+_REMOVED: Final = b"removed from the tier"
+_REMOVED_QUEUE: Final = 1
+"""The queue id of such a filler: its text may be cut short. Older ones have only the text."""
 _MAX_FILLER_BYTES: Final = 4 * 1024 * 1024
 _BLOCK_BYTES: Final = 4 * 1024 * 1024
 
@@ -64,8 +70,17 @@ def is_filler(outline: RecordOutline) -> bool:
     return (
         outline.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK
         and outline.topic == FILLER_TOPIC[: len(outline.topic)]
-        and outline.queue_id == outline.queue_offset == 0
+        and outline.queue_id in (0, _REMOVED_QUEUE)
+        and outline.queue_offset == 0
     )
+
+
+def is_loss(outline: RecordOutline, buffer: ReadBuffer) -> bool:
+    """Whether it is a filler for what was damaged. `buffer`: the bytes that the outline is of."""
+    if not is_filler(outline) or outline.queue_id == _REMOVED_QUEUE:
+        return False
+    text = bytes(buffer[outline.body_start : min(outline.body_end, outline.body_start + len(_REMOVED))])
+    return not text or not _REMOVED.startswith(text)
 
 
 class DamagedBytes:
@@ -160,13 +175,23 @@ class DamagedBytes:
 
 def filler(log_offset: int, size_bytes: int, store_timestamp: int, reason: str) -> bytes:
     """A record of exactly `size_bytes` that every reader of the log skips."""
+    text = f"damaged bytes were here: {reason}".encode(errors="replace")
+    return _filler(log_offset, size_bytes, store_timestamp, text, 0)
+
+
+def filler_for_removed(log_offset: int, size_bytes: int, store_timestamp: int) -> bytes:
+    """The same in the place of what was removed on purpose."""
+    return _filler(log_offset, size_bytes, store_timestamp, _REMOVED, _REMOVED_QUEUE)
+
+
+def _filler(log_offset: int, size_bytes: int, store_timestamp: int, text: bytes, queue_id: int) -> bytes:
     topic = FILLER_TOPIC[: size_bytes - MIN_RECORD_SIZE]
     body_bytes = size_bytes - MIN_RECORD_SIZE - len(topic)
-    text = f"damaged bytes were here: {reason}".encode(errors="replace")[:body_bytes]
     return encode_record(
         StoredMessage(
             topic,
-            text.ljust(body_bytes, b"\0"),
+            text[:body_bytes].ljust(body_bytes, b"\0"),
+            queue_id=queue_id,
             log_offset=log_offset,
             sys_flag=SysFlag.TRANSACTION_ROLLBACK,
             born_timestamp=store_timestamp,
