@@ -323,6 +323,7 @@ class TableSync:
             if self._store.copying.delete_lite_queue(queue, deletion):
                 deleted.add(queue)
         self._tables.offsets.remove_topics(deleted)
+        self._tables.pop_orders.remove_topic(deletion.topic)
         await asyncio.to_thread(self._store.topics.finish_deletion, deletion.topic)
         _log.info("topic deleted as by the master topic=%s", deletion.topic)
 

@@ -192,9 +192,12 @@ class Acknowledging:
         return result
 
     def _acknowledge_in_order(self, topic: str, group: str, receipt: PopReceipt, offset: int) -> None:
-        if offset < self._offsets.query(group, topic, receipt.queue_id):
-            return
-        consumed = self._orders.acknowledge(topic, group, receipt.queue_id, offset, receipt.pop_time_ms)
+        begin = self._offsets.query(group, topic, receipt.queue_id)
+        if begin < 0 or offset < begin:
+            return  # a group that is nowhere has popped from a topic that was deleted
+        consumed = self._orders.acknowledge(
+            topic, group, receipt.queue_id, offset, receipt.pop_time_ms, begin
+        )
         if consumed is not None:
             # A pending reset keeps its own offset.
             self._offsets.commit(group, topic, receipt.queue_id, consumed)

@@ -48,6 +48,7 @@ class Groups:
         self._role = tables.role
         self._groups = tables.groups
         self._offsets = tables.offsets
+        self._pop_orders = tables.pop_orders
         self._consumers = tables.consumers
         self._on_deleted = on_deleted
         self._slices = slices
@@ -130,6 +131,7 @@ class Groups:
         was_known = self._groups.delete(request.group_name)
         if request.clean_offset:
             self._offsets.remove_group(request.group_name)
+            self._pop_orders.remove_group(request.group_name)
         self._on_deleted(request.group_name)
         await self._groups.saved()
         if was_known:

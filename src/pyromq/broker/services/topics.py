@@ -68,6 +68,7 @@ class Topics:
         self._static_topics = tables.static_topics
         self._on_moved = on_moved
         self._offsets = tables.offsets
+        self._pop_orders = tables.pop_orders
         self._on_deleted = on_deleted
         self._gone_elsewhere = gone_elsewhere
         self._slices = slices
@@ -314,6 +315,7 @@ class Topics:
     def _forget(self, topic: str) -> None:
         """Offsets must go with the messages: a new topic of this name begins at offset 0."""
         self._offsets.remove_topic(topic)
+        self._pop_orders.remove_topic(topic)
         self._topics.delete(topic)
         self._static_topics.delete(topic)
 

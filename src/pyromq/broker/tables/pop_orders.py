@@ -76,11 +76,15 @@ class PopOrderTable(FiledTable):
             return 0
         return max((visible_ms for _, visible_ms in _unacknowledged(held)), default=0)
 
-    def acknowledge(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> int | None:
-        """The offset that the group has consumed up to now; None if this message is not held."""
+    def acknowledge(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int, consumed: int
+    ) -> int | None:
+        """The offset that the group has consumed up to now; None if this message is not held. `consumed` is
+        the one up to here: without the table, which a crash or a new master may lack, only the message there
+        counts. java: any counts, with all before it that may have failed"""
         held = self._held.get((topic, group), {}).get(queue_id)
         if held is None:
-            return offset + 1  # java: after a restart that lost the table
+            return offset + 1 if offset == consumed else None
         if held.pop_time != pop_ms:
             return None
         offsets = _offsets(held)
@@ -96,6 +100,18 @@ class PopOrderTable(FiledTable):
         held = self._held.get((topic, group), {}).get(queue_id)
         if held is not None and held.pop_time == pop_ms:
             held.offset_next_visible_time = {**(held.offset_next_visible_time or {}), offset: visible_ms}
+            self._is_dirty = True
+
+    def remove_topic(self, topic: str) -> None:
+        """Its messages are deleted: others get their offsets if it is made again."""
+        self._remove([key for key in self._held if key[0] == topic])
+
+    def remove_group(self, group: str) -> None:
+        self._remove([key for key in self._held if key[1] == group])
+
+    def _remove(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            del self._held[key]
             self._is_dirty = True
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:

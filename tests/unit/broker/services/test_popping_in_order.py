@@ -5,10 +5,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.popped_messages import PopBench, Popped, bodies, pop_bench, popped_in
+from tests.support.broker_parts import caller_on
+from tests.support.popped_messages import GROUP, TOPIC, PopBench, Popped, bodies, pop_bench, popped_in
 
+from pyromq.broker.services.groups import Groups
+from pyromq.broker.services.topics import Topics
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.pop_receipt import decode_order_counts
+from pyromq.protocol.requests.groups import DeleteGroup
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 
 
 @pytest.fixture
@@ -110,3 +115,46 @@ async def test_queues_that_are_gone_are_forgotten(bench: PopBench) -> None:
     assert len(orders) == 1
     orders.clean(bench.clock.now_ms(), lambda *_: 0)
     assert len(orders) == 0
+
+
+async def test_a_lost_table_skips_no_message_that_is_not_acknowledged(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        for number in range(4):
+            bench.send(b"m%d" % number)
+        first, second, third = pop(bench, 3)
+        bench.tables.offsets.persist()
+        clock = bench.clock
+        bench.store.abandon()
+    with pop_bench(tmp_path, clock) as bench:
+        bench.ack(third)
+        assert bodies(pop(bench, 4)) == [b"m0", b"m1", b"m2", b"m3"]
+        bench.tables.pop_orders.clear(TOPIC, GROUP, 0)
+        bench.ack(first)
+        bench.ack(second)
+        assert bodies(pop(bench, 4)) == [b"m2", b"m3"]
+
+
+async def _forget(_: str) -> None:
+    """Held requests are somebody else's."""
+
+
+async def test_receipts_of_a_deleted_topic_skip_nothing_of_its_successor(bench: PopBench) -> None:
+    parts, old = bench.parts, pop(bench, 3)
+    topics = Topics(parts.live, parts.store, parts.tables, _forget, parts.context.slices)
+    await topics.delete(DeleteTopicFromBroker(topic=TOPIC), caller_on())
+    assert not len(parts.tables.pop_orders)
+    parts.add_topic(TOPIC, 2)
+    for number in range(5):
+        bench.send(b"new%d" % number)
+    for each in old:
+        bench.ack(each)
+    assert bodies(pop(bench, 5)) == [b"new%d" % number for number in range(5)]
+
+
+async def test_receipts_of_a_deleted_group_skip_nothing_of_its_successor(bench: PopBench) -> None:
+    parts, old = bench.parts, pop(bench, 3)
+    groups = Groups(parts.tables, lambda _: None, parts.context.slices)
+    await groups.delete(DeleteGroup(group_name=GROUP, clean_offset=True), caller_on())
+    for each in old:
+        bench.ack(each)
+    assert bodies(pop(bench, 4)) == [b"m0", b"m1", b"m2", b"m3"]
