@@ -50,6 +50,37 @@ async def test_pops_survive_a_crash_before_offsets_were_ever_saved(tmp_path: Pat
         assert bodies(bench.pop()) == [b"kept"]
 
 
+async def test_a_reset_before_a_crash_is_not_undone_by_the_pops_before_it(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        for number in range(6):
+            bench.send(b"m%d" % number)
+        for each in bench.pop():
+            bench.ack(each)
+        bench.pass_time(9_500)  # its checkpoint has left the timers, and is not due
+        bench.tables.offsets.assign_reset(GROUP, TOPIC, 0, 0)
+        assert bodies(bench.pop(max_msg_nums=2)) == [b"m0", b"m1"]
+        bench.tables.offsets.persist()
+        clock = bench.clock
+        bench.store.abandon()
+    with pop_bench(tmp_path, clock) as bench:
+        assert bodies(bench.pop()) == [b"m2", b"m3", b"m4", b"m5"]
+
+
+async def test_pops_of_a_deleted_topic_skip_nothing_of_its_successor(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        bench.tables.offsets.persist()  # a replica may have these when it becomes master
+        for number in range(3):
+            bench.send(b"old%d" % number)
+        bench.pop()
+        bench.store.topics.delete(TOPIC)
+        for number in range(4):
+            bench.send(b"new%d" % number)
+        clock = bench.clock
+        bench.store.abandon()
+    with pop_bench(tmp_path, clock) as bench:
+        assert bodies(bench.pop()) == [b"new0", b"new1", b"new2", b"new3"]
+
+
 @pytest.mark.parametrize("is_written_since", [False, True])
 async def test_offsets_of_another_broker_count_from_when_they_were_written(
     tmp_path: Path, is_written_since: bool

@@ -4,7 +4,7 @@ Offsets are written every few seconds, and checkpoints are in the log at once. W
 saves up to where they contain the checkpoints. After a crash, or as a new master, it applies the checkpoints
 behind that: messages that were popped are not popped again, but revived unless a consumer acknowledges
 them. Offsets that another broker wrote say nothing of this: there the times of the file and of the pops
-decide.
+decide. Nobody moves to where a group had popped in a topic that was deleted since.
 """
 
 import logging
@@ -82,7 +82,12 @@ class PoppedOffsets:
             return None
         if topic != self._revive_topic and message.get(props.REAL_TOPIC) != self._revive_topic:
             return None
+        if self.is_noted and message.get(props.TIMER_DEQUEUE_MS) is not None:
+            return None  # it waited among the timers: if it is not found there, the offsets contain it
         try:
-            return PopCheckpoint(offset, json_body.decode(bytes(message.body), PopCheckPoint))
+            info = json_body.decode(bytes(message.body), PopCheckPoint)
         except RemoteProtocolError:
             return None
+        if self._store.topics.is_deleted(info.topic or "", message.log_offset):
+            return None
+        return PopCheckpoint(offset, info)
