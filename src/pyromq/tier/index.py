@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
+from pyromq.protocol.record import MIN_RECORD_SIZE
 from pyromq.tier.manifest import Manifest, SegmentEntry, gone_before
 from pyromq.tier.segment_format import BadObject, Footer
 
@@ -101,12 +102,25 @@ class TierIndex:
 
     def end_of(self, queue: Queue, before_log: int = 1 << 63) -> int:
         """Where a queue goes on behind what is in the tier before a log offset; 0 if nothing is, or if its
-        topic was deleted since."""
+        topic was deleted since. A segment that cannot be read counts as if it were full of its messages: so
+        no offset is given twice."""
+        end, known_to = self._known_end(queue, before_log)
+        room = sum(
+            max(0, min(each.log_end, before_log) - max(each.log_start, known_to)) for each in self.unknown
+        )
+        return end + room // MIN_RECORD_SIZE
+
+    def is_end_known(self, queue: Queue, before_log: int) -> bool:
+        """Whether no segment that cannot be read may have messages behind those that are known."""
+        return not self.has_gap(self._known_end(queue, before_log)[1], before_log, 0)
+
+    def _known_end(self, queue: Queue, before_log: int) -> tuple[int, int]:
+        """Where the last messages end that can be read, as queue offset and log offset."""
         deleted = self.hidden.get(queue[0], 0)
         for span in reversed(self._queues.get(queue, ())):
-            if span.last_log < before_log:
-                return span.end_offset if span.last_log >= deleted else 0
-        return 0
+            if deleted <= span.last_log < before_log:
+                return span.end_offset, span.last_log + 1
+        return 0, deleted
 
     def has_gap(self, after_log: int, before_log: int | None, gone_before: int) -> bool:
         """Whether there may be messages between two log offsets, in a segment that cannot be read."""

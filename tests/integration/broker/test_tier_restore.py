@@ -80,10 +80,10 @@ async def lose(root: Path) -> tuple[dict[str, bytes], list[int]]:
             await client.send(body(number), topic=DELETED, queue_id=0)
         await send_all(client)
         await client.call(DeleteTopicFromBroker(topic=DELETED))
-        for queue_id, offset in ((0, 5), (1, MESSAGES // QUEUES)):
+        for topic, queue_id, offset in ((TOPIC, 0, 5), (TOPIC, 1, MESSAGES // QUEUES), (QUIET, 0, 2)):
             await client.call(
                 UpdateConsumerOffset(
-                    consumer_group=GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=offset
+                    consumer_group=GROUP, topic=topic, queue_id=queue_id, commit_offset=offset
                 )
             )
         end = await uploaded(broker)
@@ -150,6 +150,34 @@ async def test_with_the_newest_files_alone_older_messages_come_from_the_tier(
     async with tiered(tmp_path) as (_, client):
         found = await client.pull(3, topic=QUIET, hold_ms=15_000)
         assert found.bodies == [body(3)]
+
+
+async def test_a_queue_whose_messages_cannot_be_read_goes_on_behind_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+) -> None:
+    monkeypatch.setattr(service, "_POLL_S", 0.05)
+    await lose(tmp_path)
+    oldest = min((tmp_path / "lake").rglob("*.seg"))
+    away = oldest.rename(tmp_path / "away")
+    outcome = await asyncio.to_thread(restored, tmp_path, 1)
+    assert not outcome.problems
+    asked = QueryConsumerOffset(consumer_group=GROUP, topic=QUIET, queue_id=0)
+    async with tiered(tmp_path, tier_read_timeout_ms=50) as (broker, client):
+        assert (await client.call(asked)).offset == 2
+        offset = (await client.send(b"new", topic=QUIET, queue_id=0)).queue_offset
+        assert offset >= 3
+        waits = await client.pull(2, topic=QUIET)
+        assert (waits.messages, waits.answer.next_begin_offset) == ([], 2)
+        away.rename(oldest)
+        tier = broker.tiering
+        assert tier is not None
+        await turn_until(lambda: not tier.history.index.unknown)
+        found, place = list[bytes](), 2
+        while place <= offset:
+            pulled = await client.pull(place, topic=QUIET)
+            found, place = found + pulled.bodies, pulled.answer.next_begin_offset
+        assert found == [body(2), b"new"]
+    error_logs.expect_repeatedly("a segment cannot be read, its readers wait: ")
 
 
 async def test_a_store_that_is_not_restored_completely_does_not_start(

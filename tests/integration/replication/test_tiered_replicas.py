@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.conftest import ErrorLogs
 from tests.integration.broker.test_tier import (
     MESSAGES,
@@ -24,6 +25,7 @@ from tests.support.replicas import broker_group, caught_up, log_of, until
 from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
+from pyromq.broker.services import tiering as service
 from pyromq.remoting.addresses import format_address
 
 QUIET = "Quiet"
@@ -113,6 +115,40 @@ async def test_an_empty_replica_that_becomes_the_master_goes_on_where_the_old_on
         assert new.tiering is not None
         assert new.tiering.manifest is not None
         assert new.tiering.manifest.epoch == new.role.now.epoch
+
+
+async def test_an_empty_replica_that_cannot_read_all_of_the_tier_gives_no_offset_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+) -> None:
+    monkeypatch.setattr(service, "_POLL_S", 0.05)
+    async with controlled_group(tmp_path) as group:
+        old = await group.start("a", **tier(tmp_path))
+        async with BrokerClient(old.address) as client:
+            for topic in (TOPIC, QUIET):
+                await client.create_topic(topic, queues=QUEUES)
+            for begin in (0, MESSAGES):
+                for number in range(begin, begin + QUIET_MESSAGES):
+                    await client.send(body(number), topic=QUIET, queue_id=0)
+                await send_all(client, begin)
+        await offloaded(old)
+        assert old.tiering is not None
+        last = old.tiering.history.index.visible((QUIET, 0), 0)[-1]
+        assert last.end_offset == 2 * QUIET_MESSAGES
+        for place in (tmp_path / "lake").rglob(last.segment.name.rpartition("/")[2]):
+            place.unlink()
+        new = await group.start("b", **tier(tmp_path))
+        await group.settled(2)
+        await caught_up(new, old)
+        replica = new.tiering
+        assert replica is not None
+        await until(lambda: last.segment.name in replica.damaged)
+        assert new.store.queues.max_offset(QUIET, 0) == 0  # its master knows it
+        await group.crash(old)
+        await until(lambda: new.role.now.is_master and not new.role.barrier)
+        async with BrokerClient(new.address) as client:
+            answer = await client.send(b"goes on", topic=QUIET, queue_id=0)
+            assert answer.queue_offset >= 2 * QUIET_MESSAGES
+    error_logs.expect_repeatedly("a segment cannot be read, its readers wait: ")
 
 
 async def test_a_lost_group_is_restored_under_an_empty_controller(

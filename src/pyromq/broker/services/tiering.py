@@ -20,6 +20,7 @@ from pyromq.broker.flow.looking_up import OlderLookups
 from pyromq.broker.tables.role import Role
 from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import LMQ_PREFIX
 from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.tier.blocks import Blocks
 from pyromq.tier.counted_objects import CountedObjects, Traffic
@@ -64,6 +65,7 @@ class Tiering:
         self._store = context.store
         self._role = context.tables.role
         self._topics = context.tables.topics
+        self._offsets = context.tables.offsets
         self._durability = durability
         self._clock = context.clock
         self._loop = asyncio.get_running_loop()
@@ -116,7 +118,6 @@ class Tiering:
         """The role of the last round."""
         self._began = self._store.log.end
         """Where the log ended when this broker became the master."""
-        self._role.on_change(self._role_changed)
         self._is_claimed = False
         """Whether this master has said that it writes."""
         self._is_fenced = False
@@ -141,22 +142,20 @@ class Tiering:
         if settings.tier_required:
             self._store.keep_until_uploaded(0)
         self._store.queues.older = self.history
-        self._gone_on: tuple[TierIndex, int] | None = None
+        self._gone_on: tuple[TierIndex, int, bool] | None = None
         self._begin_with_kept()
-        self._go_on(self.history.index.queues, self._store.log.start)
+        self._go_on(self._tiered_queues(), self._store.log.start)
+        self._role.on_change(self._role_changed)
 
     def _begin_with_kept(self) -> None:
-        """Readers go on at once where this broker has read the tier before."""
+        """Readers and queues go on at once where this broker has read the tier before."""
         manifest = self._kept
         if manifest is None:
             return
-        parts = {}
-        for entry in manifest.segments:
-            footer = self._footers.footer(entry, only_local=True)
-            if footer is None:
-                return
-            parts[entry.name] = spans_of(entry, footer)
-        self._use(TierIndex(manifest, parts))
+        footers = [(each, self._footers.footer(each, only_local=True)) for each in manifest.segments]
+        self._use(
+            TierIndex(manifest, {each.name: spans_of(each, footer) for each, footer in footers if footer})
+        )
 
     # Figures
 
@@ -275,6 +274,8 @@ class Tiering:
     def _role_changed(self, role: Role) -> None:
         if role.is_master:
             self._began = self._store.log.end
+            if self.history.index.unknown:
+                self._go_on(self._tiered_queues(), self._store.log.start)
 
     def _had_nothing(self, problem: WrongTier) -> bool:
         """Whether no message of this log can be in the tier alone; otherwise readers wait."""
@@ -348,22 +349,47 @@ class Tiering:
     async def _queues_go_on(self) -> None:
         """No queue begins anew behind what the tier has of it. The log of a store that was empty begins where
         the master's disk began, and says nothing about queues without messages since."""
-        index, start = self.history.index, self._store.log.start
-        if self._gone_on == (index, start):
+        index, start, is_first = self.history.index, self._store.log.start, self._gives_offsets
+        if self._gone_on == (index, start, is_first):
             return
-        queues = index.queues
+        queues = self._tiered_queues()
         for first in range(0, len(queues), _SLICE):
             self._go_on(queues[first : first + _SLICE], start)
             await asyncio.sleep(0)
             if self._store.log.start != start:
                 return
-        self._gone_on = index, start
+        self._gone_on = index, start, is_first
+
+    @property
+    def _gives_offsets(self) -> bool:
+        """Whether it is this broker that numbers messages, and those before are in their queues."""
+        return self._role.now.is_master and self._store.queues.dispatched_offset >= self._began
+
+    def _tiered_queues(self) -> list[Queue]:
+        """Those with messages in the tier, and what groups have read if a part of it cannot be read."""
+        index = self.history.index
+        if not index.unknown:
+            return index.queues
+        read = [
+            (topic, queue_id)
+            for topic, group in self._offsets.pairs()
+            if not topic.startswith(LMQ_PREFIX)
+            for queue_id, offset in self._offsets.queues(group, topic).items()
+            if offset > 0
+        ]
+        return list(dict.fromkeys([*index.queues, *read]))
 
     def _go_on(self, queues: Sequence[Queue], log_start: int) -> None:
-        for topic, queue_id in queues:
-            offset = self.history.index.end_of((topic, queue_id), log_start)
+        index = self.history.index
+        for queue in queues:
+            topic, queue_id = queue
+            offset = index.end_of(queue, log_start)
             if not offset or self._store.topics.is_deleted(topic, log_start - 1):
                 continue
+            if not index.is_end_known(queue, log_start) and (
+                not self._gives_offsets or self._store.queues.find(topic, queue_id) is not None
+            ):
+                continue  # the master, or the queue itself, knows it better
             try:
                 has_begun = not self._store.topics.queue_goes_on(topic, queue_id, offset)
             except OSError as problem:
