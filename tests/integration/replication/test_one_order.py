@@ -34,7 +34,7 @@ from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import SysFlag
-from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, DeleteGroup, SubscriptionGroupConfig
 from pyromq.protocol.requests.offsets import ResetOffset
 from pyromq.protocol.requests.popping import AckMessage, AckMessages, ChangeInvisibleTime
 from pyromq.protocol.requests.sending import RecallMessage, SendMessageBack
@@ -347,6 +347,46 @@ async def test_an_operators_reset_is_answered_when_the_replica_has_it_on_disk(tm
             assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 2
             told = (await client.pull(4, commit=4)).answer
             assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 2)
+
+
+async def test_offsets_of_what_was_deleted_are_gone_from_every_disk_before_the_answer(
+    tmp_path: Path,
+) -> None:
+    seldom = {"flush_offsets_ms": 3_600_000}
+    async with pair(tmp_path, **seldom) as (_, master, replica), BrokerClient(master.address) as client:
+        deletions = DeleteTopicFromBroker(topic=TOPIC), DeleteGroup(group_name=GROUP, clean_offset=True)
+        for deletion in deletions:
+            await insist(client, topic_creation(queues=1))
+            await insist(client, CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
+            for _ in range(3):
+                await client.send()
+            await client.pull(2, commit=2)
+            await copied(replica, master)
+            await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 2)
+            for broker in (master, replica):
+                tables(broker).offsets.persist()
+                assert is_stored(broker, 2)
+            await insist(client, deletion)
+            for broker in (master, replica):
+                assert not is_stored(broker, 2), deletion
+
+
+async def test_a_group_that_was_deleted_without_its_offsets_has_them_at_the_next_master(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as (group, master, replica):
+        async with BrokerClient(master.address) as client:
+            await insist(client, topic_creation(queues=1))
+            await insist(client, CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP)))
+            for _ in range(3):
+                await client.send()
+            await client.pull(2, commit=2)
+            await copied(replica, master)
+            await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 2)
+            await insist(client, DeleteGroup(group_name=GROUP))
+            assert tables(master).offsets.query(GROUP, TOPIC, 0) == 2
+            await fail_over(group, master, replica)
+        assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 2
 
 
 async def test_a_broker_that_returns_shows_nothing_that_was_never_confirmed(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ async def test_changes_of_the_masters_tables_reach_the_replica(tmp_path: Path) -
         await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 2)
         await client.call(DeleteGroup(group_name=GROUP, clean_offset=True))
         await until(lambda: tables(replica).groups.get(GROUP) is None)
-        assert tables(replica).offsets.query(GROUP, TOPIC, 0) == -1
+        await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == -1)
 
 
 async def test_a_replica_tells_once_that_it_cannot_take_over_queues_of_batches(

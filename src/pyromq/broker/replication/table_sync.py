@@ -324,6 +324,7 @@ class TableSync:
                 deleted.add(queue)
         self._tables.offsets.remove_topics(deleted)
         self._tables.pop_orders.remove_topic(deletion.topic)
+        await self._tables.offsets.persist_in_thread(self._slices)
         await asyncio.to_thread(self._store.topics.finish_deletion, deletion.topic)
         _log.info("topic deleted as by the master topic=%s", deletion.topic)
 
@@ -346,9 +347,9 @@ class TableSync:
             )
 
     def _take_groups(self, groups: SubscriptionGroupWrapper) -> None:
+        """A group that was deleted may have left its offsets behind."""
         if not self._role.is_master:
-            for group in self._tables.groups.copy(groups):
-                self._tables.offsets.remove_group(group)
+            self._tables.groups.copy(groups)
 
     def _use(self, tables: StampedTables) -> None:
         """The log has what these tables say."""

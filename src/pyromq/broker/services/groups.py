@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pyromq.broker.paging import page_of
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.errors import Refused
+from pyromq.errors import Refused, StoreError
 from pyromq.protocol import lite, names, quotas
 from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import REPLICA_REMARK, ResponseCode
@@ -134,6 +134,15 @@ class Groups:
             self._pop_orders.remove_group(request.group_name)
         self._on_deleted(request.group_name)
         await self._groups.saved()
+        if request.clean_offset:
+            try:
+                await self._offsets.promised(self._slices)
+            except (StoreError, OSError) as problem:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the group {request.group_name} is deleted, but its offsets are on disk: {problem}."
+                    " Try again",
+                ) from problem
         if was_known:
             _log.info("group deleted by=%s group=%s", caller.address, request.group_name)
         return None

@@ -93,20 +93,18 @@ class GroupTable(FiledTable):
             del self._forbidden[group]
         self._changed()
 
-    def copy(self, table: SubscriptionGroupWrapper) -> list[str]:
-        """Take over a master's groups; returns those that are gone."""
+    def copy(self, table: SubscriptionGroupWrapper) -> None:
+        """Take over a master's groups."""
         system = {group: self._groups[group] for group in names.SYSTEM_GROUPS if group in self._groups}
         groups = system | table.subscription_group_table
         if groups == self._groups and table.forbidden_table == self._forbidden:
             self.data_version = table.data_version
-            return []
-        gone = [group for group in self._groups if group not in groups]
+            return
         self._groups, self._forbidden = groups, dict(table.forbidden_table)
         self.data_version = table.data_version
         for listener in self._listeners:
             listener()
         self._file.save()
-        return gone
 
     def snapshot(self) -> SubscriptionGroupWrapper:
         """A copy that later changes leave alone."""
