@@ -1,8 +1,9 @@
-"""Long work on the event loop, cut into slices that together take a few milliseconds of each turn.
+"""Long work on the event loop, cut into slices of a millisecond.
 
 All work that grows with a peer's input or with the stored data shares one `Slices`. Work runs at once while
-time is left in this turn. The rest waits in FIFO order and continues in the next turns; in between the loop
-serves other requests.
+time is left in this slice. The rest waits in FIFO order. Between two slices there is a whole turn of the loop
+for other requests. If they took longer than a slice, the next slice lasts as long as they did, up to four
+milliseconds, so that long work has half of a busy loop, too.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ T = TypeVar("T")
 Step = Callable[[], bool]
 """A piece of work that stops when the slice is over; returns whether it is finished."""
 
-SLICE_S = 0.004
+SLICE_S = 0.001
+MAX_FACTOR = 4
 
 
 class Slices:
@@ -26,10 +28,10 @@ class Slices:
         self._slice_s = slice_s
         self._ends_at = 0.0
         self._is_counting = False
-        self._waiting: deque[Step | asyncio.Future[None]] = deque()
+        self._waiting: deque[Step | asyncio.Future[float]] = deque()
         """Steps, and futures that wake coroutines."""
         self.pauses = 0
-        """How many times work had to wait for another turn."""
+        """How many times work had to wait for another slice."""
 
     def __repr__(self) -> str:
         return f"<Slices of {self._slice_s} s waiting={len(self._waiting)} pauses={self.pauses}>"
@@ -39,9 +41,9 @@ class Slices:
         return len(self._waiting)
 
     def is_over(self) -> bool:
-        """Whether the time for long work in this turn of the loop is used up."""
+        """Whether the time for long work is used up, until the next slice begins."""
         if not self._is_counting:
-            self._begin()
+            self._begin(self._slice_s)
             return False
         return self._monotonic() >= self._ends_at
 
@@ -59,15 +61,10 @@ class Slices:
         """Return at once while there is time; otherwise wait for the caller's next turn."""
         if not self._waiting and not self.is_over():
             return
-        loop = asyncio.get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
+        woken: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._wait(woken)
-        await woken
-        while self.is_over():
-            # Other work used up this turn of the loop: take the next one.
-            woken = loop.create_future()
-            self._waiting.appendleft(woken)
-            await woken
+        slice_s = await woken
+        self._ends_at = self._monotonic() + slice_s
 
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Yield the items, with a pause whenever the slice is over."""
@@ -77,30 +74,33 @@ class Slices:
                 await self.wait_for_turn()
             yield item
 
-    def _wait(self, step: "Step | asyncio.Future[None]") -> None:
+    def _wait(self, step: "Step | asyncio.Future[float]") -> None:
         self.pauses += 1
         self._waiting.append(step)
-        if not self._is_counting:
-            self._begin()
 
-    def _begin(self) -> None:
-        """The slice of a turn starts with the first long work in it."""
+    def _begin(self, slice_s: float) -> None:
         self._is_counting = True
-        self._ends_at = self._monotonic() + self._slice_s
-        asyncio.get_running_loop().call_soon(self._next_turn)
+        self._ends_at = self._monotonic() + slice_s
+        asyncio.get_running_loop().call_soon(self._serve_others)
 
-    def _next_turn(self) -> None:
+    def _serve_others(self) -> None:
+        asyncio.get_running_loop().call_soon(self._next_slice)
+
+    def _next_slice(self) -> None:
         if not self._waiting:
             self._is_counting = False
             return
-        self._begin()
+        others_s = self._monotonic() - self._ends_at
+        slice_s = max(self._slice_s, min(others_s, MAX_FACTOR * self._slice_s))
+        self._begin(slice_s)
         # Run each waiting step at most once. The first one runs even if the slice is over.
         for _ in range(len(self._waiting)):
             step = self._waiting.popleft()
             if isinstance(step, asyncio.Future):
                 if not step.done():
-                    step.set_result(None)
-                    return  # the coroutine runs next and has the rest of the slice
+                    self._ends_at = self._monotonic()  # it belongs to the coroutine, which runs next
+                    step.set_result(slice_s)
+                    return
             elif not step():
                 self.pauses += 1
                 self._waiting.append(step)

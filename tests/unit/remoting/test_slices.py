@@ -9,7 +9,7 @@ from pyromq.remoting.slices import Slices
 
 
 class Work:
-    """Pieces that take 1.25 ms each, done as long as the slice lasts."""
+    """Pieces that take 0.3 ms each, done as long as the slice lasts."""
 
     def __init__(self, slices: Slices, clock: ManualClock, pieces: int) -> None:
         self._slices = slices
@@ -20,7 +20,7 @@ class Work:
     def __call__(self) -> bool:
         done = 0
         while self._left and (not done or not self._slices.is_over()):
-            self._clock.advance(0.00125)
+            self._clock.advance(0.0003)
             self._left -= 1
             done += 1
         self.done_in_steps.append(done)
@@ -33,51 +33,83 @@ def clock() -> ManualClock:
 
 
 async def test_short_work_is_done_at_once(clock: ManualClock) -> None:
-    slices = Slices(clock, slice_s=0.004)
+    slices = Slices(clock)
     work = Work(slices, clock, 3)
     slices.run(work)
     assert work.done_in_steps == [3]
     assert (slices.waiting, slices.pauses) == (0, 0)
 
 
-async def test_long_work_takes_one_slice_of_each_turn(clock: ManualClock) -> None:
-    slices = Slices(clock, slice_s=0.004)
+async def two_turns() -> None:
+    """Between two slices there is a turn for others."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_long_work_takes_one_slice_of_every_second_turn(clock: ManualClock) -> None:
+    slices = Slices(clock)
     work = Work(slices, clock, 10)
     slices.run(work)
     assert work.done_in_steps == [4]
     await asyncio.sleep(0)
-    assert work.done_in_steps == [4, 4]
+    assert work.done_in_steps == [4], "this turn is for others"
     await asyncio.sleep(0)
+    assert work.done_in_steps == [4, 4]
+    await two_turns()
     assert work.done_in_steps == [4, 4, 2]
     assert (slices.waiting, slices.pauses) == (0, 2)
 
 
+async def test_a_slice_lasts_as_long_as_others_took_but_at_most_four_milliseconds(clock: ManualClock) -> None:
+    slices = Slices(clock)
+    work = Work(slices, clock, 30)
+    slices.run(work)
+    clock.advance(0.0019)
+    await two_turns()
+    assert work.done_in_steps == [4, 7], "2.1 ms, of which the first slice took 0.2"
+    clock.advance(1)
+    await two_turns()
+    assert work.done_in_steps == [4, 7, 14]
+    await two_turns()
+    assert work.done_in_steps == [4, 7, 14, 4]
+
+
+async def test_the_first_slice_after_a_rest_is_a_short_one(clock: ManualClock) -> None:
+    slices = Slices(clock)
+    slices.run(Work(slices, clock, 1))
+    await two_turns()
+    clock.advance(1)
+    work = Work(slices, clock, 10)
+    slices.run(work)
+    assert work.done_in_steps == [4]
+
+
 async def test_many_share_one_slice_and_take_turns(clock: ManualClock) -> None:
-    slices = Slices(clock, slice_s=0.004)
+    slices = Slices(clock)
     works = [Work(slices, clock, 6) for _ in range(3)]
     for work in works:
         slices.run(work)
     assert [work.done_in_steps for work in works] == [[4], [], []]
-    await asyncio.sleep(0)
+    await two_turns()
     assert [work.done_in_steps for work in works] == [[4, 2], [2], []]
-    await asyncio.sleep(0)
+    await two_turns()
     assert [work.done_in_steps for work in works] == [[4, 2], [2], [4]]
-    await asyncio.sleep(0)
+    await two_turns()
     assert [work.done_in_steps for work in works] == [[4, 2], [2, 4], [4]]
-    await asyncio.sleep(0)
+    await two_turns()
     assert [work.done_in_steps for work in works] == [[4, 2], [2, 4], [4, 2]]
 
 
 async def test_a_coroutine_pauses_when_its_slice_is_over_and_others_run_in_between(
     clock: ManualClock,
 ) -> None:
-    slices = Slices(clock, slice_s=0.004)
+    slices = Slices(clock)
     seen: list[int] = []
     turns = 0
 
     async def spread() -> None:
         async for number in slices.spread(range(20)):
-            clock.advance(0.00125)
+            clock.advance(0.0003)
             seen.append(number)
 
     async def count_turns() -> None:
@@ -93,12 +125,12 @@ async def test_a_coroutine_pauses_when_its_slice_is_over_and_others_run_in_betwe
 
 
 async def test_coroutines_that_wait_do_not_starve_each_other(clock: ManualClock) -> None:
-    slices = Slices(clock, slice_s=0.004)
+    slices = Slices(clock)
     order: list[str] = []
 
     async def spread(name: str) -> None:
         async for _ in slices.spread(range(8)):
-            clock.advance(0.00125)
+            clock.advance(0.0003)
             order.append(name)
 
     await asyncio.gather(spread("a"), spread("b"), spread("c"))
@@ -107,15 +139,47 @@ async def test_coroutines_that_wait_do_not_starve_each_other(clock: ManualClock)
     assert turns == ["aaaa", "aaaa", "bbbb", "cccc", "bbbb", "cccc"]
 
 
+async def test_the_slice_of_a_coroutine_begins_when_it_runs(clock: ManualClock) -> None:
+    slices = Slices(clock)
+    waiting = True
+
+    async def wait() -> bool:
+        nonlocal waiting
+        await slices.wait_for_turn()
+        waiting = False
+        return slices.is_over()
+
+    async def others() -> None:
+        while waiting:
+            clock.advance(0.02)
+            await asyncio.sleep(0)
+
+    slices.run(Work(slices, clock, 4))
+    assert not (await asyncio.gather(wait(), others()))[0]
+
+
+async def test_a_coroutine_that_is_cancelled_before_its_slice_leaves_it_to_others(clock: ManualClock) -> None:
+    slices = Slices(clock)
+    slices.run(Work(slices, clock, 4))
+    waiting = asyncio.create_task(slices.wait_for_turn())
+    await asyncio.sleep(0)
+    work = Work(slices, clock, 2)
+    slices.run(work)
+    await asyncio.sleep(0)  # the coroutine has been woken
+    waiting.cancel()
+    await two_turns()
+    assert work.done_in_steps == [2]
+
+
 async def test_a_step_that_fails_does_not_stop_those_behind_it(clock: ManualClock) -> None:
-    slices = Slices(clock, slice_s=0.004)
+    slices = Slices(clock)
     failures: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
     slices.run(Work(slices, clock, 4))
     slices.run(lambda: 1 // 0 > 0)
     work = Work(slices, clock, 2)
     slices.run(work)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await two_turns()
+    await two_turns()
     assert work.done_in_steps == [2]
     assert [type(failure) for failure in failures] == [ZeroDivisionError]

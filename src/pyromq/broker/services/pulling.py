@@ -1,13 +1,13 @@
 """Pulling: reads one queue from an offset on; a pull that finds nothing waits for the next message.
 
-A filter examines messages only until its time slice ends. A pull that has found nothing by then is answered
-with the offset to continue from, and its consumer pulls again at once.
+A filter examines messages only until its time slice ends. A pull that has found nothing by then continues in
+the next slices. After `_MAX_SEARCHED` messages it is answered with the offset to continue from, and its
+consumer pulls again at once.
 """
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import cast
 
 from msgspec.structs import replace
 
@@ -31,6 +31,8 @@ COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 """Bits of a pull's system flag."""
 
 _SHORT_SUBSCRIPTION_CHARS = 1024
+_MAX_SEARCHED = 800
+"""java: so many messages one pull examines."""
 
 
 _CODES = {
@@ -48,6 +50,7 @@ _CODES = {
 
 _COMES_SOON = (ReadStatus.QUEUE_IS_MENDED, ReadStatus.IN_TIER)
 """Whoever waits is woken when it can be read."""
+_NO_MATCH = ReadStatus.NO_MATCHED_MESSAGE.value
 _NOTHING_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
@@ -101,8 +104,8 @@ class Pulling:
     ) -> "RawAnswer | asyncio.Future[RawAnswer]":
         if most < request.max_msg_nums:
             request = replace(request, max_msg_nums=most)
-        if self._is_heavy(request) and (self._slices.waiting or self._slices.is_over()):
-            return self._pull_later(request, caller)
+        if self._is_heavy(request):
+            return self._search(request, caller)
         return self._pull(request, caller, None)
 
     def _is_heavy(self, request: PullMessage) -> bool:
@@ -113,19 +116,26 @@ class Pulling:
         subscription = self._consumers.subscription(request.consumer_group, request.topic)
         return subscription is not None and not is_tag_type(subscription.expression_type)
 
-    def _pull_later(self, request: PullMessage, caller: Caller) -> "asyncio.Future[RawAnswer]":
-        """Pull after the requests that came before have had their slices."""
+    def _search(self, request: PullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        """Pull when the requests that came before have had their slices; a filter may need many of them."""
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
+        end = request.queue_offset + _MAX_SEARCHED
 
         def look(_: bool) -> HeldOutcome:
+            nonlocal request
             answer = self._pull(request, caller, answered)
-            if answer is not answered:
-                answered.set_result(cast(RawAnswer, answer))
+            if isinstance(answer, asyncio.Future):
+                return HeldOutcome.ANSWERED
+            if (offset := _where_to_continue(answer)) and request.queue_offset < offset < end:
+                flags = request.sys_flag & ~COMMIT_FLAG
+                request = replace(request, queue_offset=offset, sys_flag=flags)
+                return HeldOutcome.GOES_ON
+            answered.set_result(answer)
             return HeldOutcome.ANSWERED
 
         call = HeldCall(caller.channel, answered, look)
         self._slices.run(lambda: call(False) is not HeldOutcome.GOES_ON)
-        return answered
+        return answered.result() if answered.done() and not answered.cancelled() else answered
 
     def _pull(
         self, request: PullMessage, caller: Caller, answered: "asyncio.Future[RawAnswer] | None"
@@ -362,6 +372,14 @@ def _code_of(result: ReadResult, offset: int) -> int:
         # java: an empty queue is an error only for a pull from an offset other than 0
         return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]
+
+
+def _where_to_continue(answer: RawAnswer) -> int:
+    """0 for an answer of a pull that examined everything, or something else than a filter."""
+    if answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY or answer.remark != _NO_MATCH:
+        return 0
+    offset = int(answer.ext["nextBeginOffset"])
+    return offset if offset < int(answer.ext["maxOffset"]) else 0
 
 
 def _forbidden(refusal: ReadForbidden) -> RawAnswer:
