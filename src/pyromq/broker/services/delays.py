@@ -238,7 +238,8 @@ class Delays:
         except (RemoteProtocolError, ValueError) as problem:
             _log.error("delayed message dropped level=%d offset=%d: %s", level, offset, problem)
             return None
-        return draft
+        # java: it is delivered into a topic that was deleted, or made again
+        return None if self._store.topics.is_deleted(draft.topic, log_offset) else draft
 
     def _complain(self, queue_id: int, why: str) -> None:
         if self._complaints.get(queue_id) != why:

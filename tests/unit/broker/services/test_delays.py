@@ -94,6 +94,16 @@ class TestDelivery:
                 "REAL_QID": "2",
             }
 
+    async def test_it_is_not_delivered_if_its_topic_was_deleted_meanwhile(self, tmp_path: Path) -> None:
+        with opened(tmp_path) as bench:
+            bench.park(b"old", 1)
+            bench.parts.store.topics.delete(TOPIC)
+            bench.park(b"new", 1)
+            bench.clock.advance(1)
+            bench.deliver()
+            assert bench.delivered() == [b"new"]
+            assert bench.offsets.get(1) == 2
+
     async def test_consumers_find_it_by_its_tag(self, tmp_path: Path) -> None:
         with opened(tmp_path) as bench:
             bench.park(b"body", 1)
