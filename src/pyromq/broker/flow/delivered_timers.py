@@ -25,7 +25,8 @@ def deliveries_begin(store: MessageStore) -> int:
 class DeliveredTimers:
     def __init__(self, store: MessageStore) -> None:
         start = deliveries_begin(store)
-        untaken = store.queues.log_offset(names.TIMER_TOPIC, 0, store.timers.queue_offset)
+        first = max(store.timers.queue_offset, store.queues.min_offset(names.TIMER_TOPIC, 0))
+        untaken = store.queues.log_offset(names.TIMER_TOPIC, 0, first)
         if untaken is not None:
             start = min(start, untaken)
         self._seen: Counter[int] = Counter()

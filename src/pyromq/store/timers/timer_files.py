@@ -87,17 +87,22 @@ class TimerFiles:
         2. Units behind the checkpoint whose messages the log has are put into their slots.
         3. Units behind those are forgotten. The last unit tells where in the queue to continue.
 
+        If files of the timer log are gone, all slots are made from the units that are left, and the other
+        messages are taken from the queue again.
+
         Raises StoreError if a file has an unexpected size, or if messages wait in slots of another width;
         OSError if a file cannot be read.
         """
         self.checkpoint = checkpoint = read_timer_checkpoint(self._files, self._path)
         self.log.load()
         has_wheel = self.wheel.load()
-        self.queue_offset = checkpoint.queue_offset
-        has_slots = has_wheel and not (checkpoint.delivered_from == UNKNOWN and self._is_wheel_elsewhere())
+        is_short = self.log.end < checkpoint.log_position
+        self.queue_offset = 0 if is_short else checkpoint.queue_offset
+        is_elsewhere = checkpoint.delivered_from == UNKNOWN and self._is_wheel_elsewhere()
+        has_slots = has_wheel and not is_short and not is_elsewhere
         begin = self.log.aligned(checkpoint.log_position if has_slots else 0)
         self._check_precision(checkpoint.read_ms, begin)
-        if self.log.end:
+        if self.log.end or is_short:
             self.wheel.make()
             self._mend_slots(begin)
             end = self._replay(begin, queue_offset_of)

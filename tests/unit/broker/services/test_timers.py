@@ -348,6 +348,26 @@ class TestStops:
             bench.pass_time(10_000, step_ms=100)
             assert bench.delivered() == bodies
 
+    @pytest.mark.parametrize("kept_files", [0, 1])
+    async def test_messages_of_lost_files_of_the_timer_log_are_delivered_once(
+        self, tmp_path: Path, kept_files: int
+    ) -> None:
+        bodies = [b"m%02d" % number for number in range(40)]
+        with timer_bench(tmp_path) as bench:
+            for number, body in enumerate(bodies):
+                bench.send_at(body, 150 * number + 1)
+            bench.pass_time(2000, step_ms=100)
+            bench.save()
+            clock = bench.clock
+            done = len(bench.delivered())
+        for path in sorted((tmp_path / "timerlog").iterdir())[kept_files:]:
+            path.unlink()
+        with timer_bench(tmp_path, clock) as bench:
+            bench.work()
+            assert len(bench.delivered()) == done
+            bench.pass_time(10_000, step_ms=100)
+            assert bench.delivered() == bodies
+
     @pytest.mark.parametrize("slots_done", [1, 2, 3])
     async def test_a_second_crash_while_the_broker_catches_up_delivers_nothing_twice(
         self, tmp_path: Path, slots_done: int
