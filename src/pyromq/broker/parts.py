@@ -145,8 +145,7 @@ class BrokerParts:
         self._context = Context(live, store, self.tables, clock, self._slices)
         for remark in table_remarks(store, self.tables.topics, self.tables.groups, self.tables.files):
             _log.warning("tables of the store: %s", remark)
-        may_lack = not store.recovery.was_clean or store.recovery.queues_rebuilt
-        if may_lack and self.tables.role.now.is_master:
+        if store.recovery.may_lack and self.tables.role.now.is_master:
             fit_to_log(store, self.tables)
         TopicLimits(store, self.tables.topics)
 

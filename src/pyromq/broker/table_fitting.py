@@ -34,8 +34,7 @@ def fit_to_log(store: MessageStore, tables: Tables) -> None:
     except OSError as error:
         raise StoreError(f"the log cannot be dispatched: {error}") from error
     # There may be a million lite topics. If nothing was lost, what was read from them is still there.
-    recovery = store.recovery
-    may_lack = not recovery.was_clean or bool(recovery.queues_rebuilt) or store.cutting.cuts > 0
+    may_lack = store.recovery.may_lack or store.cutting.cuts > 0
     _fit(store, tables, store.queues.next_offset, has_lite=may_lack)
     # A lite topic is read from where the table says.
     for group, topic, queue_id, _ in _places(tables, has_lite=False):

@@ -69,6 +69,8 @@ class RecoveryReport:
     """Why the walk over the log ended where it did; empty if the log ended there cleanly."""
     is_whole: bool = False
     """Whether the log has everything that was synced: no damage was found but a torn end."""
+    has_lost_end: bool = False
+    """Whether the log ends before what was synced once: files are gone."""
     segments_removed: int = 0
     tail_wiped: bool = False
     damage: list[Damage] = field(default_factory=list)
@@ -83,6 +85,11 @@ class RecoveryReport:
     index_entries_kept: int = 0
     index_files_dropped: int = 0
     remarks: list[str] = field(default_factory=list)
+
+    @property
+    def may_lack(self) -> bool:
+        """Whether messages may be missing that were there before the last stop."""
+        return not self.was_clean or self.has_lost_end or bool(self.queues_rebuilt)
 
 
 class Recovery:
@@ -164,6 +171,7 @@ class Recovery:
         self._drop_what_points_beyond(end)
         self._deletions.fit_to_log(self._log.start_offset, end)
         report.log_start, report.log_end = self._log.start_offset, end
+        report.has_lost_end = end < self._checkpoint.safe_offset
         report.is_whole = (
             0 <= self._checkpoint.safe_offset <= self._checkpoint.confirm_offset <= end
             and not self._was_cut_short

@@ -259,3 +259,25 @@ async def test_a_broker_that_crashed_is_in_the_routes_again_with_what_it_had(
                 await peer.watch("Later")
             await bench.client.send(b"y", "Later")
             assert await peer.wait_told() == ["Later"], "it is heard as before"
+
+
+async def test_a_group_skips_nothing_if_files_of_the_log_are_gone_after_a_clean_stop(tmp_path: Path) -> None:
+    small = {"log_segment_bytes": 8192}
+    async with Bench(tmp_path, HeaderForm.JSON, store=small) as bench:
+        await bench.client.create_topic()
+        for _ in range(9):
+            await bench.client.send(b"x" * 2000)
+        await bench.client.pull(9, commit=9)
+        port = bench.broker.address[1]
+        await bench.broker.stop()
+        for path in sorted((tmp_path / "commitlog").iterdir())[1:]:
+            path.unlink()
+        await bench._start({"listen_port": port})
+        assert bench.broker.store.recovery.was_clean
+        end = await end_of(bench)
+        assert end < 9
+        assert await stands_at(bench) == end
+        for _ in range(9):
+            await bench.client.send(b"new")
+        told = (await bench.client.pull(9, commit=9)).answer
+        assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, end)
