@@ -66,6 +66,15 @@ class QueueReading:
         local = queue.min_offset(self._log.start_offset)
         return local if self.older is None else self.older.min_offset(topic, queue_id, local)
 
+    def is_whole(self, topic: str, queue_id: int) -> bool:
+        """Whether this disk has a queue from its offset 0 on, also if nothing is there yet."""
+        if self.min_offset(topic, queue_id) > 0:
+            return False
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or self._snapshots.find(topic, queue_id) is not None:
+            return True
+        return queue.min_offset(self._log.start_offset) <= 0
+
     def gone_before(self, topic: str, queue_id: int) -> int:
         """Messages of the queue before this log offset were deleted or purged."""
         queue = self._queues.find(topic, queue_id)

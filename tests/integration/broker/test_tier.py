@@ -37,7 +37,13 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import decode_record, decode_records
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
-from pyromq.protocol.requests.offsets import GetEarliestStoreTime, GetMinOffset, ResetOffset, SearchOffset
+from pyromq.protocol.requests.offsets import (
+    GetEarliestStoreTime,
+    GetMinOffset,
+    QueryConsumerOffset,
+    ResetOffset,
+    SearchOffset,
+)
 from pyromq.protocol.requests.popping import PopMessage
 from pyromq.protocol.requests.pulling import QueryMessage, ViewMessage
 from pyromq.protocol.requests.sending import SendMessageAnswer
@@ -205,6 +211,37 @@ async def test_pops_take_old_messages_and_get_them_again_until_they_are_acknowle
         assert seen.keys() == {body(number) for number in range(MESSAGES)}
         assert broker.tiering is not None
         assert broker.tiering.history.messages_out > 0
+
+
+async def test_a_new_group_that_wants_new_messages_gets_none_of_the_tier(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    asked = QueryConsumerOffset(consumer_group=GROUP, topic=TOPIC, queue_id=0)
+    end = MESSAGES // QUEUES
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await client.heartbeat(consumer())
+        await send_all(client)
+        assert (await client.call(asked)).offset == 0  # all messages are on the disk, as with RocketMQ
+        await offloaded(broker)
+        assert broker.store.queues.min_offset(TOPIC, 0) == 0
+        for _ in ("before its first message is fetched", "after that"):
+            refused = await client.refusal(asked)
+            assert refused.code == ResponseCode.QUERY_NOT_FOUND  # so the consumer decides
+            assert (await client.pull(0)).messages
+        answer = await client.call(
+            PopMessage(
+                consumer_group=GROUP,
+                topic=TOPIC,
+                queue_id=0,
+                max_msg_nums=32,
+                invisible_time=60_000,
+                poll_time=0,
+                born_time=broker.store.time.now_ms(),
+                init_mode=1,
+            )
+        )
+        assert [each.queue_offset for each in decode_records(answer.body)] == [end - 1]
 
 
 async def test_readers_wait_while_the_tier_is_away_and_skip_nothing(

@@ -34,6 +34,11 @@ _ANY_VERSION = (1 << 63) - 1
 _MAX_BYTES = 1 << 30
 
 
+def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
+    """Whether a queue still has all its messages, and the first one is likely to be in memory."""
+    return store.queues.is_whole(topic, queue_id) and not store.read(topic, queue_id, 0, 1).suggest_replica
+
+
 class Forbidden(IntEnum):
     """Why reading is refused with NO_PERMISSION."""
 

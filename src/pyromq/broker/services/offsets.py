@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
 from pyromq.broker.flow.looking_up import LookingUp
+from pyromq.broker.flow.reading import is_young
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.clients import Client
@@ -100,18 +101,12 @@ class Offsets:
             return OffsetAnswer(offset=offset)
         # java: a new group starts at 0 if the queue still has all its messages in memory; otherwise the
         # consumer decides where to start
-        is_complete = self._store.queues.min_offset(topic, queue_id) <= 0 and self._is_first_in_memory(
-            topic, queue_id
-        )
-        if request.set_zero_if_not_found is not False and is_complete:
+        if request.set_zero_if_not_found is not False and is_young(self._store, topic, queue_id):
             return OffsetAnswer(offset=0)
         raise Refused(
             ResponseCode.QUERY_NOT_FOUND,
             f"the group {request.consumer_group} has no offset for queue {queue_id} of {topic}",
         )
-
-    def _is_first_in_memory(self, topic: str, queue_id: int) -> bool:
-        return not self._store.read(topic, queue_id, 0, 1).suggest_replica
 
     @handles(UpdateConsumerOffset)
     def update(self, request: UpdateConsumerOffset, caller: Caller) -> Answer | None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pyromq.broker.flow.message_properties import with_property
 from pyromq.broker.flow.popping.revive_log import ReviveLog
-from pyromq.broker.flow.reading import Reading, WantedMessages
+from pyromq.broker.flow.reading import Reading, WantedMessages, is_young
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.config.live import LiveSettings
@@ -295,12 +295,10 @@ class Popper:
 
     def _first(self, pop: Pop, topic: str, queue_id: int) -> int:
         store = self._store
-        first = store.queues.min_offset(topic, queue_id)
         if pop.init_mode == START_AT_MIN or topic != pop.topic:
-            return first
+            return store.queues.min_offset(topic, queue_id)
         # java: a young queue is read from its begin
-        is_young = first <= 0 and not store.read(topic, queue_id, 0, 1).suggest_replica
-        if is_young and self._live.now.pop_young_queues_from_begin:
+        if self._live.now.pop_young_queues_from_begin and is_young(store, topic, queue_id):
             return 0
         return max(store.queues.max_offset(topic, queue_id) - 1, 0)
 
