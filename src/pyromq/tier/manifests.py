@@ -196,11 +196,24 @@ class Manifests:
         """
 
         def as_master(newest: Manifest) -> Manifest | None:
-            if (newest.epoch, newest.writer) != (epoch, self._writer):
-                raise Fenced(f"{manifest_name(newest.number)} was written by {newest.writer or 'nobody'}")
+            self._require_claim(newest, epoch)
             return change(newest)
 
         return self._change(as_master, epoch)
+
+    def owned(self, epoch: int) -> Manifest:
+        """The newest one, read now: who removes an object must still be the one that writes the tier.
+
+        Raises Fenced if it is not."""
+        newest = self.read_newest()
+        if newest is None:
+            raise Fenced(f"{self.objects.place} has no manifest")
+        self._require_claim(newest, epoch)
+        return newest
+
+    def _require_claim(self, newest: Manifest, epoch: int) -> None:
+        if (newest.epoch, newest.writer) != (epoch, self._writer):
+            raise Fenced(f"{manifest_name(newest.number)} was written by {newest.writer or 'nobody'}")
 
     @contextmanager
     def borrowed(self) -> Iterator[int]:

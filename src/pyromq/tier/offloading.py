@@ -17,6 +17,7 @@ from pyromq.errors import TransportError
 from pyromq.store.log.epochs import Epochs
 from pyromq.tier.manifest import HiddenMessages, Manifest, SegmentEntry
 from pyromq.tier.manifests import Manifests, WrongTier
+from pyromq.tier.names import segment_name
 from pyromq.tier.rewriting import read_footer
 from pyromq.tier.tables import TieredTables, put_tables
 from pyromq.tier.uploading import Uploader, UploadTask
@@ -168,7 +169,7 @@ class Offloading:
         )
 
     def mend(self, entry: SegmentEntry, file: ClosedFile, epoch: int) -> Manifest:
-        """Replace a segment that is missing or damaged by another one of the same file."""
+        """Replace a segment that is missing or damaged by another one of the same file. Raises Fenced."""
         if entry.is_rewritten:
             raise TransportError(
                 f"{entry.name} is not replaced: messages were removed from it that {file.path} has"
@@ -177,7 +178,11 @@ class Offloading:
             raise TransportError(
                 f"{file.path} cannot replace {entry.name}: it has other bytes ({found[:16]})"
             )
-        self._manifests.objects.remove(entry.name)
+        newest = self._manifests.owned(epoch)
+        if entry not in newest.segments:
+            return newest
+        if entry.name == segment_name(entry.log_start, epoch, entry.sha256):
+            self._manifests.objects.remove(entry.name)  # it is to get the same name
         task = msgspec.structs.replace(self._task, path=str(file.path), log_start=file.start, epoch=epoch)
         mended = self._uploader.upload(task)
 

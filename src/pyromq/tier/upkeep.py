@@ -143,9 +143,7 @@ class TierUpkeep:
 
     def remove_due(self, epoch: int, now_ms: int | None = None) -> list[str]:
         """Remove the objects whose time has come; their names. `now_ms`: another time than the clock's."""
-        newest = self._manifests.read_newest()
-        if newest is None:
-            return []
+        newest = self._manifests.owned(epoch)
         named = {each.name for each in newest.segments}
         now_ms = self._now_ms() if now_ms is None else now_ms
         gone = {each.name for each in newest.removals if each.not_before_ms <= now_ms}
@@ -182,10 +180,11 @@ class TierUpkeep:
             if each.modified_ms <= now_ms - min_age_ms and each.name not in named and _is_leftover(each.name)
         ]
 
-    def sweep(self, min_age_ms: int) -> list[str]:
+    def sweep(self, min_age_ms: int, epoch: int) -> list[str]:
         """Remove orphans, and manifests that are old; their names."""
         names = [each.name for each in self.orphans(min_age_ms)]
         names += self._old_manifests()
+        self._manifests.owned(epoch)  # the next master may be about to name one of them
         for name in names:
             self._objects.remove(name)
         return names

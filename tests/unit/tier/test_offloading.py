@@ -189,6 +189,19 @@ def test_a_segment_that_is_missing_or_damaged_is_replaced_from_its_file(
     check(objects, files)
 
 
+@pytest.mark.parametrize("epoch", [0, 5])
+def test_a_master_that_was_replaced_takes_no_object_away_to_mend_it(tmp_path: Path, epoch: int) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    old = offloading(objects, tmp_path, "old")
+    offload_all(old, files)
+    assert old.manifest is not None
+    entry = old.manifest.segments[1]
+    offloading(objects, tmp_path, "new").claim(epoch, files, FILES * FILE_BYTES)
+    with pytest.raises(Fenced):
+        old.mend(entry, files[1], 0)
+    check(objects, files)
+
+
 def test_marks_of_deletions_reach_the_manifest_by_themselves(tmp_path: Path) -> None:
     files, objects = log_files(tmp_path), ModelObjects()
     mine = offloading(objects, tmp_path)

@@ -15,7 +15,7 @@ from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.store.filenames import offset_name
 from pyromq.tier.index import TierIndex, spans_of
 from pyromq.tier.manifest import HiddenMessages, Manifest
-from pyromq.tier.manifests import Manifests
+from pyromq.tier.manifests import Fenced, Manifests
 from pyromq.tier.names import segment_name
 from pyromq.tier.offloading import ClosedFile, Offloading, next_file
 from pyromq.tier.packing import records_in
@@ -196,7 +196,7 @@ def test_an_erasure_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Pat
             break
         assert sum(map(len, before.values())) - sum(map(len, bench.bodies().values())) == 1
         bench.objects.now_ms += 25 * HOUR_MS
-        bench.upkeep.sweep(24 * HOUR_MS)
+        bench.upkeep.sweep(24 * HOUR_MS, 0)
         assert bench.segments() == {each.name for each in bench.manifest.segments}
     assert deaths > 10
 
@@ -209,7 +209,7 @@ def test_upkeep_in_a_failing_store_removes_nothing_else(tmp_path: Path) -> None:
         for _ in range(30):
             try:
                 bench.keep_up(lambda topic: HOUR_MS, HOUR_MS)
-                bench.upkeep.sweep(24 * HOUR_MS)
+                bench.upkeep.sweep(24 * HOUR_MS, 0)
                 bench.objects.now_ms += GRACE_MS
             except TransportError:
                 continue
@@ -219,6 +219,20 @@ def test_upkeep_in_a_failing_store_removes_nothing_else(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("epoch", [0, 7])
+def test_a_master_that_was_replaced_removes_nothing(bench: Bench, epoch: int) -> None:
+    bench.keep_up(lambda topic: HOUR_MS, HOUR_MS)
+    bench.objects.replace(segment_name(FILES * FILE_BYTES, 0, "a" * 64), b"the next one will need it")
+    bench.objects.now_ms += 25 * HOUR_MS
+    Manifests(bench.objects, "C", "b", "the next one").claim(epoch)
+    before = bench.segments()
+    with pytest.raises(Fenced, match="written by the next one"):
+        bench.upkeep.remove_due(0)
+    with pytest.raises(Fenced, match="written by the next one"):
+        bench.upkeep.sweep(24 * HOUR_MS, 0)
+    assert bench.segments() == before
+
+
 def test_leftovers_are_swept_when_nobody_can_name_them_any_more(bench: Bench) -> None:
     named = bench.segments()
     late = segment_name(FILES * FILE_BYTES, 0, "a" * 64)
@@ -226,20 +240,20 @@ def test_leftovers_are_swept_when_nobody_can_name_them_any_more(bench: Bench) ->
     for name in leftovers:
         bench.objects.replace(name, b"half an upload")
     bench.objects.replace("segments/of-somebody-else", b"")
-    assert bench.upkeep.sweep(24 * HOUR_MS) == []  # the upload may still be under way
+    assert bench.upkeep.sweep(24 * HOUR_MS, 0) == []  # the upload may still be under way
     bench.objects.now_ms += 25 * HOUR_MS
     assert {each.name for each in bench.upkeep.orphans(24 * HOUR_MS)} == leftovers
-    assert set(bench.upkeep.sweep(24 * HOUR_MS)) == leftovers
+    assert set(bench.upkeep.sweep(24 * HOUR_MS, 0)) == leftovers
     assert bench.segments() == named | {"segments/of-somebody-else"}
 
 
 def test_old_manifests_are_swept_and_the_newest_is_still_found(bench: Bench) -> None:
     for _ in range(110):
         bench.manifests.add(0, lambda newest: newest)
-    assert bench.upkeep.sweep(24 * HOUR_MS) == []
+    assert bench.upkeep.sweep(24 * HOUR_MS, 0) == []
     bench.objects.now_ms += 25 * HOUR_MS
     number = bench.manifest.number
-    removed = bench.upkeep.sweep(24 * HOUR_MS)
+    removed = bench.upkeep.sweep(24 * HOUR_MS, 0)
     assert len(removed) == number - 101
     assert bench.manifest.number == number
     assert bench.manifests.add(0, lambda newest: newest).number == number + 1

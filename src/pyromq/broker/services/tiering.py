@@ -453,7 +453,9 @@ class Tiering:
             self.removed_segments += work.gone is None
             _log.info("%s %s", work.entry.name, "has left the tier" if work.gone is None else "was rewritten")
         await self._wait(lambda: self._upkeep.remove_due(role.epoch, now_ms))
-        swept = await self._wait(lambda: self._upkeep.sweep(settings.tier_orphan_hours * _HOUR_MS))
+        swept = await self._wait(
+            lambda: self._upkeep.sweep(settings.tier_orphan_hours * _HOUR_MS, role.epoch)
+        )
         self.swept_objects += len(swept)
         if swept:
             _log.info("leftovers removed from the tier count=%d names=%.500s", len(swept), ",".join(swept))
