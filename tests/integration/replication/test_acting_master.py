@@ -3,15 +3,18 @@ is lost when the master comes back."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.conftest import ErrorLogs
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, running_broker
 from tests.support.replicas import Group, broker_group, caught_up, until
 
 from pyromq import Message, PyroError, ReceivedMessage, Refused, aio
 from pyromq.broker.broker import Broker
+from pyromq.broker.replication import acting_master
 from pyromq.broker.services.delays import Delays
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.codes import ResponseCode
@@ -119,6 +122,31 @@ async def test_a_master_that_comes_back_has_the_offsets_before_anybody_asks_for_
             assert (await client.call(query)).offset == 3
             await until(lambda: not acts(replica))
             assert replica.replication.replica.is_connected
+
+
+async def test_a_master_that_comes_back_with_less_of_its_log_takes_over_no_offset_beyond_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+) -> None:
+    monkeypatch.setattr(acting_master, "_CONNECT_S", 0.1)  # the replica does not: the logs disagree
+    async with broker_group(tmp_path, support_acting_master=True) as group, AsyncExitStack() as stack:
+        replica = await stack.enter_async_context(group.replica(**ACTING))
+        async with group.master(**ACTING) as master:
+            await prepare(master, replica)
+        copytree(tmp_path / "master", tmp_path / "older")
+        async with group.master(**ACTING) as master, BrokerClient(master.address) as client:
+            await client.send(b"lost by the master")
+            await caught_up(replica, master)
+        await until(lambda: acts(replica))
+        async with BrokerClient(replica.address) as client:
+            await client.call(commit(4))
+        async with group.master("older", **ACTING) as master, BrokerClient(master.address) as client:
+            assert offsets(master) == 3
+            for _ in range(2):
+                await client.send(b"new")
+            told = (await client.pull(4, commit=4)).answer
+            assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 3)
+            await until(lambda: replica.replication.replica.disagreement)
+            error_logs.expect("Either the master has lost messages, or the logs are different")
 
 
 async def test_an_acting_master_sends_delayed_messages_to_another_broker(tmp_path: Path) -> None:

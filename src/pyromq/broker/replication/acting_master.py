@@ -2,7 +2,8 @@
 
 Name servers show it as the master (`supportActingMaster`), so consumers commit offsets and lock queues here.
 It never takes messages, and what is delayed waits for the master. A master that comes back takes over the
-offsets that were committed meanwhile before it registers.
+offsets that were committed meanwhile before it registers. If it has lost the end of its log, they may be
+beyond that: they are fitted to what it has.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from pyromq.broker.replication.members import group_members
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.table_fitting import fit_to_log
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError
@@ -52,6 +54,7 @@ class ActingMaster:
         dialer: Dialer,
     ) -> None:
         self._live = live
+        self._store = store
         self._tables = tables
         self._role = tables.role
         self._master = master
@@ -146,6 +149,7 @@ class ActingMaster:
                 for broker_id, address in sorted((await group_members(self._dialer, self._live.now)).items()):
                     if broker_id != MASTER_ID:
                         await self._take_over_from(address)
+                fit_to_log(self._store, self._tables)
                 return
             except PyroError as problem:
                 if told != str(problem):
