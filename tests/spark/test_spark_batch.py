@@ -138,6 +138,11 @@ def test_partitions_are_cut_as_asked(spark: SparkSession, topics: "Topics") -> N
     small = load(spark, topics.options("Orders", maxRecordsPerPartition="90"))
     assert small.rdd.getNumPartitions() == 6
     assert values(small) == list(range(400))
+    topics.create("Large", queues=1)
+    topics.fill("Large", 0, [b"%d" % n + b" " * 1000 for n in range(100)])
+    light = load(spark, topics.options("Large", maxBytesPerPartition="30k"))
+    assert light.rdd.getNumPartitions() == 4
+    assert values(light) == list(range(100))
 
 
 def test_brokers_filter_by_tags_and_by_sql(spark: SparkSession, topics: "Topics") -> None:

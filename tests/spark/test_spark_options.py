@@ -76,6 +76,7 @@ READ: list[tuple[bool, dict[str, str], str, Any]] = [
     (False, {"minPartitions": "8"}, "min_partitions", 8),
     (False, {"maxPartitions": "3"}, "max_partitions", 3),
     (False, {"maxRecordsPerPartition": "9"}, "max_records_per_partition", 9),
+    (True, {"maxBytesPerPartition": "4m"}, "max_bytes_per_partition", 4 * 1024 * 1024),
     (True, {"driverReadsUpTo": "9"}, "driver_reads_up_to", 9),
     (False, {"tags": "a || b"}, "tags", "a || b"),
     (False, {"sqlFilter": "amount > 3"}, "sql", "amount > 3"),

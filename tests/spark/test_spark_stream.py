@@ -174,6 +174,13 @@ def test_bytes_per_trigger_bound_a_batch(sink: Sink, topics: "Topics") -> None:
     assert sum(sizes) == 100
 
 
+def test_bytes_per_partition_bound_the_tasks_of_a_stream(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, [b"%d" % n + b" " * 1000 for n in range(50)])
+    sink.drain(topics.options("Orders", startingOffsets="earliest", maxBytesPerPartition="30k"))
+    assert sink.values() == list(range(50))
+
+
 def test_progress_is_published_to_a_group_up_to_the_end(sink: Sink, topics: "Topics") -> None:
     topics.create("Orders")
     topics.fill("Orders", 0, numbers(0, 30))

@@ -30,9 +30,9 @@ class BatchReader(DataSourceReader):
         cluster = SparkCluster(options.access)
         try:
             spans = resolve_spans(cluster, options, cluster.queues(options.selection))
+            return partitions_of(spans, options, cluster.record_bytes)
         finally:
             cluster.close()
-        return partitions_of(spans, options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyromq.spark.reading import read_partition  # planning stays quick without it

@@ -112,7 +112,7 @@ def split_spans(spans: Iterable[Span], min_partitions: int | None, max_records: 
     """
     whole = [span for span in spans if span.size]
     if max_records is not None:
-        whole = [piece for span in whole for piece in _cut(span, -(-span.size // max_records))]
+        whole = [piece for span in whole for piece in cut(span, max_records)]
     if min_partitions is None or len(whole) >= min_partitions:
         return whole
     total = sum(span.size for span in whole)
@@ -123,6 +123,11 @@ def split_spans(spans: Iterable[Span], min_partitions: int | None, max_records: 
         largest = max(range(len(whole)), key=lambda index: whole[index].size / pieces[index])
         pieces[largest] += 1
     return [piece for span, count in zip(whole, pieces, strict=True) for piece in _cut(span, count)]
+
+
+def cut(span: Span, most: int) -> list[Span]:
+    """Pieces of at most this many messages."""
+    return _cut(span, -(-span.size // most))
 
 
 def _cut(span: Span, pieces: int) -> list[Span]:

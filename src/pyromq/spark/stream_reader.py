@@ -52,6 +52,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = StreamProgress(self._options, self._cluster)
         return self._progress
 
+    def _connected(self) -> SparkCluster:
+        self._driver()
+        assert self._cluster is not None
+        return self._cluster
+
     def initialOffset(self) -> Offset:  # noqa: N802
         return FIRST
 
@@ -77,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._small_batch = self._read_here(spans)
             if self._small_batch is not None:
                 return [SpansPartition(spans)]  # read by a task only if Spark has lost what was read here
-        return partitions_of(spans, self._options)
+        return partitions_of(spans, self._options, self._connected().record_bytes)
 
     def getCache(self, start: Offset, end: Offset) -> "Iterator[pa.RecordBatch] | None":  # noqa: N802
         """The rows of the partition that Spark was given last, if the driver has read them."""
@@ -88,8 +93,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if SIMPLE_READER is None:
             return False
         options = self._options
-        wants_tasks = options.min_partitions or options.max_records_per_partition
-        if wants_tasks or options.drop_duplicates_within is not None:
+        limits = (options.min_partitions, options.max_records_per_partition, options.max_bytes_per_partition)
+        if any(limits) or options.drop_duplicates_within is not None:
             return False
         return 0 < sum(span.size for span in spans) <= options.driver_reads_up_to
 
@@ -97,10 +102,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows; None if they are too large for the driver."""
         from pyromq.spark.reading import read_spans
 
-        self._driver()
-        assert self._cluster is not None
         batches, size_bytes = [], 0
-        for batch in read_spans(self._cluster, self._options, self._schema, spans):
+        for batch in read_spans(self._connected(), self._options, self._schema, spans):
             batches.append(batch)
             size_bytes += batch.nbytes
             if size_bytes > _SMALL_BATCH_BYTES:
