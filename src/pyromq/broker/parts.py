@@ -189,7 +189,9 @@ class BrokerParts:
         self.settings_file = SettingsFile(
             settings.config_path or store.paths.config / "broker.properties", store.files
         )
-        self.tiering = Tiering(self._context, self.durability, self._wake) if settings.has_tier else None
+        suspect = self.replication.repair.suspect
+        has_tier = settings.has_tier
+        self.tiering = Tiering(self._context, self.durability, self._wake, suspect) if has_tier else None
         older = self.tiering.older_lookups if self.tiering is not None else None
         self._looking_up = LookingUp(store, older)
         self._all_services = self._services()

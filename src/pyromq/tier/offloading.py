@@ -8,6 +8,7 @@ Everything here blocks; the broker calls it in a thread.
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +19,7 @@ from pyromq.store.log.epochs import Epochs
 from pyromq.tier.manifest import HiddenMessages, Manifest, SegmentEntry
 from pyromq.tier.manifests import Manifests, WrongTier
 from pyromq.tier.names import segment_name
+from pyromq.tier.packing import first_damage
 from pyromq.tier.rewriting import read_footer
 from pyromq.tier.tables import TieredTables, put_tables
 from pyromq.tier.uploading import Uploader, UploadTask
@@ -89,21 +91,24 @@ class Offloading:
         return self._manifests.is_claimed(epoch)
 
     def compare(self, manifest: Manifest, files: Sequence[ClosedFile]) -> None:
-        """Compare the newest file that both have, unless that was done before. Raises WrongTier."""
+        """Compare the newest file that both have, unless that was done before. Raises WrongTier. A file that
+        is damaged here tells nothing: then it is the one before that, and this one stays."""
         entries = {each.log_start: each for each in manifest.segments}
-        common = [each for each in files if each.start in entries and each.end > self.same_to]
-        if not common:
-            return
-        file = common[-1]
-        entry = entries[file.start]
-        if file.end != entry.log_end or not self._has_file(entry, found := _sha256(file.path)):
-            found = found if file.end == entry.log_end else f"up to {file.end}"
-            raise WrongTier(
-                f"{self.place} has other bytes at log offset {file.start} than"
-                f" {file.path.name} ({entry.log_sha256[:16]}, here {found[:16]}): do two brokers with one"
-                " name and different stores use it?"
-            )
-        self.same_to = file.end
+        for file in reversed(files):
+            if file.start not in entries or file.end <= self.same_to:
+                continue
+            entry = entries[file.start]
+            is_whole = file.end == entry.log_end
+            if is_whole and self._has_file(entry, found := _sha256(file.path)):
+                self.same_to = file.end
+                return
+            if not is_whole or not _is_damaged(file):
+                found = found if is_whole else f"up to {file.end}"
+                raise WrongTier(
+                    f"{self.place} has other bytes at log offset {file.start} than"
+                    f" {file.path.name} ({entry.log_sha256[:16]}, here {found[:16]}): do two brokers with one"
+                    " name and different stores use it?"
+                )
 
     def _has_file(self, entry: SegmentEntry, found: str) -> bool:
         """Whether a log file is that of a segment, as it was or as it can be rebuilt from it."""
@@ -243,6 +248,14 @@ def next_file(manifest: Manifest | None, files: Sequence[ClosedFile]) -> ClosedF
 def uploaded_to(manifest: Manifest | None, log_start: int) -> int:
     """Everything from the start of the log up to here is in the tier, or was there until it was too old."""
     return max(log_start, manifest.end if manifest is not None else 0)
+
+
+def _is_damaged(file: ClosedFile) -> bool:
+    try:
+        with file.path.open("rb") as source, mmap(source.fileno(), 0, access=ACCESS_READ) as content:
+            return bool(first_damage(content, file.start))
+    except OSError as problem:
+        raise TransportError(f"{file.path}: {problem}") from None
 
 
 def _sha256(path: Path) -> str:

@@ -12,8 +12,10 @@ from mmap import mmap
 from typing import Final, Protocol
 from zlib import crc32
 
+from pyromq.compiled import twin
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.record import (
+    BLANK_SIZE,
     MIN_RECORD_SIZE,
     ReadBuffer,
     RecordOutline,
@@ -23,6 +25,7 @@ from pyromq.protocol.record import (
     peek_store_timestamp,
     scan_record,
 )
+from pyromq.store.log.record_checks import sound_in
 from pyromq.tier.segment_format import (
     BLOCK_BYTES,
     HEAD,
@@ -35,6 +38,8 @@ from pyromq.tier.segment_format import (
     pack_block,
     pack_footer,
 )
+
+_native = twin("protocol.records")
 
 _SHARED_BYTES: Final = 64 * 1024
 """A run begins a block of its own if it is at least this large."""
@@ -164,6 +169,24 @@ def _walk(source: bytes | mmap, view: memoryview, log_start: int) -> tuple[list[
     if outside < end:
         stretches.append(_stretch(view, log_start, outside, end))
     return [run for _, runs in sorted(latest.items()) for run in runs], stretches
+
+
+def first_damage(source: bytes | mmap, log_start: int) -> str:
+    """A description of the first record of a log file that is not sound; empty if all are. Fillers are."""
+    position, file_bytes = 0, len(source)
+    while position <= file_bytes - BLANK_SIZE:
+        if _native is not None:
+            end = min(position + _CHUNK_BYTES, file_bytes)
+            position, _, _ = _native.whole_records(source, position, end, end, log_start + position)
+        place = log_start + position
+        try:
+            outline = sound_in(source, position, place, log_start + file_bytes)
+        except RemoteProtocolError as problem:
+            return f"log offset {place}: {problem}"
+        if outline is None:
+            return ""
+        position += outline.size
+    return f"log offset {log_start + position}: no blank record ends the file"
 
 
 def records_in(source: bytes | mmap, log_start: int) -> Iterator[RecordOutline]:

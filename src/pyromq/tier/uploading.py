@@ -22,7 +22,7 @@ from pyromq.tier.manifest import SegmentEntry
 from pyromq.tier.names import segment_name
 from pyromq.tier.objects import ObjectMissing, Objects
 from pyromq.tier.opening import open_objects
-from pyromq.tier.packing import Packed, pack
+from pyromq.tier.packing import Packed, first_damage, pack
 from pyromq.tier.rewriting import Gone, log_file, remove_from
 from pyromq.tier.segment_format import TAIL_BYTES, BadObject, parse_footer, parse_tail
 
@@ -47,10 +47,16 @@ class UploadTask(msgspec.Struct, frozen=True):
     gone: Gone = Gone()
 
 
+class DamagedFile(TransportError):
+    """A closed file of the log is not sound. It is not uploaded before it was repaired."""
+
+
 class UploadAnswer(msgspec.Struct, frozen=True):
     entry: SegmentEntry | None = None
     """None without a problem: no message had to go."""
     problem: str = ""
+    is_damaged: bool = False
+    """Whether the problem is a DamagedFile."""
     traffic: Traffic = Traffic()
     """Requests to the object store."""
 
@@ -64,7 +70,8 @@ class Uploader(Protocol):
         ...
 
     def upload(self, task: UploadTask) -> SegmentEntry:
-        """Raises TransportError if it did not succeed: trying again is right."""
+        """Raises TransportError if it did not succeed: trying again is right. It is a DamagedFile if a record
+        of the file is not sound."""
         ...
 
     def rewrite(self, task: UploadTask) -> SegmentEntry | None:
@@ -78,7 +85,7 @@ def upload(objects: Objects, task: UploadTask) -> SegmentEntry:
     """Pack, upload, and read the end of the object back. Doing it again gives the same name."""
     temporary = Path(task.temporary)
     try:
-        packed = _packed_file(Path(task.path), task.log_start, temporary)
+        packed = _packed_file(task, temporary)
         name = segment_name(task.log_start, task.epoch, packed.sha256)
         objects.put_file(name, temporary)
     except OSError as problem:
@@ -120,13 +127,16 @@ def rewrite(objects: Objects, task: UploadTask) -> SegmentEntry | None:
         path.unlink(missing_ok=True)
 
 
-def _packed_file(path: Path, log_start: int, temporary: Path) -> Packed:
+def _packed_file(task: UploadTask, temporary: Path) -> Packed:
     with (
-        path.open("rb") as source,
+        Path(task.path).open("rb") as source,
         temporary.open("wb") as sink,
         mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        return pack(content, log_start, sink)
+        # A segment may have damage from before this was checked: it can still be rewritten.
+        if task.rewritten is None and (damage := first_damage(content, task.log_start)):
+            raise DamagedFile(f"{task.path} is damaged and not uploaded: {damage}")
+        return pack(content, task.log_start, sink)
 
 
 def verify(objects: Objects, name: str, packed: Packed) -> None:
@@ -206,7 +216,7 @@ class ChildUploader:
         answer = _answer(raw, status, task.path)
         self.traffic += answer.traffic
         if answer.problem:
-            raise TransportError(answer.problem)
+            raise (DamagedFile if answer.is_damaged else TransportError)(answer.problem)
         return answer.entry
 
     def close(self) -> None:
@@ -256,7 +266,7 @@ def _attempt(task: UploadTask, opened: Callable[..., Objects] = open_objects) ->
         entry = (upload if task.rewritten is None else rewrite)(objects, task)
         return UploadAnswer(entry, traffic=objects.traffic)
     except PyroError as problem:
-        return UploadAnswer(problem=str(problem), traffic=objects.traffic)
+        return UploadAnswer(None, str(problem), isinstance(problem, DamagedFile), objects.traffic)
 
 
 def _leave_with_parent() -> None:

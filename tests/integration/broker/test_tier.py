@@ -308,6 +308,43 @@ async def test_files_stay_while_their_upload_fails_and_sends_go_on(
         assert await read_all(client, 0, MESSAGES // QUEUES) == sent(0)
 
 
+async def test_a_damaged_file_is_not_uploaded_and_stays_until_an_operator_decides(
+    tmp_path: Path, store_in_memory: ModelObjects
+) -> None:
+    objects = store_in_memory
+    objects.fails = lambda operation, name: "before"
+    async with tiered(tmp_path) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        tier, store = broker.tiering, broker.store
+        assert tier is not None
+        for number in range(MESSAGES):
+            damaged = bytes(store.log.bytes_at(SEGMENT_BYTES, SEGMENT_BYTES)).find(body(number))
+            if damaged >= 0:
+                store.scrubbing.put_back(SEGMENT_BYTES + damaged, b"M")
+                break
+        objects.fails = lambda operation, name: None
+        await turn_until(lambda: "is damaged and not uploaded: log offset" in tier.problem)
+        assert tier.figures()["tierProblem"] == tier.problem
+        await turn_until(lambda: broker.replication.repair.damage)
+
+        def has_only_what_is_not_uploaded() -> bool:
+            return store.clean(on_demand=True).is_kept_for_tier and store.log.start == SEGMENT_BYTES
+
+        await turn_until(has_only_what_is_not_uploaded)
+        assert tier.manifest is not None
+        assert tier.manifest.end == SEGMENT_BYTES
+    path = tmp_path / "store" / "commitlog" / f"{SEGMENT_BYTES:020d}"
+    content = path.read_bytes()
+    path.unlink()
+    async with tiered(tmp_path) as (broker, client):
+        await offloaded(broker)
+        for queue_id in range(QUEUES):
+            found = await read_all(client, queue_id, MESSAGES // QUEUES)
+            assert found == [each for each in sent(queue_id) if each[1:] not in content]
+            assert 2 < len(found) < MESSAGES // QUEUES
+
+
 async def test_a_new_topic_of_a_deleted_name_shows_no_old_messages(
     tmp_path: Path, store_in_memory: ModelObjects
 ) -> None:

@@ -17,7 +17,8 @@ from tests.integration.broker.test_tier import (
     send_all,
     sent,
 )
-from tests.integration.broker.test_tier_restore import restored
+from tests.integration.broker.test_tier_restore import log_files, restored
+from tests.integration.replication.test_damaged_replicas import flip
 from tests.support.broker_cluster import CLUSTER, TOPIC, BrokerClient
 from tests.support.controlled_group import controlled_group
 from tests.support.replicas import broker_group, caught_up, log_of, until
@@ -92,6 +93,32 @@ async def test_an_empty_replica_takes_the_tail_from_its_master_and_the_rest_from
         async with group.replica(**tier(tmp_path)) as replica:  # it starts again
             await knows(replica, master)
             await check(replica)
+
+
+async def test_a_damaged_file_is_repaired_from_the_group_before_it_is_uploaded(tmp_path: Path) -> None:
+    files: dict[str, Any] = {"store": SMALL_FILES}
+    async with (
+        broker_group(tmp_path) as group,
+        group.master(**files) as master,
+        group.replica(**files) as replica,
+        BrokerClient(master.address) as client,
+    ):
+        await client.create_topic(queues=QUEUES)
+        await send_all(client)
+        await caught_up(replica, master)
+        sound = log_of(master.store)
+    flip(tmp_path / "master", body(3))
+    async with (
+        broker_group(tmp_path) as group,
+        group.replica(**tier(tmp_path)) as replica,
+        group.master(**tier(tmp_path)) as master,
+    ):
+        await offloaded(master)
+        assert master.replication.repair.repaired_ranges == 1
+    outcome = await asyncio.to_thread(restored, tmp_path)
+    assert not outcome.problems
+    (first, second, *_) = sorted(log_files(tmp_path).items())
+    assert sound.startswith(first[1] + second[1])
 
 
 async def test_an_empty_replica_that_becomes_the_master_goes_on_where_the_old_one_was(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.log_files import filled
 from tests.support.model_objects import ModelObjects
 
 from pyromq.errors import TransportError
@@ -47,7 +48,7 @@ def test_the_parts_of_a_large_upload_are_requests(size_bytes: int, requests: int
 def test_the_child_process_reports_what_it_asked(tmp_path: Path) -> None:
     model = ModelObjects()
     path = tmp_path / "log"
-    path.write_bytes(encode_record(StoredMessage("T", b"body")) + bytes(1000))
+    path.write_bytes(filled(encode_record(StoredMessage("T", b"body")), 1000))
     task = UploadTask(str(path), 0, 0, str(tmp_path / "segment.tmp"), "", "C", "b")
     answer = uploading._attempt(task, lambda *_, **__: model)
     assert answer.entry is not None

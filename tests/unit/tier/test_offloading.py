@@ -1,11 +1,14 @@
 """Files go into the tier one after the other; whoever is killed, nothing is lost and nothing doubled."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 from tests.support.dying_files import Killed
+from tests.support.log_files import filled
 from tests.support.model_objects import ModelObjects
 
 from pyromq.errors import TransportError
@@ -18,7 +21,7 @@ from pyromq.tier.names import manifest_name
 from pyromq.tier.offloading import ClosedFile, Offloading, hidden_before, newer_from, next_file, uploaded_to
 from pyromq.tier.packing import rebuild
 from pyromq.tier.segment_format import TAIL_BYTES, parse_footer, parse_tail, unpack_block
-from pyromq.tier.uploading import ChildUploader, OwnUploader, UploadTask
+from pyromq.tier.uploading import ChildUploader, DamagedFile, OwnUploader, UploadTask
 
 FILE_BYTES = 4096
 FILES = 3
@@ -34,7 +37,7 @@ def log_files(directory: Path, body: bytes = b"body") -> list[ClosedFile]:
             message = StoredMessage("T", body, queue_offset=number, log_offset=start + len(log))
             log += encode_record(message)
         path = directory / offset_name(start)
-        path.write_bytes(bytes(log).ljust(FILE_BYTES, b"\0"))
+        path.write_bytes(filled(log, FILE_BYTES))
         found.append(ClosedFile(path, start, start + FILE_BYTES))
     return found
 
@@ -155,6 +158,19 @@ def test_a_file_goes_only_if_it_was_compared_with_the_tier(tmp_path: Path) -> No
     assert other.same_to == 0
 
 
+def test_a_file_that_was_damaged_after_its_upload_is_no_other_log(tmp_path: Path) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    offload_all(offloading(objects, tmp_path), files)
+    flip(files[-1].path, files[-1].path.read_bytes().index(b"body"))
+    again = offloading(objects, tmp_path)
+    manifest = again.claim(0, files, FILES * FILE_BYTES)
+    assert again.same_to == files[-2].end  # the tier has the sound one, but no later file vouches for that
+    other = log_files(tmp_path / "other", b"else")
+    flip(other[-1].path, other[-1].path.read_bytes().index(b"else"))
+    with pytest.raises(WrongTier, match="other bytes at log offset 4096"):
+        offloading(objects, tmp_path).compare(manifest, other)
+
+
 def test_a_second_master_of_the_same_epoch_takes_the_tier_and_the_first_one_stops(tmp_path: Path) -> None:
     files, objects = log_files(tmp_path), ModelObjects()
     one, other = offloading(objects, tmp_path), offloading(objects, tmp_path, "1")
@@ -254,11 +270,47 @@ def test_a_child_process_packs_and_uploads(tmp_path: Path) -> None:
     entry = uploader.upload(task)
     assert (entry.log_start, entry.log_end) == (FILE_BYTES, 2 * FILE_BYTES)
     assert (tmp_path / "tier" / "C" / "b" / entry.name).stat().st_size == entry.size_bytes
+    flip(files[2].path, files[2].path.read_bytes().index(b"body"))
+    with pytest.raises(DamagedFile, match="CRC of the body"):
+        uploader.upload(msgspec.structs.replace(task, path=str(files[2].path), log_start=2 * FILE_BYTES))
     with pytest.raises(TransportError, match="No such file"):
         uploader.upload(UploadTask(str(tmp_path / "none"), 0, 0, task.temporary, task.place, "C", "b"))
     uploader.close()
     with pytest.raises(TransportError, match="the broker stops"):
         uploader.upload(task)
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda path: flip(path, path.read_bytes().index(b"body")), id="a flipped bit in a body"),
+        pytest.param(lambda path: flip(path, 3), id="a wrong size"),
+        pytest.param(lambda path: path.write_bytes(path.read_bytes()[:2000].ljust(4096, b"\0")), id="torn"),
+        pytest.param(lambda path: path.write_bytes(bytes(4096)), id="never written"),
+    ],
+)
+def test_a_damaged_file_is_not_uploaded_before_it_is_repaired(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    files, objects = log_files(tmp_path), ModelObjects()
+    mine = offloading(objects, tmp_path)
+    mine.claim(0, files, FILES * FILE_BYTES)
+    mine.offload(files[0], 0, {})
+    sound = files[1].path.read_bytes()
+    damage(files[1].path)
+    with pytest.raises(DamagedFile, match=r"not uploaded: log offset [456]"):
+        mine.offload(files[1], 0, {})
+    assert uploaded_to(mine.manifest, 0) == mine.same_to == FILE_BYTES
+    assert len([name for name in objects.content if name.startswith("segments/")]) == 1
+    files[1].path.write_bytes(sound)
+    offload_all(mine, files)
+    check(objects, files)
 
 
 def test_manifests_that_were_read_are_not_read_again(tmp_path: Path) -> None:

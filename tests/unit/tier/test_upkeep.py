@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 import pytest
 from tests.support.dying_files import Killed
+from tests.support.log_files import filled
 from tests.support.model_objects import ModelObjects
 
 from pyromq.errors import TransportError
@@ -58,7 +59,7 @@ class Bench:
                 )
                 count += 1
             path = directory / offset_name(start)
-            path.write_bytes(bytes(log).ljust(FILE_BYTES, b"\0"))
+            path.write_bytes(filled(log, FILE_BYTES))
             self.files.append(ClosedFile(path, start, start + FILE_BYTES))
         self.begin()
 

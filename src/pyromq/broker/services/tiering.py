@@ -36,7 +36,7 @@ from pyromq.tier.opening import open_objects
 from pyromq.tier.segment_format import BadObject
 from pyromq.tier.tables import TieredTables, copied_tables
 from pyromq.tier.upkeep import TierUpkeep, due
-from pyromq.tier.uploading import ChildUploader, Uploader, UploadTask
+from pyromq.tier.uploading import ChildUploader, DamagedFile, Uploader, UploadTask
 
 _log = logging.getLogger(__name__)
 
@@ -57,9 +57,11 @@ class Tiering:
         context: Context,
         durability: Durability,
         wake: Callable[[str, int], None],
+        suspect: Callable[[int], None],
         uploader: Uploader | None = None,
     ) -> None:
-        """`wake`: whoever waits for messages of a queue shall look again."""
+        """`wake`: whoever waits for messages of a queue shall look again. `suspect`: the log file with this
+        log offset is damaged."""
         settings = context.live.now
         self._live = context.live
         self._store = context.store
@@ -67,6 +69,7 @@ class Tiering:
         self._topics = context.tables.topics
         self._offsets = context.tables.offsets
         self._durability = durability
+        self._suspect = suspect
         self._clock = context.clock
         self._loop = asyncio.get_running_loop()
         self._objects = objects = CountedObjects(
@@ -319,9 +322,13 @@ class Tiering:
                 await self._mend(*found, role)
             if (file := next_file(self._known, files)) is not None:
                 hidden, end = self._store.topics.hidden(), self._store.log.end
-                manifest = await self._wait(
-                    lambda: self._offloading.offload(file, role.epoch, hidden, self._tables(end), files)
-                )
+                try:
+                    manifest = await self._wait(
+                        lambda: self._offloading.offload(file, role.epoch, hidden, self._tables(end), files)
+                    )
+                except DamagedFile:
+                    self._suspect(file.start)  # another broker may have what was there
+                    raise
                 self.uploaded_segments += 1
                 self.uploaded_bytes += file.end - file.start
                 await self._learn(manifest)

@@ -15,6 +15,7 @@ from pyromq.filesystem import Files
 from pyromq.protocol.record import (
     BLANK_MAGIC,
     MIN_RECORD_SIZE,
+    ReadBuffer,
     RecordOutline,
     peek_log_offset,
     peek_size,
@@ -67,7 +68,7 @@ def _verify_queue(outline: RecordOutline) -> None:
         )
 
 
-def sound_in(content: bytes, position: int, place: int, file_end: int) -> RecordOutline | None:
+def sound_in(content: ReadBuffer, position: int, place: int, file_end: int) -> RecordOutline | None:
     """The same for bytes that were read from a file: those at `position` have the log offset `place`."""
     size_bytes, magic = peek_size_and_magic(content, position)
     if magic == BLANK_MAGIC and size_bytes == file_end - place:
