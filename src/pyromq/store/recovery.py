@@ -69,8 +69,8 @@ class RecoveryReport:
     """Why the walk over the log ended where it did; empty if the log ended there cleanly."""
     is_whole: bool = False
     """Whether the log has everything that was synced: no damage was found but a torn end."""
-    has_lost_end: bool = False
-    """Whether the log ends before what was synced once: files are gone."""
+    has_lost_files: bool = False
+    """Whether files are gone that were synced once: the log ends earlier, or queues begin again."""
     segments_removed: int = 0
     tail_wiped: bool = False
     damage: list[Damage] = field(default_factory=list)
@@ -89,7 +89,7 @@ class RecoveryReport:
     @property
     def may_lack(self) -> bool:
         """Whether messages may be missing that were there before the last stop."""
-        return not self.was_clean or self.has_lost_end or bool(self.queues_rebuilt)
+        return not self.was_clean or self.has_lost_files or bool(self.queues_rebuilt)
 
 
 class Recovery:
@@ -171,7 +171,8 @@ class Recovery:
         self._drop_what_points_beyond(end)
         self._deletions.fit_to_log(self._log.start_offset, end)
         report.log_start, report.log_end = self._log.start_offset, end
-        report.has_lost_end = end < self._checkpoint.safe_offset
+        report.has_lost_files |= end < self._checkpoint.safe_offset
+        report.has_lost_files |= self._queues.totals()[0] < self._checkpoint.queue_count
         report.is_whole = (
             0 <= self._checkpoint.safe_offset <= self._checkpoint.confirm_offset <= end
             and not self._was_cut_short
@@ -440,6 +441,7 @@ class Recovery:
         missing = light.load(begin)
         if missing is None and self._checkpoint.safe_offset < 0 and offset < begin:
             missing = "the checkpoint does not say how far they reach"
+        self.report.has_lost_files = missing is not None and begin > 0
         if missing is not None:
             if offset < begin:
                 # If this start is interrupted, the next one must put everything again.

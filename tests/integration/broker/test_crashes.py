@@ -6,6 +6,7 @@ Crashing is letting go of everything at once, on the test's own loop: nobody is 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from tests.support.broker_cluster import GROUP, TOPIC, Bench, Pulled, consumer, message, pull
@@ -281,3 +282,23 @@ async def test_a_group_skips_nothing_if_files_of_the_log_are_gone_after_a_clean_
             await bench.client.send(b"new")
         told = (await bench.client.pull(9, commit=9)).answer
         assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, end)
+
+
+async def test_a_group_skips_nothing_of_a_queue_that_begins_again_because_its_files_are_gone(
+    tmp_path: Path,
+) -> None:
+    async with Bench(tmp_path, HeaderForm.JSON, store={"log_segment_bytes": 8192}) as bench:
+        await bench.client.create_topic()
+        await bench.client.create_topic("Other")
+        for _ in range(3):
+            await bench.client.send(b"old")
+        await bench.client.pull(3, commit=3)
+        for _ in range(9):
+            await bench.client.send(b"x" * 2000, "Other")
+        port = bench.broker.address[1]
+        await bench.broker.stop()
+        rmtree(tmp_path / "consumequeue" / TOPIC)
+        min((tmp_path / "commitlog").iterdir()).unlink()  # it has expired
+        await bench._start({"listen_port": port})
+        assert bench.broker.store.recovery.was_clean
+        assert await stands_at(bench) == 0

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -183,6 +184,32 @@ async def test_light_queues_and_offsets_survive_a_restart(tmp_path: Path) -> Non
                 consumer_group=GROUP, topic=LIGHT, queue_id=0, commit_offset=number + 1
             )
             await client.call(commit)
+
+
+async def test_a_group_skips_nothing_of_a_light_queue_that_begins_again_because_its_files_are_gone(
+    tmp_path: Path,
+) -> None:
+    small = ON | {"log_segment_bytes": 8192}
+    async with running_broker(tmp_path, store=small) as broker, _client(broker) as client:
+        await client.create_topic()
+        for _ in range(3):
+            await client.send(b"old", properties=_named(LIGHT))
+        await client.pull(topic=LIGHT)  # makes the group
+        await client.call(
+            UpdateConsumerOffset(consumer_group=GROUP, topic=LIGHT, queue_id=0, commit_offset=3)
+        )
+        for _ in range(9):
+            await client.send(b"x" * 2000)
+        paths = broker.store.paths
+    rmtree(paths.light_queues)
+    min(paths.commit_log.iterdir()).unlink()  # it has expired
+    async with running_broker(tmp_path, store=small) as broker, _client(broker) as client:
+        assert broker.store.recovery.was_clean
+        for number in range(4):
+            await client.send(b"%d" % number, properties=_named(LIGHT))
+        asked = QueryConsumerOffset(consumer_group=GROUP, topic=LIGHT, queue_id=0)
+        assert (await client.call(asked)).offset == 0
+        assert await _bodies(client, LIGHT) == [b"0", b"1", b"2", b"3"]
 
 
 async def test_a_light_queue_keeps_what_its_topic_has_let_go(tmp_path: Path) -> None:
