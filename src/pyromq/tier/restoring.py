@@ -24,7 +24,7 @@ import msgspec
 
 from pyromq.errors import StoreError
 from pyromq.filesystem import Files
-from pyromq.protocol.names import HALF_TOPIC
+from pyromq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyromq.protocol.record import BLANK_SIZE, StoredMessage, SysFlag, encode_record, pack_blank_into
 from pyromq.store.deletions import Deletion, encode
 from pyromq.store.filenames import UNFINISHED_SUFFIX, StorePaths, can_be_directory, offset_name
@@ -43,6 +43,7 @@ _CHUNK_BYTES: Final = 8 * 1024 * 1024
 _HOLE_BYTES: Final = 128
 _SEAM: Final = b"here the store was rebuilt from its tier"
 _NO_TABLES: Final = "the tier has no copy of topics, groups and offsets: restore without these tables, or not"
+_WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 _BEGUN_WITH: Final = frozenset({"lock", "restoring", f"restoring{UNFINISHED_SUFFIX}"})
 """The names in a directory in which a run was killed before its first file."""
 
@@ -334,6 +335,16 @@ class Restoring:
                 if entry not in plan.entries:
                     reason = "it is missing" if isinstance(problem, ObjectMissing) else str(problem)
                     remarks.append(f"{self._problem(entry.name, reason)}: its readers will wait")
+        waiting = [
+            number
+            for number, entry in enumerate(plan.manifest.segments[: -len(plan.entries)])
+            if any(queue[0] in _WAITING_TOPICS for queue, _ in parts.get(entry.name, ()))
+        ]
+        if waiting:
+            remarks.append(
+                f"{len(waiting)} older log files have timed or delayed messages. Those that were not due are"
+                f" not delivered; --newest {len(plan.manifest.segments) - waiting[0]} restores them as well"
+            )
         return TierIndex(plan.manifest, parts), remarks
 
     def _tables(self, plan: RestorePlan, index: TierIndex) -> dict[str, bytes]:

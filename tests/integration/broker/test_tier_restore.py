@@ -24,6 +24,7 @@ from tests.support.broker_cluster import BROKER_NAME, CLUSTER, GROUP, TOPIC, con
 from tests.support.loop import turn_until
 
 from pyromq.broker.services import tiering as service
+from pyromq.clock import TravellingClock
 from pyromq.errors import StoreError
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
@@ -178,6 +179,31 @@ async def test_a_queue_whose_messages_cannot_be_read_goes_on_behind_them(
             found, place = found + pulled.bodies, pulled.answer.next_begin_offset
         assert found == [body(2), b"new"]
     error_logs.expect_repeatedly("a segment cannot be read, its readers wait: ")
+
+
+async def test_timed_and_delayed_messages_that_were_not_due_are_delivered_after_a_restore(
+    tmp_path: Path,
+) -> None:
+    clock, hour_ms = TravellingClock(), 3_600_000
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await client.create_topic(QUIET, queues=QUEUES)
+        timed = {"TIMER_DELIVER_MS": str(clock.now_ms() + hour_ms), "UNIQ_KEY": "k"}
+        for name, properties in ((b"timed", timed), (b"delayed", {"DELAY": "18"})):
+            await client.send(name, topic=QUIET, queue_id=0, properties=properties)
+        await send_all(client)
+        await uploaded(broker)
+    outcome = await asyncio.to_thread(restored, tmp_path, 1)
+    assert "1 older log files have timed or delayed messages" in outcome.remarks[-1]
+    assert not (await asyncio.to_thread(restored, tmp_path)).remarks
+    async with tiered(tmp_path, clock=clock) as (broker, client):
+        await turn_until(lambda: broker.store.timers.counts.total)
+        for number, name in enumerate((b"timed", b"delayed")):
+            await turn_until(lambda: broker.store.queues.dispatched_offset == broker.store.log.end)
+            assert broker.store.queues.max_offset(QUIET, 0) == number
+            clock.advance(hour_ms / 1000)
+            found = await client.pull(number, topic=QUIET, queue_id=0, hold_ms=15_000)
+            assert found.bodies == [name]
 
 
 async def test_a_store_that_is_not_restored_completely_does_not_start(

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from tests.support.dying_files import Killed
 from tests.support.model_objects import ModelObjects
+from tests.support.object_store import faulty_store, lead_to
 from tests.support.small_stores import append, bodies_of, dispatch_all, small_settings
 
 from pyromq.cli.store import store as store_command
@@ -27,6 +28,7 @@ from pyromq.tier.manifest import HiddenMessages, Manifest
 from pyromq.tier.manifests import Manifests, WrongTier
 from pyromq.tier.objects import Objects
 from pyromq.tier.offloading import ClosedFile, Offloading, next_file
+from pyromq.tier.opening import open_objects
 from pyromq.tier.restoring import Restoring
 from pyromq.tier.rewriting import Gone
 from pyromq.tier.tables import TieredTables, parse_tables
@@ -193,6 +195,35 @@ def test_a_store_is_restored_bit_for_bit_and_goes_on(lost: Lost) -> None:
     mine = lost.offloading()
     mine.claim(0, closed, end)
     assert mine.same_to == lost.manifest.end  # it is the same log, so uploads go on
+
+
+def test_a_store_is_restored_from_a_bucket_however_its_requests_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    pytest.importorskip("moto")
+    with faulty_store() as s3:
+        lead_to(s3.url(), monkeypatch)
+        place = f"s3://{s3.new_bucket()}/path"
+        lost = Lost(tmp_path, open_objects(place, "C", "b"))
+        whole = lost.restored("whole")
+        arguments = ["restore", "--from", place, "--to", str(tmp_path / "new")]
+        arguments += ["--cluster", "C", "--broker", "b"]
+        s3.fail_sometimes(7, 0.2)
+        for _ in range(20):  # after a failure the same command continues
+            if (result := CliRunner().invoke(store_command, arguments)).exit_code == 0:
+                break
+        assert result.exit_code == 0
+        assert s3.failed() > 0
+        lost.check(tmp_path / "new")
+        assert topics_in(tmp_path / "new") == topics_in(whole)
+        s3.fail_no_more()
+        segment = lost.manifest.segments[1].name
+        lost.objects.remove(segment)
+        arguments[4] = str(tmp_path / "missing")
+        result = CliRunner().invoke(store_command, arguments, terminal_width=200)
+        assert result.exit_code == 1
+        assert f"not restorable: {place}/C/b/{segment}: it is missing" in result.output.replace("\n", "")
 
 
 def test_only_the_newest_files_are_restored_and_offsets_go_on(lost: Lost) -> None:
