@@ -299,9 +299,10 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                     writing.send(b"1")
 
         def deliver() -> None:
-            self._is_woken = False
             with suppress(OSError):
                 reading.recv(4096)
+            # After that: `recv` would take the byte of a `wake` in between, and no later one would send any.
+            self._is_woken = False
             self._deliver_arrived()
 
         def tick() -> None:

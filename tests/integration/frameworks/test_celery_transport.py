@@ -1,12 +1,15 @@
 """kombu on RocketMQ: queues, exchanges, acknowledgements and times, without a worker."""
 
+import select
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -246,6 +249,36 @@ def test_a_task_with_an_eta_waits_at_the_broker_if_need_be_in_several_steps(
         assert found[0][0] == "early"
         drained(connection, lambda: len(found) == 2)
         assert datetime.now(UTC) >= eta - timedelta(seconds=1)
+
+
+def test_a_worker_is_woken_again_although_a_message_came_while_it_woke_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pyromq.celery.transport import Transport
+
+    reading, writing = socket.socketpair()
+    wakes: list[Callable[[], None]] = []
+    delivers: list[Callable[[], None]] = []
+
+    class ReadingMeanwhile:
+        """A message comes just before the socket is read."""
+
+        setblocking = reading.setblocking
+
+        def recv(self, size: int) -> bytes:
+            wakes[0]()
+            return reading.recv(size)
+
+    monkeypatch.setattr(socket, "socketpair", lambda: (ReadingMeanwhile(), writing))
+    transport = Transport(kombu.Connection("rocketmq://127.0.0.1:1"))
+    link: Any = SimpleNamespace(on_arrival=wakes.append, inflow=SimpleNamespace(arrived=deque()))
+    transport.link = link
+    hub = SimpleNamespace(add_reader=lambda _, deliver: delivers.append(deliver), on_tick=set())
+    transport.register_with_event_loop(None, hub)
+    delivers[0]()
+    wakes[0]()
+    with reading, writing:
+        assert select.select([reading], [], [], 0)[0]
 
 
 def test_a_purge_says_how_many_messages_it_has_removed(connect: Callable[..., Any]) -> None:
