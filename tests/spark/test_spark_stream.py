@@ -16,9 +16,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.support.apache import wait_until
+from tests.support.schema_registry import stand_in_registry
 
+from pyromq.spark.avro import avro_writer
 from pyromq.spark.lag import lags
 from pyromq.spark.lag_metrics import serve_lag
+from pyromq.spark.registry import Registry
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -172,6 +175,43 @@ def test_bytes_per_trigger_bound_a_batch(sink: Sink, topics: "Topics") -> None:
     sizes = [p.numInputRows for p in query.recentProgress if p.numInputRows]
     assert max(sizes) <= 30
     assert sum(sizes) == 100
+
+
+def test_a_schema_that_grows_ends_a_running_query_and_the_next_one_has_the_field(
+    spark: SparkSession, topics: "Topics", tmp_path: Path
+) -> None:
+    topics.create("Orders", queues=1)
+    identity, note = {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}
+    with stand_in_registry() as server:
+        registry = Registry(server.url)
+
+        def produce(row: dict[str, Any], *fields: dict[str, Any]) -> None:
+            text = json.dumps({"type": "record", "name": "Order", "fields": fields})
+            topics.fill("Orders", 0, [avro_writer(registry.register("Orders-value", text))(row)])
+
+        def start() -> StreamingQuery:
+            options = topics.options(
+                "Orders",
+                startingOffsets="earliest",
+                valueFormat="avro",
+                schemaRegistry=server.url,
+                newFields="fail",
+            )
+            stream = spark.readStream.format("rocketmq").options(**options).load().select("value.*")
+            writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "c"))
+            return writer.start(str(tmp_path / "out"))
+
+        produce({"id": 1}, identity)
+        query = start()
+        query.processAllAvailable()
+        produce({"id": 2, "note": "hello"}, identity, note)
+        with pytest.raises(StreamingQueryException, match="has note, which this query does not know"):
+            query.awaitTermination(120)
+        query = start()
+        query.processAllAvailable()
+        query.stop()
+    rows = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "out")).orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(1, None), (2, "hello")]
 
 
 def test_bytes_per_partition_bound_the_tasks_of_a_stream(sink: Sink, topics: "Topics") -> None:

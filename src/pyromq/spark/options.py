@@ -169,6 +169,7 @@ class ReadOptions(_EitherWay):
     schema_registry: str | None = setting(None, "URL of a schema registry with Confluent's API, such as Apicurio or Karapace. Bodies then begin with a zero byte and the id of their schema. Needs `valueFormat=avro` or `valueFormat=protobuf`.")
     schema_registry_auth: str | None = setting(None, "`USER:PASSWORD` for the schema registry.", secret=True)
     value_subject: str | None = setting(None, "Subject whose latest schema is the type of `value`, if `valueSchema` is not set. Default: the name of the topic with `-value`.")
+    new_fields: Literal["drop", "fail"] = setting("drop", "Handling of fields of bodies that `value` lacks, because their schema in the registry is newer than the query. `drop` omits them and logs a warning. `fail` ends the query before it has read such a body. Started again, it has the fields.")
     value_mode: Literal["permissive", "failfast"] = setting("permissive", "Handling of values that cannot be parsed: they become null, or with `failfast` they fail the query.")
     nullability: Literal["loose", "strict"] = setting("loose", "With `strict` the columns that every message has are NOT NULL: all but `key` and `tags`, and `value` in another format than `binary`. Spark then refuses an `INSERT INTO` a view or table that leaves such columns out.")
     pull_messages: Count = setting(4096, "Number of messages to request at once. Brokers return at most `maxTransferCountOnMessageInMemory` (32; `pyromq standalone`: 8192) and `maxTransferBytesOnMessageInMemory` (256 KiB; 4 MiB). Raise both for Spark.", check=POSITIVE)
@@ -213,6 +214,8 @@ class ReadOptions(_EitherWay):
             raise ConfigError("schemaRegistry", self.schema_registry, expected)
         if self.value_subject is not None and self.schema_registry is None:
             raise ConfigError("valueSubject", self.value_subject, "schemaRegistry with it")
+        if self.new_fields == "fail" and (self.schema_registry is None or self.value_schema is not None):
+            raise ConfigError("newFields", "fail", "schemaRegistry with it, and no valueSchema")
         if self.schema_registry_auth is not None and self.schema_registry is None:
             raise ConfigError("schemaRegistryAuth", HIDDEN, "schemaRegistry with it")
         settings = self.settings_by_key()

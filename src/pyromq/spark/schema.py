@@ -5,11 +5,10 @@ from typing import Final
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pyromq.errors import ConfigError, RemoteProtocolError
-from pyromq.spark.avro import avro_to_ddl
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import INFER, ReadOptions
-from pyromq.spark.protobuf_schema import protobuf_to_ddl
-from pyromq.spark.registry import Texts, registry
+from pyromq.spark.registry import registry
+from pyromq.spark.value_schemas import schema_ddl, subject_of
 
 DEFAULT_COLUMNS: Final = {
     "key": "string",
@@ -63,13 +62,13 @@ def value_type(options: ReadOptions) -> str:
     if options.value_format in ("binary", "string"):
         return options.value_format
     if options.value_schema is None and options.schema_registry is not None:
-        latest = registry(options.schema_registry, options.schema_registry_auth).latest(_subject(options))
-        return _ddl(options, latest.text, latest.references)
+        latest = registry(options.schema_registry, options.schema_registry_auth).latest(subject_of(options))
+        return schema_ddl(options, latest.text, latest.references)
     if options.value_schema is None:
         what = _SCHEMAS[options.value_format]
         raise ConfigError("valueFormat", options.value_format, f"the option valueSchema with it, {what}")
     if options.value_format != "json":
-        return _ddl(options, options.value_schema)
+        return schema_ddl(options, options.value_schema)
     fields = options.value_schema
     if fields == INFER:
         from pyromq.spark.sampled_schema import sampled_schema  # looking for sources stays quick without it
@@ -81,21 +80,6 @@ def value_type(options: ReadOptions) -> str:
     except ValueError as problem:
         raise ConfigError("valueSchema", options.value_schema, f"DDL of Spark: {problem}") from None
     return ddl
-
-
-def _ddl(options: ReadOptions, text: str, references: Texts = ()) -> str:
-    if options.value_format == "avro":
-        return avro_to_ddl(text, references)
-    return protobuf_to_ddl(text, references, options.value_message)
-
-
-def _subject(options: ReadOptions) -> str:
-    if options.value_subject is not None:
-        return options.value_subject
-    topics = options.selection.topics
-    if len(topics) != 1:
-        raise ConfigError("valueSubject", None, "a subject: there is a default for a single topic only")
-    return f"{topics[0]}-value"
 
 
 def default_columns(options: ReadOptions) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pyromq.spark.avro import avro_reader, registered_avro_reader
 from pyromq.spark.from_json.documents import Documents
 from pyromq.spark.from_json.session_zone import session_zone
 from pyromq.spark.from_json.times import zone_of
+from pyromq.spark.new_fields import watched
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.protobuf import protobuf_reader, registered_protobuf_reader
 from pyromq.spark.registry import registered_reader, registry
@@ -32,19 +33,18 @@ def conversion(options: ReadOptions, type_: pa.DataType) -> Conversion:
         zone = zone_of(options.time_zone) if options.time_zone is not None else session_zone()
         return Documents(type_, zone, fails=fails).read
     if options.value_format in ("avro", "protobuf"):
-        read = _reader(options)
+        read = _reader(options, type_)
         return lambda bodies: read_one_by_one(bodies, read, type_, fails)
     return lambda bodies: bodies
 
 
-def _reader(options: ReadOptions) -> Callable[[bytes], Any]:
+def _reader(options: ReadOptions, type_: pa.DataType) -> Callable[[bytes], Any]:
     is_avro, schema, name = options.value_format == "avro", options.value_schema or "", options.value_message
     if options.schema_registry is None:
         return avro_reader(schema) if is_avro else protobuf_reader(schema, name=name)
     known = registry(options.schema_registry, options.schema_registry_auth)
-    if is_avro:
-        return registered_reader(known, "AVRO", registered_avro_reader)
-    return registered_reader(known, "PROTOBUF", partial(registered_protobuf_reader, name=name))
+    read = registered_avro_reader if is_avro else partial(registered_protobuf_reader, name=name)
+    return registered_reader(known, options.value_format.upper(), watched(options, known, type_, read))
 
 
 def _texts(bodies: pa.Array, fails: bool) -> pa.Array:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 from tests.support.schema_registry import StandInRegistry, some_registry, stand_in_registry
 
-from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError, TransportError
+from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError, StateError, TransportError
 from pyromq.spark.avro import avro_to_ddl, avro_writer, registered_avro_reader
 from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import read_options
@@ -100,6 +100,56 @@ def test_only_bodies_that_are_wrong_are_null_not_those_whose_schema_was_not_give
     with pytest.raises(TransportError, match="401: Unauthorized"):
         read()
     assert read(schemaRegistryAuth="reader:secret") == [{"id": 1}, None, None, None]
+
+
+GROWN = schema(("id", "long"), ("note", ["null", "string"]), ("paid", "boolean"))
+
+
+def test_fields_that_are_newer_than_the_query_are_left_out_with_a_warning(
+    server: StandInRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = Registry(server.url)
+    old, grown = registry.register("T-value", OLD), registry.register("T-value", GROWN)
+    given = {"namesrv": "a:1", "subscribe": "T", "valueFormat": "avro", "schemaRegistry": server.url}
+    bodies = pa.array(
+        [avro_writer(old)({"id": 1}), avro_writer(grown)({"id": 2, "note": None, "paid": True})]
+    )
+    for _ in range(2):
+        convert = conversion(read_options(given, streaming=False), pa.struct([("id", pa.int64())]))
+        assert convert(bodies).to_pylist() == [{"id": 1}, {"id": 2}]
+    warnings = [record.getMessage() for record in caplog.records if "omits" in record.getMessage()]
+    assert warnings == [
+        f"schema {grown.id} of the registry has note, paid, which this query omits; start it again to read it"
+    ]
+
+
+def test_fields_that_are_newer_than_the_query_end_it_if_asked(server: StandInRegistry) -> None:
+    registry = Registry(server.url)
+    old, new = registry.register("T-value", OLD), registry.register("T-value", NEW)
+    given = {"namesrv": "a:1", "subscribe": "T", "valueFormat": "avro", "schemaRegistry": server.url}
+    options = read_options(given | {"newFields": "fail"}, streaming=True)
+    bodies = pa.array([avro_writer(old)({"id": 1}), avro_writer(new)({"id": 2, "note": "hello"})])
+    before = conversion(options, pa.struct([("id", pa.int64())]))
+    assert before(bodies[:1]).to_pylist() == [{"id": 1}]
+    with pytest.raises(StateError, match=f"schema {new.id} .* has note, which this query does not know"):
+        before(bodies)
+    after = conversion(options, pa.struct([("id", pa.int64()), ("note", pa.string())]))
+    assert after(bodies).to_pylist() == [{"id": 1, "note": None}, {"id": 2, "note": "hello"}]
+
+
+def test_a_field_that_the_latest_schema_has_no_more_does_not_end_a_query(server: StandInRegistry) -> None:
+    registry = Registry(server.url)
+    once, now = registry.register("T-value", GROWN), registry.register("T-value", NEW)
+    given = {"namesrv": "a:1", "subscribe": "T", "valueFormat": "avro", "schemaRegistry": server.url}
+    options = read_options(given | {"newFields": "fail"}, streaming=True)
+    convert = conversion(options, pa.struct([("id", pa.int64()), ("note", pa.string())]))
+    bodies = pa.array(
+        [
+            avro_writer(once)({"id": 1, "note": None, "paid": True}),
+            avro_writer(now)({"id": 2, "note": None}),
+        ]
+    )
+    assert [row["id"] for row in convert(bodies).to_pylist()] == [1, 2]
 
 
 def test_a_registry_that_is_not_there_is_named() -> None:
