@@ -132,6 +132,21 @@ async def test_a_lost_broker_is_restored_and_goes_on_with_its_tier(tmp_path: Pat
         assert found[-1] == body(1000 + MESSAGES - QUEUES)
 
 
+async def test_a_store_that_had_a_controller_goes_on_with_its_tier_without_one(tmp_path: Path) -> None:
+    await lose(tmp_path)
+    Manifests(open_objects(str(tmp_path / "lake"), CLUSTER, BROKER_NAME), CLUSTER, BROKER_NAME, "old").claim(
+        7
+    )
+    assert not (await asyncio.to_thread(restored, tmp_path)).problems
+    async with tiered(tmp_path) as (broker, client):
+        await send_all(client, 1000)
+        await offloaded(broker)
+        assert broker.tiering is not None
+        assert broker.tiering.manifest is not None
+        assert broker.tiering.manifest.epoch == 7
+        assert not broker.tiering.problem
+
+
 async def test_with_the_newest_files_alone_older_messages_come_from_the_tier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

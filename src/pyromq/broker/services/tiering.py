@@ -300,6 +300,8 @@ class Tiering:
     async def _round(self, *, is_poll: bool) -> bool:
         """Upload one file if there is one; whether there may be more."""
         role = self._role.now
+        # Without a controller the log's: there may have been one when the tier was written.
+        epoch = role.epoch or max(self._store.epochs.newest, 0)
         if self._seen != role:
             self._seen = role
             self._is_fenced = self._is_claimed = False
@@ -309,22 +311,22 @@ class Tiering:
         if may_write and not self._is_claimed:
             end = self._store.log.end
             newer = partial(newer_from, self._store.epochs.epochs, self._began)
-            await self._learn(await self._wait(lambda: self._offloading.claim(role.epoch, files, end, newer)))
+            await self._learn(await self._wait(lambda: self._offloading.claim(epoch, files, end, newer)))
             self._is_claimed = True
             self._next_tables = 0.0
             return True
         if may_write and self._role.now == role:
             if self._has_new_marks():
                 hidden = self._store.topics.hidden()
-                await self._learn(await self._wait(lambda: self._offloading.mark(role.epoch, hidden)))
+                await self._learn(await self._wait(lambda: self._offloading.mark(epoch, hidden)))
                 return True
             if is_poll and (found := self._mendable(files)) is not None:
-                await self._mend(*found, role)
+                await self._mend(*found, epoch)
             if (file := next_file(self._known, files)) is not None:
                 hidden, end = self._store.topics.hidden(), self._store.log.end
                 try:
                     manifest = await self._wait(
-                        lambda: self._offloading.offload(file, role.epoch, hidden, self._tables(end), files)
+                        lambda: self._offloading.offload(file, epoch, hidden, self._tables(end), files)
                     )
                 except DamagedFile:
                     self._suspect(file.start)  # another broker may have what was there
@@ -336,14 +338,14 @@ class Tiering:
             if self._clock.monotonic() >= self._next_tables:
                 end = self._store.log.end
                 await self._learn(
-                    await self._wait(lambda: self._offloading.keep_tables(role.epoch, self._tables(end)))
+                    await self._wait(lambda: self._offloading.keep_tables(epoch, self._tables(end)))
                 )
                 self._next_tables = self._clock.monotonic() + _TABLES_S
             if self._live.now.tier_upkeep and self._clock.monotonic() >= self._next_upkeep:
-                await self._keep_up(role)
+                await self._keep_up(role, epoch)
         if is_poll:
             await self._learn(await self._wait(lambda: self._offloading.refresh(files)))
-            if self._is_fenced and self._is_claimed and self._offloading.is_claimed(role.epoch):
+            if self._is_fenced and self._is_claimed and self._offloading.is_claimed(epoch):
                 self._is_fenced = False  # a tool has given it back
         self._keep_files()
         await self._queues_go_on()
@@ -441,7 +443,7 @@ class Tiering:
 
     # Upkeep
 
-    async def _keep_up(self, role: Role) -> None:
+    async def _keep_up(self, role: Role, epoch: int) -> None:
         """Remove what is too old or deleted, and leftovers. A clock that may be wrong makes nothing old."""
         settings = self._live.now
         now_ms = self._store.time.cautious_ms()
@@ -455,14 +457,12 @@ class Tiering:
         for work in await self._wait(lambda: due(self.history.index, oldest_ms, default_ms)):
             if self._role.now != role:
                 return
-            await self._learn(await self._wait(partial(self._upkeep.carry_out, work, role.epoch)))
+            await self._learn(await self._wait(partial(self._upkeep.carry_out, work, epoch)))
             self.rewritten_segments += work.gone is not None
             self.removed_segments += work.gone is None
             _log.info("%s %s", work.entry.name, "has left the tier" if work.gone is None else "was rewritten")
-        await self._wait(lambda: self._upkeep.remove_due(role.epoch, now_ms))
-        swept = await self._wait(
-            lambda: self._upkeep.sweep(settings.tier_orphan_hours * _HOUR_MS, role.epoch)
-        )
+        await self._wait(lambda: self._upkeep.remove_due(epoch, now_ms))
+        swept = await self._wait(lambda: self._upkeep.sweep(settings.tier_orphan_hours * _HOUR_MS, epoch))
         self.swept_objects += len(swept)
         if swept:
             _log.info("leftovers removed from the tier count=%d names=%.500s", len(swept), ",".join(swept))
@@ -479,8 +479,8 @@ class Tiering:
                 return entry, by_start[entry.log_start]
         return None
 
-    async def _mend(self, entry: SegmentEntry, file: ClosedFile, role: Role) -> None:
-        manifest = await self._wait(lambda: self._offloading.mend(entry, file, role.epoch))
+    async def _mend(self, entry: SegmentEntry, file: ClosedFile, epoch: int) -> None:
+        manifest = await self._wait(lambda: self._offloading.mend(entry, file, epoch))
         _log.warning("%s was replaced: %s", entry.name, self._damaged.get(entry.name))
         await self._learn(manifest)
 
