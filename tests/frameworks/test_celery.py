@@ -17,6 +17,8 @@ from tests.support.celery_worker import TIMEOUT_S, Workers
 from pyromq.testing import RunningCluster, cluster
 
 celery = pytest.importorskip("celery")
+from celery.exceptions import TimeLimitExceeded  # noqa: E402
+
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore")]
 
 New = Callable[..., Workers]
@@ -92,6 +94,46 @@ def test_tasks_of_a_worker_that_dies_run_elsewhere_soon(new: New) -> None:
     workers.wait(lambda: {each for each in workers.noted() if " " not in each} == set(map(str, range(20))))
     begun = Counter(each for each in workers.noted() if each.startswith("begun"))
     assert begun.total() <= 20 + 2, "only what the two children were working on begins again"
+
+
+def test_a_task_of_a_worker_that_dies_runs_again_only_if_it_is_acknowledged_late(new: New) -> None:
+    workers = new(invisible_s=5)
+    first = workers.start(name="first")
+    workers.tasks.begin.delay(str(workers.notes), "late", 8.0)
+    workers.tasks.begin_early.delay(str(workers.notes), "early", 60.0)
+    asked = workers.app.control.inspect(timeout=5.0, limit=1)
+
+    def acknowledged() -> list[bool]:
+        found: dict[str, list[dict[str, Any]]] = asked.active() or {}
+        return sorted(each["acknowledged"] for tasks in found.values() for each in tasks)
+
+    workers.wait(lambda: sorted(workers.noted()) == ["begun early", "begun late"], name="first")
+    workers.wait(lambda: acknowledged() == [False, True], name="first")
+    workers.kill(first)
+    workers.start(name="second")
+    workers.wait(lambda: "late" in workers.noted(), name="second")
+    assert sorted(workers.noted()) == ["begun early", "begun late", "begun late", "late"]
+
+
+def test_a_task_beyond_its_time_limits_is_told_or_killed_and_does_not_come_again(new: New) -> None:
+    workers = new(invisible_s=3)
+    workers.start()
+    tidy, begin, notes = workers.tasks.begin_and_tidy, workers.tasks.begin, str(workers.notes)
+    told = tidy.apply_async((notes, "soft", 60.0), soft_time_limit=1, time_limit=60)
+    assert told.get(timeout=TIMEOUT_S) is None
+    killed = begin.apply_async((notes, "hard", 60.0), time_limit=2)
+    with pytest.raises(TimeLimitExceeded):
+        killed.get(timeout=TIMEOUT_S)
+    assert workers.tasks.note.delay(notes, "next", 6.0).get(timeout=TIMEOUT_S) == "next"
+    assert workers.noted() == ["begun soft", "tidied soft", "begun hard", "next"]
+
+
+def test_what_beat_sends_again_and_again_runs_once_each(new: New) -> None:
+    workers = new()
+    workers.start("-B", "-s", str(workers.notes.with_name("schedule")), name="one")
+    workers.start(name="two")
+    workers.wait(lambda: len(workers.noted()) >= 5, name="one")
+    assert len(set(workers.noted())) == len(workers.noted())
 
 
 def test_a_task_that_outlives_the_invisible_time_runs_once(new: New) -> None:

@@ -14,6 +14,7 @@ TIMEOUT_S = 90.0
 _APPLICATION = """
 import os, time
 from celery import Celery
+from celery.exceptions import SoftTimeLimitExceeded
 
 app = Celery("tasks_of_tests", broker={broker!r}, backend={backend!r})
 app.conf.update(
@@ -21,6 +22,7 @@ app.conf.update(
     task_reject_on_worker_lost=True,
     broker_transport_options={options!r},
     result_extended=True,
+    beat_schedule={{"often": {{"task": f"{{__name__}}.tick", "schedule": 1.0, "args": ({notes!r},)}}}},
 )
 
 
@@ -39,6 +41,24 @@ def begin(path, text, pause_s):
     time.sleep(pause_s)
     with open(path, "a") as file:
         file.write(f"{{text}}\\n")
+
+
+@app.task(acks_late=False)
+def begin_early(path, text, pause_s):
+    begin(path, text, pause_s)
+
+
+@app.task
+def begin_and_tidy(path, text, pause_s):
+    try:
+        begin(path, text, pause_s)
+    except SoftTimeLimitExceeded:
+        note(path, f"tidied {{text}}")
+
+
+@app.task(bind=True)
+def tick(self, path):
+    note(path, self.request.id)
 
 
 @app.task
@@ -82,7 +102,10 @@ class Workers:
         self._started: list[subprocess.Popen[bytes]] = []
         name = f"tasks_{place.name.replace('-', '_')}_{id(self)}"
         path = place / f"{name}.py"
-        path.write_text(_APPLICATION.format(broker=broker, backend=backend, options=options))
+        self.notes = place / "notes"
+        path.write_text(
+            _APPLICATION.format(broker=broker, backend=backend, options=options, notes=str(self.notes))
+        )
         self._name = name
         sys.path.insert(0, str(place))
         try:
@@ -90,7 +113,6 @@ class Workers:
         finally:
             sys.path.remove(str(place))
         self.app = self.tasks.app
-        self.notes = place / "notes"
 
     def start(self, *arguments: str, name: str = "w") -> subprocess.Popen[bytes]:
         """Returns when the worker answers."""
@@ -105,7 +127,7 @@ class Workers:
                 start_new_session=True,
             )
         self._started.append(worker)
-        self.wait(lambda: self._answers(worker, f"{name}@tests"))
+        self.wait(lambda: self._answers(worker, f"{name}@tests"), name=name)
         return worker
 
     def _answers(self, worker: "subprocess.Popen[bytes]", name: str) -> bool:
@@ -115,10 +137,10 @@ class Workers:
     def log(self, name: str = "w") -> str:
         return (self._place / f"{name}.log").read_text()
 
-    def wait(self, wanted: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
+    def wait(self, wanted: Callable[[], bool], timeout_s: float = TIMEOUT_S, *, name: str = "w") -> None:
         until = time.monotonic() + timeout_s
         while not wanted():
-            assert time.monotonic() < until, self.log()
+            assert time.monotonic() < until, f"{self.noted()}\n{self.log(name)}"
             time.sleep(0.05)
 
     def noted(self) -> list[str]:
