@@ -94,8 +94,8 @@ class Manifests:
     def _lost(self, known: Manifest, found: str) -> WrongTier:
         return WrongTier(
             f"{self.objects.place} {found}, but this broker knows the tier {known.tier_id} with the log up to"
-            f" {known.end} (manifest {known.number}): mount or bring back that one and restart the broker, or"
-            " remove the directory `tier` of its store to begin a new tier without the old messages"
+            f" {known.end} (manifest {known.number}): mount or bring back that one. To begin a new tier"
+            " without the old messages, stop the broker and remove the directory `tier` of its store"
         )
 
     def _parse_format(self, raw: bytes) -> TierFormat:

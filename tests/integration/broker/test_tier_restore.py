@@ -12,6 +12,7 @@ from tests.conftest import ErrorLogs
 from tests.integration.broker.test_tier import (
     MESSAGES,
     QUEUES,
+    SEGMENT_BYTES,
     body,
     offloaded,
     read_all,
@@ -241,14 +242,26 @@ async def test_a_store_that_is_not_restored_completely_does_not_start(
 
 
 async def test_an_empty_disk_in_place_of_a_lost_one_leaves_the_tier_as_it_is(
-    tmp_path: Path, error_logs: ErrorLogs
+    tmp_path: Path, error_logs: ErrorLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await lose(tmp_path)
+    monkeypatch.setattr(service, "_MAX_PAUSE_S", 0.05)
+    files, _ = await lose(tmp_path)
+    end = max(map(int, files)) + SEGMENT_BYTES
     shutil.rmtree(tmp_path / "store")
-    async with tiered(tmp_path) as (broker, _):
+    before = {each: each.read_bytes() for each in (tmp_path / "lake").rglob("*") if each.is_file()}
+    async with tiered(tmp_path) as (broker, client):
         tier = broker.tiering
         assert tier is not None
         await turn_until(lambda: "pyromq store restore" in tier.problem)
+        # Nor when its new log has become longer than the old one.
+        await client.create_topic(queues=QUEUES)
+        for begin in (0, MESSAGES):
+            await send_all(client, begin)
+        failures = tier.failures
+        await turn_until(lambda: tier.failures > failures + 2)
+        assert tier.problem
+        assert broker.store.log.end > end
+    assert {each: each.read_bytes() for each in before} == before
     error_logs.expect_repeatedly("nothing is uploaded to the tier any more: ")
 
 

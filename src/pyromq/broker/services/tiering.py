@@ -2,7 +2,7 @@
 
 Only a master uploads, and only what is on disk and confirmed by its replicas. Every wait is in a thread. If
 the store is away, sends go on and files stay. If an object is damaged, its readers wait, and everything else
-goes on. If the tier belongs to another store, this broker leaves it alone and says so.
+goes on. If the tier belongs to another store, this broker leaves it alone, says so, and looks again.
 """
 
 import asyncio
@@ -124,6 +124,8 @@ class Tiering:
         self._is_claimed = False
         """Whether this master has said that it writes."""
         self._is_fenced = False
+        self._must_compare = False
+        """The tier was that of another log, and nobody has looked whether it still is."""
         self._damaged: dict[str, str] = {}
         """Segments whose footers cannot be read, or whose objects are not there, and why."""
         self._looked_at: set[str] = set()
@@ -260,13 +262,8 @@ class Tiering:
                     self._is_fenced = True
                     self._failed(str(problem))
                 except WrongTier as problem:
-                    self._failed(f"stopped until the next start: {problem}")
-                    _log.error("nothing is uploaded to the tier any more: %s", problem)
-                    if self._live.now.tier_required:
-                        self._store.keep_until_uploaded(0)  # there may be no copies
-                    if not self.history.is_known and self._had_nothing(problem):
-                        self.history.use(TierIndex())
-                    await self._loop.create_future()  # what readers know they go on reading
+                    self._is_wrong(problem)
+                    pause_s, next_poll = _MAX_PAUSE_S, 0.0
                 await self._pause(pause_s * (0.5 + chance.random() / 2))
         finally:
             self._uploader.close()
@@ -279,6 +276,18 @@ class Tiering:
             self._began = self._store.log.end
             if self.history.index.unknown:
                 self._go_on(self._tiered_queues(), self._store.log.start)
+
+    def _is_wrong(self, problem: WrongTier) -> None:
+        """Stop until another look finds the right tier. Readers go on with what they know."""
+        if str(problem) != self.problem:
+            _log.error("nothing is uploaded to the tier any more: %s", problem)
+        self._failed(str(problem))
+        self._must_compare = True
+        self._offloading.same_to = 0
+        if self._live.now.tier_required:
+            self._store.keep_until_uploaded(0)  # there may be no copies
+        if not self.history.is_known and self._had_nothing(problem):
+            self.history.use(TierIndex())
 
     def _had_nothing(self, problem: WrongTier) -> bool:
         """Whether no message of this log can be in the tier alone; otherwise readers wait."""
@@ -308,8 +317,11 @@ class Tiering:
             self._offloading.same_to = 0  # a replica may have lost the end of its log
         may_write = role.is_master and not self._is_fenced
         files = self._closed_files()
+        if self._must_compare:
+            await self._wait(lambda: self._offloading.refresh(files))
+            self._must_compare = False
         if may_write and not self._is_claimed:
-            end = self._store.log.end
+            end = self._began  # what a master that is not the right one has since proves nothing
             newer = partial(newer_from, self._store.epochs.epochs, self._began)
             await self._learn(await self._wait(lambda: self._offloading.claim(epoch, files, end, newer)))
             self._is_claimed = True
