@@ -55,12 +55,12 @@ class Expiry:
         return f"<Expiry limits={len(self.limits)} purges={len(self._purges.all())}>"
 
     def oldest_ms(self, topic: str, now_ms: int | None = None) -> int:
-        """The store time before which the messages of a topic have expired; 0 without a limit of age.
-        `now_ms`: another time than that of the log."""
+        """The store time before which the messages of a topic have expired; 0 without a limit of age. A clock
+        that may be wrong hides nothing. `now_ms`: another time than that of the log."""
         limit = self.limits.get(topic) if self.limits else None
         if limit is None or not limit.max_age_ms:
             return 0
-        return (self._time.now_ms() if now_ms is None else now_ms) - limit.max_age_ms
+        return (self._time.cautious_ms() if now_ms is None else now_ms) - limit.max_age_ms
 
     def limit(self, topic: str, limit: QueueLimit | None) -> None:
         """Without a limit, or with a wider one, what the log still has is there again."""
@@ -83,7 +83,7 @@ class Expiry:
         if first >= queue.end_offset:
             return
         if limit.max_age_ms:
-            oldest_ms = self._time.now_ms() - limit.max_age_ms
+            oldest_ms = self.oldest_ms(queue.topic)
             if self._reader.stored_at(queue, first) < oldest_ms:
                 wanted = self._reader.offset_at(queue, oldest_ms, Boundary.LOWER)
         if limit.max_bytes:

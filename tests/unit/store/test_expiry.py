@@ -16,6 +16,7 @@ from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
 from pyromq.filesystem import Files
 from pyromq.store.expiry import QueueLimit
+from pyromq.store.log.log_time import CONFIRMED_AFTER_S
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import ReadStatus
 
@@ -187,3 +188,15 @@ def test_the_newest_messages_that_fit_are_kept_however_they_come(
             assert sum(stored[first:]) <= max_bytes or first == len(stored) - 1
             assert first == 0 or sum(stored[first - 1 :]) > max_bytes
             assert len(bodies_of(store)) == len(stored) - first
+
+
+def test_a_clock_that_may_be_wrong_at_the_start_hides_nothing(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with open_store(tmp_path, clock) as store:
+        send(store, *BODIES)
+    clock.advance(3 * 365 * 86_400)
+    with open_store(tmp_path, clock) as store:
+        store.expiry.limit(TOPIC, QueueLimit(max_age_ms=3_600_000))
+        assert kept(store) == len(BODIES)
+        clock.advance(CONFIRMED_AFTER_S)
+        assert kept(store) == 0
