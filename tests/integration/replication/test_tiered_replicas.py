@@ -121,6 +121,33 @@ async def test_a_damaged_file_is_repaired_from_the_group_before_it_is_uploaded(t
     assert sound.startswith(first[1] + second[1])
 
 
+async def test_a_replica_keeps_the_files_that_its_master_has_not_uploaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_POLL_S", 0.05)
+    monkeypatch.setattr(service, "_MAX_PAUSE_S", 0.05)
+    lake, away = tmp_path / "lake", tmp_path / "away"
+    async with (
+        broker_group(tmp_path) as group,
+        group.master(**tier(tmp_path)) as master,
+        group.replica(**tier(tmp_path)) as replica,
+    ):
+        await history(master)
+        await caught_up(replica, master)
+        uploaded_to = master.store.log.start
+        lake.rename(away)
+        lake.write_bytes(b"not a directory")
+        async with BrokerClient(master.address) as client:
+            await send_all(client, MESSAGES)
+        await caught_up(replica, master)
+        await until(lambda: replica.store.clean(on_demand=True).is_kept_for_tier)
+        assert replica.store.log.start <= uploaded_to
+        lake.unlink()
+        away.rename(lake)
+        await offloaded(master)
+        await until(lambda: (replica.store.clean(on_demand=True), replica.store.log.start)[1] > uploaded_to)
+
+
 async def test_an_empty_replica_that_becomes_the_master_goes_on_where_the_old_one_was(tmp_path: Path) -> None:
     async with controlled_group(tmp_path) as group:
         old = await group.start("a", **tier(tmp_path))
