@@ -110,7 +110,7 @@ prometheus: setup ## the alert rules and the dashboard with a real Prometheus (D
 	$(BIN)/python -m tools.prometheus
 	$(IN_SCRATCH) $(PYTEST) -m prometheus tests/prometheus $(TESTS)
 
-# What kombu and Celery test their own transports and brokers with comes from their sources on PyPI.
+# What kombu, Celery and Dramatiq test their own transports and brokers with comes from their sources on PyPI.
 frameworks: setup ## workers of task frameworks on our brokers, and the frameworks' own suites (needs PyPI)
 	$(IN_SCRATCH) $(PYTEST) -m frameworks tests/frameworks $(TESTS)
 	$(BIN)/python -m tools.framework_suites

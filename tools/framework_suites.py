@@ -1,10 +1,12 @@
-"""The integration tests of kombu and Celery themselves, from their sources on PyPI, with our brokers.
+"""Tests of kombu, Celery and Dramatiq themselves, from their sources on PyPI, with our brokers.
 
-python -m tools.framework_suites [kombu|celery|celery-on-redis] [arguments of pytest]
+python -m tools.framework_suites [kombu|celery|celery-on-redis|dramatiq] [arguments of pytest]
 
 kombu's classes run with three fixtures. Celery's need Redis, for results and for what a few tests look up:
 Debian's package, which apt downloads where it may. `celery-on-redis` is the same run with Redis as the
 broker, to compare: it runs only if it is asked for. What is left out, and why, is below.
+Of Dramatiq's tests of Redis and RabbitMQ, those run that do not look into these. The sources of FastStream
+and taskiq-redis on PyPI have no tests.
 """
 
 import os
@@ -30,7 +32,7 @@ _REDIS = (
     "lua-bitop",
     "libatomic1",
 )
-_PLUGINS = ("pytest-rerunfailures", "pytest-order", "redis", "psutil")
+_PLUGINS = ("pytest-rerunfailures", "pytest-order", "redis", "psutil", "pika")
 
 KOMBU_LEFT_OUT = (
     # A waiting pop cannot be taken back: a consumer that was just cancelled meets the message and returns it,
@@ -96,6 +98,98 @@ class TestFailover(BaseFailover):
     pass
 """
 
+DRAMATIQ_OF_REDIS = (
+    "actors_can_be_sent_messages",
+    "actors_retry_with_backoff_on_failure",
+    "actors_can_retry_multiple_times",
+    "actors_can_have_their_messages_delayed",
+    "actors_can_delay_messages_independent_of_each_other",
+    "broker_can_join_with_timeout",
+    "broker_can_flush_queues",
+)
+DRAMATIQ_OF_RABBITMQ = (*DRAMATIQ_OF_REDIS, "broker_can_enqueue_messages_with_priority")
+_DRAMATIQ_FIXTURES = """
+import os
+import time
+from uuid import uuid4
+
+import dramatiq
+import pytest
+
+from pyromq.dramatiq import DramatiqBroker
+
+
+class Broker(DramatiqBroker):
+    # Its `join` counts delayed messages, as the tests expect; ours leaves them to the cluster.
+
+    def __init__(self):
+        super().__init__(f"{os.environ['TEST_BROKER']}-{uuid4().hex[:8]}", max_priority=9)
+        self.delayed = set()
+        self.add_middleware(Noting())
+
+    def enqueue(self, message, *, delay=None):
+        if delay is not None:
+            self.delayed.add(message.message_id)
+        return super().enqueue(message, delay=delay)
+
+    def join(self, queue_name, min_successes=None, **options):
+        while True:
+            super().join(queue_name, **options)
+            if not self.delayed:
+                return
+            time.sleep(0.05)
+
+
+class Noting(dramatiq.Middleware):
+    def after_process_message(self, broker, message, **_):
+        broker.delayed.discard(message.message_id)
+
+
+@pytest.fixture
+def redis_broker():
+    broker = Broker()
+    dramatiq.set_broker(broker)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def redis_worker(redis_broker):
+    worker = dramatiq.Worker(redis_broker, worker_timeout=100)
+    worker.start()
+    yield worker
+    worker.stop()
+
+
+@pytest.fixture
+def rabbitmq_broker(redis_broker):
+    return redis_broker
+
+
+@pytest.fixture
+def rabbitmq_worker(redis_worker):
+    return redis_worker
+"""
+_DRAMATIQ_COMMON = """
+from contextlib import contextmanager
+
+import pytest
+from dramatiq import Worker
+
+RABBITMQ_CREDENTIALS = RABBITMQ_PASSWORD = RABBITMQ_USERNAME = None
+skip_unless_rabbit_mq = pytest.mark.skipif(False, reason="")
+
+
+@contextmanager
+def worker(*arguments, **options):
+    started = Worker(*arguments, **options)
+    started.start()
+    try:
+        yield started
+    finally:
+        started.stop()
+"""
+
 
 def source(name: str) -> Path:
     """The unpacked source distribution of the version that is installed here."""
@@ -103,7 +197,7 @@ def source(name: str) -> Path:
 
     wanted = f"{name}-{version(name)}"
     if not (PLACE / wanted).exists():
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", name]
         subprocess.run([*pip, "-d", str(PLACE), wanted.replace("-", "==")], check=True)
         with tarfile.open(PLACE / f"{wanted}.tar.gz") as archive:
             archive.extractall(PLACE, filter="data")
@@ -113,7 +207,7 @@ def source(name: str) -> Path:
 def plugins() -> Path:
     """What the suites need besides our own dependencies; the client of Redis, for one."""
     place = PLACE / "plugins"
-    if not place.exists():
+    if not (place / "pika").exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*pip, "--target", str(place), *_PLUGINS], check=True)
     return place
@@ -170,6 +264,15 @@ def celery(url: str | None, given: list[str]) -> int:
             redis.wait()
 
 
+def dramatiq(url: str, given: list[str]) -> int:
+    place = source("dramatiq")
+    for name, text in (("__init__", ""), ("conftest", _DRAMATIQ_FIXTURES), ("common", _DRAMATIQ_COMMON)):
+        (place / "tests" / f"{name}.py").write_text(text)
+    tests = [f"tests/test_redis.py::test_redis_{each}" for each in DRAMATIQ_OF_REDIS]
+    tests += [f"tests/test_rabbitmq.py::test_rabbitmq_{each}" for each in DRAMATIQ_OF_RABBITMQ]
+    return run(place, tests, (), given, TEST_BROKER=url)
+
+
 def debian(name: str, packages: Sequence[str]) -> Path:
     """Debian's packages, unpacked here."""
     place = PLACE / name
@@ -201,7 +304,7 @@ def celery_on_redis(_: str, given: list[str]) -> int:
     return celery(None, given)
 
 
-SUITES = {"kombu": kombu, "celery": celery, "celery-on-redis": celery_on_redis}
+SUITES = {"kombu": kombu, "celery": celery, "celery-on-redis": celery_on_redis, "dramatiq": dramatiq}
 ASKED_FOR = {"celery-on-redis"}
 
 
