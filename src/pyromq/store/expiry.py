@@ -50,6 +50,7 @@ class Expiry:
         self._counted: dict[ConsumeQueue, _Counted] = {}
         self.on_purge: Callable[[], None] = lambda: None
         """Called after a purge, so that replicas hear of it."""
+        self._queues.floor_of = self._purged_to
 
     def __repr__(self) -> str:
         return f"<Expiry limits={len(self.limits)} purges={len(self._purges.all())}>"
@@ -72,7 +73,7 @@ class Expiry:
             self.limits[topic] = limit
         self._counted = {queue: each for queue, each in self._counted.items() if queue.topic != topic}
         for queue in self._queues.of_topic(topic).values():
-            self._set_floor(queue, self._purges.offset_of(_key(topic, queue.queue_id)))
+            self._set_floor(queue, self._purged_to(topic, queue.queue_id))
 
     def apply(self, queue: ConsumeQueue) -> None:
         """Move the floor of a queue up to what the limit of its topic leaves, if there is one."""
@@ -132,9 +133,12 @@ class Expiry:
         self._purges.fit_to_log(self._log.start_offset, self._log.end_offset)
         self._counted.clear()
         for queue in self._queues:
-            self._set_floor(queue, self._purges.offset_of(_key(queue.topic, queue.queue_id)))
+            self._set_floor(queue, self._purged_to(queue.topic, queue.queue_id))
 
     # Where
+
+    def _purged_to(self, topic: str, queue_id: int) -> int:
+        return self._purges.offset_of(_key(topic, queue_id))
 
     def _set_floor(self, queue: ConsumeQueue, floor: int) -> None:
         queue.floor = floor

@@ -74,6 +74,17 @@ def test_a_purge_survives_a_restart_and_leaves_other_queues_alone(tmp_path: Path
         assert bodies_of(store) == [*BODIES[4:], b"new"]
 
 
+def test_a_purge_that_a_replica_takes_over_before_it_has_the_queue_counts(tmp_path: Path) -> None:
+    with open_store(tmp_path / "master") as master, open_store(tmp_path / "replica") as replica:
+        send(master, *BODIES)
+        master.expiry.purge(TOPIC, 0, 4, 1)
+        replica.copying.begin()
+        replica.copying.append(0, master.log.bytes_at(0, master.log.end))
+        replica.expiry.copy(master.expiry.purges())
+        dispatch_all(replica)
+        assert kept(replica) == 2
+
+
 def test_a_whole_queue_is_purged_and_takes_new_messages(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         send(store, *BODIES)

@@ -1,6 +1,6 @@
 """All queues of the store, by topic and queue id, and the checks of their files when they are loaded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,8 @@ class Queues:
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.queue_files = queue_files
         self.count = 0
+        self.floor_of: Callable[[str, int], int] = lambda topic, queue_id: 0
+        """The floor of a queue that is added. It may have been purged before it was here."""
 
     def __repr__(self) -> str:
         return f"<Queues {self.count} in {len(self.by_topic)} topics>"
@@ -54,6 +56,7 @@ class Queues:
 
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(self.queue_files, self._paths.queue(topic, queue_id), topic, queue_id)
+        queue.floor = self.floor_of(topic, queue_id)
         self.by_topic.setdefault(topic, {})[queue_id] = queue
         self.count += 1
         return queue

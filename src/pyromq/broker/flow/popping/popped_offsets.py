@@ -4,7 +4,7 @@ Offsets are written every few seconds, and checkpoints are in the log at once. W
 saves up to where they contain the checkpoints. After a crash, or as a new master, it applies the checkpoints
 behind that: messages that were popped are not popped again, but revived unless a consumer acknowledges
 them. Offsets that another broker wrote say nothing of this: there the times of the file and of the pops
-decide. Nobody moves to where a group had popped in a topic that was deleted since.
+decide. No group moves to where a group had popped in a topic that was deleted since.
 """
 
 import logging
