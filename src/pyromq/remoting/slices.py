@@ -1,4 +1,4 @@
-"""Long work on the event loop, cut into slices of a millisecond.
+"""Long work on the event loop, cut into slices of half a millisecond.
 
 All work that grows with a peer's input or with the stored data shares one `Slices`. Work runs at once while
 time is left in this slice. The rest waits in FIFO order. Between two slices there is a whole turn of the loop
@@ -18,8 +18,8 @@ T = TypeVar("T")
 Step = Callable[[], bool]
 """A piece of work that stops when the slice is over; returns whether it is finished."""
 
-SLICE_S = 0.001
-MAX_FACTOR = 4
+SLICE_S = 0.0005
+MAX_FACTOR = 8
 
 
 class Slices:
