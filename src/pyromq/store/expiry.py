@@ -102,7 +102,8 @@ class Expiry:
         wanted = end if offset < 0 else offset
         if not first <= wanted <= end:
             raise StoreError(f"queue {queue_id} of {topic} has messages {first} to {end}, and not {wanted}")
-        if wanted > first:
+        # What only a limit hides is there again without the limit.
+        if wanted > first or queue.floor > self._purged_to(topic, queue_id):
             place = self._place(queue, wanted)
             try:
                 self._purges.mark(_key(topic, queue_id), place, time_ms, is_finished=True)

@@ -85,6 +85,16 @@ def test_a_purge_that_a_replica_takes_over_before_it_has_the_queue_counts(tmp_pa
         assert kept(replica) == 2
 
 
+def test_what_was_purged_after_it_had_expired_stays_away_without_the_limit(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        send(store, *BODIES)
+        store.expiry.limit(TOPIC, QueueLimit(max_bytes=1))
+        assert kept(store) == 1
+        assert store.expiry.purge(TOPIC, 0, 5, 1) == 5
+        store.expiry.limit(TOPIC, None)
+        assert kept(store) == 1
+
+
 def test_a_whole_queue_is_purged_and_takes_new_messages(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         send(store, *BODIES)

@@ -262,7 +262,6 @@ class Topics:
 
     @handles(PurgeQueue)
     async def purge(self, request: PurgeQueue, caller: Caller) -> PurgeQueueAnswer:
-        self._role.require_master()
         topic, queue_id = request.topic, request.queue_id
         if self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is a system topic")
@@ -274,6 +273,7 @@ class Topics:
                 f"the topic {topic} is compacted: to remove a key, send a message with it and without a body",
             )
         async with self._changing:
+            self._role.require_master()  # it may have been replaced while another change was made
             promise = self._topics.promise()
             try:
                 first = self._store.expiry.purge(topic, queue_id, request.offset, self._store.time.now_ms())
