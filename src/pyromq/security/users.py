@@ -8,6 +8,7 @@ allows, except to reply to a request.
 
 from collections.abc import Mapping
 from enum import StrEnum
+from hmac import compare_digest
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -189,6 +190,38 @@ def user_info(user: User, *, shows_passwords: bool) -> UserInfo:
         user_status=user.status.value,
         attributes=user.attributes or None,
     )
+
+
+def change_between(before: UserRules, after: UserRules) -> str:
+    """For the audit log: what each user that differs had before, and what is new. Passwords are not in it."""
+    changes = []
+    for name in sorted(before.users.keys() | after.users.keys()):
+        was, becomes = before.users.get(name), after.users.get(name)
+        if was == becomes and before.policies.get(name) == after.policies.get(name):
+            continue
+        old, new = _described_user(before, name), _described_user(after, name)
+        gone = [each for each in old if each not in new]
+        come = [each for each in new if each not in old]
+        if was and becomes and not compare_digest(was.password.encode(), becomes.password.encode()):
+            come.append("another password")
+        changes.append(f"{SUBJECT_PREFIX}{name}: {'; '.join(gone) or '-'} -> {'; '.join(come) or '-'}")
+    return ", ".join(changes)
+
+
+def _described_user(rules: UserRules, name: str) -> list[str]:
+    user = rules.users.get(name)
+    if user is None:
+        return []
+    return [
+        *(user.type, user.status),
+        *(f"{key}={value}" for key, value in user.attributes.items()),
+        *(["an old password"] if user.old_password else []),
+        *(
+            f"{policy_type} policy: {entry}"
+            for policy_type, entries in rules.policies.get(name, {}).items()
+            for entry in entries
+        ),
+    ]
 
 
 def policies_of(info: AclInfo) -> Policies:

@@ -332,7 +332,9 @@ async def test_administration_and_refusals_are_in_the_audit_log(
             await is_refused(alice, DeleteTopicFromBroker(topic="Audited"))
     lines = [record.getMessage() for record in caplog.records if record.name == "pyromq.audit"]
     assert any("user=root" in line and "Create on Topic:Audited" in line for line in lines)
-    assert any("user=root" in line and "request=CreateUser" in line for line in lines)
+    (created,) = [line for line in lines if "request=CreateUser" in line and "carol" in line]
+    assert "user=root" in created
+    assert "changed=User:carol: - -> Super; enable" in created
     refused = [line for line in lines if line.startswith("refused")]
     assert "alice" in refused[0]
     assert len(refused) <= 30, "an attack does not fill the log"

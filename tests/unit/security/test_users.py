@@ -20,6 +20,7 @@ from pyromq.security.users import (
     UserStatus,
     UserType,
     acl_info,
+    change_between,
     changed_user,
     entry_of,
     merged,
@@ -175,6 +176,25 @@ def test_what_requests_contain_is_checked() -> None:
     for acl in (AclInfo(), AclInfo(policies=[PolicyInfo(policy_type="Custom")])):
         with pytest.raises(ConfigError):
             policies_of(acl)
+
+
+def test_the_audit_log_has_each_user_that_differs_without_passwords() -> None:
+    first = rules(entry("Topic:orders", actions="Pub,Sub"))
+    bob = User("bob", "secret of bob")
+    both = UserRules(first.users | {"bob": bob}, first.policies)
+    assert change_between(first, both) == "User:bob: - -> Normal; enable"
+    assert change_between(both, first) == "User:bob: Normal; enable -> -"
+    quota = UserInfo(user_status="disable", attributes={"quota.send.messages": "5"})
+    changed = UserRules(both.users | {"bob": changed_user(bob, quota)}, both.policies)
+    assert change_between(both, changed) == "User:bob: enable -> disable; quota.send.messages=5"
+    renewed = changed_user(bob, UserInfo(password="new of bob", old_password="secret of bob"))
+    renewed_rules = UserRules(both.users | {"bob": renewed}, both.policies)
+    assert change_between(both, renewed_rules) == "User:bob: - -> an old password; another password"
+    refused = rules(entry("Topic:orders", "Deny", actions="Pub"))
+    assert change_between(first, refused) == (
+        "User:alice: Custom policy: Allow Pub,Sub on Topic:orders -> Custom policy: Deny Pub on Topic:orders"
+    )
+    assert change_between(both, both) == ""
 
 
 def test_accounts_of_the_old_file_become_users_who_may_do_the_same() -> None:

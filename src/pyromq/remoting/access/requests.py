@@ -34,6 +34,7 @@ from pyromq.security.users import (
     User,
     UserRules,
     acl_info,
+    change_between,
     changed_user,
     merged,
     policies_of,
@@ -68,8 +69,7 @@ class AccessRequests:
                 raise Refused(ResponseCode.NO_PERMISSION, "The user is existed")  # java: the text
             return _with_user(rules, user_of(request.body, name))
 
-        with _checked():
-            return await self._access.change_users(create)
+        return await self._change(create, caller)
 
     @handles(UpdateUser)
     async def update_user(self, request: UpdateUser, caller: Caller) -> Answer:
@@ -79,8 +79,7 @@ class AccessRequests:
         def update(rules: UserRules) -> UserRules:
             return _with_user(rules, changed_user(_existing(rules, name), request.body))
 
-        with _checked():
-            return await self._access.change_users(update)
+        return await self._change(update, caller)
 
     @handles(DeleteUser)
     async def delete_user(self, request: DeleteUser, caller: Caller) -> Answer:
@@ -94,7 +93,7 @@ class AccessRequests:
                 raise Refused(ResponseCode.NO_PERMISSION, f"{name} is the last super user")
             return UserRules(users, policies, rules.cluster, rules.decides)
 
-        return await self._access.change_users(delete)
+        return await self._change(delete, caller)
 
     @handles(GetUser)
     async def get_user(self, request: GetUser, caller: Caller) -> BodyAnswer[UserInfo | None]:
@@ -133,8 +132,7 @@ class AccessRequests:
             name = _existing(rules, subject_name(subject or body.subject)).name
             return _with_policies(rules, name, merged(rules.policies.get(name, {}), policies_of(body)))
 
-        with _checked():
-            return await self._access.change_users(put)
+        return await self._change(put, caller)
 
     @handles(DeleteAcl)
     async def delete_acl(self, request: DeleteAcl, caller: Caller) -> Answer:
@@ -149,8 +147,7 @@ class AccessRequests:
             policy_type = PolicyType((request.policy_type or PolicyType.CUSTOM).capitalize())
             return _with_policies(rules, name, without(rules.policies[name], policy_type, request.resource))
 
-        with _checked():
-            return await self._access.change_users(delete)
+        return await self._change(delete, caller)
 
     @handles(GetAcl)
     def get_acl(self, request: GetAcl, caller: Caller) -> BodyAnswer[AclInfo | None]:
@@ -174,6 +171,15 @@ class AccessRequests:
             if kept := {policy_type: entries for policy_type, entries in wanted.items() if entries}:
                 found.append(acl_info(name, kept))
         return BodyAnswer(body=found)
+
+    async def _change(self, change: Callable[[UserRules], UserRules], caller: Caller) -> Answer:
+        def audited(before: UserRules) -> UserRules:
+            after = change(before)
+            caller.changed = change_between(before, after)
+            return after
+
+        with _checked():
+            return await self._access.change_users(audited)
 
     def _require_on(self) -> AccessControl:
         """Users cannot be prepared before access control is turned on."""
