@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.support.front import user
 from tests.support.server_programs import Program
 
 from pyromq import Message, Producer, PyroError
 from pyromq.apps import standalone
 from pyromq.apps.secure_files import SecureFiles
+from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.errors import ConfigError
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.sending import SendMessageV2
@@ -219,9 +221,16 @@ def test_a_secure_cluster_with_replicas_lets_in_only_users_and_shows_no_secret(t
             producer.send(Message("Orders", b"before"))
             os.kill(next(int(words[-1]) for words in shown if words[1] == "master"), signal.SIGKILL)
             producer.send(Message("Orders", b"after"))
+        access = ["--key-file", str(files.key_file), "--tls-trust", str(files.certificate)]
+        words = ["updateTopic", "-b", "broker-a", "-t", "Audited", "-n", cluster.boot["namesrv"], *access]
+        done = CliRunner().invoke(mqadmin, [*words, "--timeout", "60"])
+        assert done.exit_code == 0, done.output
         with Producer("orders", **options | {"retries": 0}) as stranger, pytest.raises(PyroError):
             stranger.send(Message("Orders", b"let me in"))
         assert cluster.stop() == 0
         logs = "".join(path.read_text() for path in Path(cluster.boot["data"]).glob("*.log"))
     assert not any(secret in logs + cluster.stderr() for secret in secrets)
-    assert "refused peer=127.0.0.1:" in files.audit_log.read_text() + logs
+    audited = files.audit_log.read_text()
+    assert "refused peer=127.0.0.1:" in audited
+    assert "Create on Topic:Audited" in audited, "what brokers did is there, too"
+    assert "pyromq.audit" not in logs

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pyromq.apps.logging_setup import set_up_logging
+from pyromq.apps.logging_setup import set_up_audit_log, set_up_logging
 from pyromq.apps.secure_files import BROKER, SecureFiles
 from pyromq.apps.serving import serve
 from pyromq.broker.broker import Broker
@@ -38,9 +38,12 @@ class _Orphaned(Broker):
 def main(arguments: str) -> None:
     chosen, namesrv, number, controller, is_secure = json.loads(arguments)
     store = Path(chosen["store"])
-    secure = {"servers": SecureFiles.of(store).settings(), "broker": dict(BROKER)} if is_secure else {}
+    files = SecureFiles.of(store)
+    secure = {"servers": files.settings(), "broker": dict(BROKER)} if is_secure else {}
     settings = StandaloneSettings(**chosen | {"store": store} | secure)
     set_up_logging("INFO", None, 0, 0)
+    if is_secure:
+        set_up_audit_log(files.audit_log)
     port = settings.broker_port_of(number)
     broker = _Orphaned(settings.broker_configuration(namesrv, number, port, controller))
 
