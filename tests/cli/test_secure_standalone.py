@@ -215,7 +215,7 @@ async def test_a_user_reads_a_topic_without_a_group_with_keys_and_trust_from_the
         "PYROMQ_TLS_TRUST": str(secure.files.certificate),
     }
 
-    async def run(*words: str, given: str = "") -> str:
+    async def run(*words: str, given: str = "", code: int = 0) -> str:
         started = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "pyromq", *words),
             stdin=subprocess.PIPE,
@@ -224,11 +224,14 @@ async def test_a_user_reads_a_topic_without_a_group_with_keys_and_trust_from_the
             env={**os.environ, **env},
         )
         said, complained = await started.communicate(given.encode())
-        assert started.returncode == 0, complained.decode()
-        return said.decode()
+        assert started.returncode == code, complained.decode()
+        return (complained if code else said).decode()
 
     await run("produce", "Orders", "--timeout", "60", given="paid\n")
     assert await run("consume", "Orders", "-q") == "paid\n"
+    refused = await run("consume", "Orders", "--group", "shop", code=1)
+    assert "the broker broker-a refuses this client: " in refused
+    assert "User:alice has no permission to access Group:shop" in refused
     assert "broker-a" in await run("admin", "topicRoute", "-t", "Orders", "--timeout", "60")
     who = Credentials("alice", "hush-hush")
     async with client(secure.running.broker.address, who, tls=secure.tls) as alice:

@@ -56,9 +56,12 @@ class GroupReading:
         self._moved_at = session.clock.monotonic()
         await self._note_queues()
         if not self._consumer.assigned:
-            self._wanted.remark(
-                "no queue is assigned to this member: the other members of the group read them all"
-            )
+            problems = (await self._consumer.health()).problems
+            reason = "; ".join(problems) or "the other members of the group read them all"
+            remark = f"no queue is assigned to this member: {reason}"
+            if problems and not self._wanted.is_following:
+                raise StateError(remark)
+            self._wanted.remark(remark)
         if self._wanted.start.kind is not StartKind.STORED:
             for queue in self._consumer.assigned:
                 await self._consumer.seek(queue, await self._wanted.start.offset(queue, self._positions))

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyromq.client.session import Session
-from pyromq.errors import PyroError, TransportError
+from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
 
 DEFAULT_TIMEOUT_S = 1.0
@@ -46,8 +46,8 @@ class ConsumerHealth(Health):
     """See `handler_timeout_s`."""
 
 
-async def asked(session: Session, timeout_s: float) -> tuple[dict[str, str], list[str]]:
-    """The brokers that do not answer now, each with the reason; and what else is wrong."""
+async def asked(session: Session, timeout_s: float) -> tuple[dict[str, PyroError], list[str]]:
+    """The brokers that do not serve us now, each with the reason; and what else is wrong."""
     if not session.routes.brokers:
         try:
             async with asyncio.timeout(timeout_s):
@@ -57,7 +57,11 @@ async def asked(session: Session, timeout_s: float) -> tuple[dict[str, str], lis
         except PyroError:
             pass  # it has answered
     lost = await session.silent_brokers(timeout_s)
-    return lost, [f"the broker {name} does not answer: {reason}" for name, reason in sorted(lost.items())]
+    return lost, [f"the broker {name} {_said(reason)}" for name, reason in sorted(lost.items())]
+
+
+def _said(reason: PyroError) -> str:
+    return f"{'refuses this client' if isinstance(reason, Refused) else 'does not answer'}: {reason}"
 
 
 async def health_of(session: Session | None, group: str, timeout_s: float) -> Health:

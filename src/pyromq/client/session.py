@@ -27,7 +27,7 @@ from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import NameServers, name_server_addresses
 from pyromq.cluster.route_table import KnownRoutes
 from pyromq.cluster.signing import signers
-from pyromq.errors import PyroError, Refused, StateError, TransportError
+from pyromq.errors import CallTimeout, PyroError, Refused, StateError, TransportError
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
@@ -492,18 +492,18 @@ class Session:
 
         self._start_task(heartbeat_all())
 
-    async def silent_brokers(self, timeout_s: float) -> dict[str, str]:
-        """Ask every known broker now; returns the names of those that do not answer, with the reasons."""
+    async def silent_brokers(self, timeout_s: float) -> dict[str, PyroError]:
+        """Ask every known broker now; returns the names of those that do not serve us, with the reasons."""
 
-        async def ask(name: str) -> str | None:
+        async def ask(name: str) -> PyroError | None:
             try:
                 async with asyncio.timeout(timeout_s):
                     address = self.broker_address(name) or ""
                     await self._dialer.call(address, self._heartbeat(), timeout_s)
             except TimeoutError:
-                return f"no answer in {timeout_s:g} s"
+                return CallTimeout(f"no answer in {timeout_s:g} s")
             except PyroError as problem:
-                return str(problem)
+                return problem
             return None
 
         names = list(self.routes.brokers)
