@@ -65,6 +65,8 @@ class FilterProcess:
         self._limits = limits
         self._clock_id = ~process.pid << 3 | 2  # the kernel's name for the CPU clock of a process
         self._number = 0
+        self._cpu_before_s = 0.0
+        """CPU time when it had answered the last question."""
         self._is_ended = False
 
     def __repr__(self) -> str:
@@ -94,6 +96,7 @@ class FilterProcess:
         try:
             async with asyncio.timeout(_START_S):
                 await started._answer(0)
+            started._cpu_before_s = started._cpu_s()
         except BaseException as problem:
             await started.end()
             if isinstance(problem, TimeoutError):
@@ -109,6 +112,11 @@ class FilterProcess:
         """The verdict on each record; raises FilterFailed."""
         verdicts = await self._ask(MATCH, b"".join((QUEUE_ID.pack(queue_id), *records)), len(records))
         return [verdict == 1 for verdict in verdicts]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has gone on computing after its last answer, for longer than it may for a question."""
+        return self._cpu_s() - self._cpu_before_s > self._limits.cpu_s
 
     async def end(self) -> None:
         self._is_ended = True
@@ -134,10 +142,12 @@ class FilterProcess:
                 await asyncio.wait([asked])
                 await self.end()
             raise
+        finally:
+            self._cpu_before_s = self._cpu_s()
 
     async def _watch(self, asked: "asyncio.Task[bytes]") -> None:
         limits = self._limits
-        cpu_end, end = self._cpu_s() + limits.cpu_s, time.monotonic() + limits.wait_s
+        cpu_end, end = self._cpu_before_s + limits.cpu_s, time.monotonic() + limits.wait_s
         while not asked.done():
             # It cannot use more CPU time than passes: look again when it could have used all.
             cpu_left, left = cpu_end - self._cpu_s(), end - time.monotonic()

@@ -45,6 +45,12 @@ def refused(attempt, *arguments):
     except PermissionError:
         return True
 
+try:
+    bytearray(MEMORY_BYTES)
+except MemoryError:
+    pass
+else:
+    raise PermissionError("the kernel lets filters have any amount of memory")
 libc = ctypes.CDLL(None)
 opened = refused(os.open, "/", os.O_RDONLY), refused(libc.socket, 2, 1, 0), refused(os.fork)
 if not all(opened):
@@ -124,12 +130,13 @@ class FilterServer(Program):
 
     async def _check_confinement(self) -> None:
         """Try once what filters may not do: whoever allows filters must know that they are confined."""
-        problem = why_not()
+        problem, limits = why_not(), self._settings.filter_limits
+        source = _ATTEMPTS.replace("MEMORY_BYTES", str(limits.memory_bytes))
         if problem is None:
             try:
-                process = await FilterProcess.start(self._settings.filter_limits)
+                process = await FilterProcess.start(limits)
                 try:
-                    await process.load(FilterSource("", "", "a try", _ATTEMPTS.encode()))
+                    await process.load(FilterSource("", "", "a try", source.encode()))
                 finally:
                     await process.end()
             except FilterFailed as failure:

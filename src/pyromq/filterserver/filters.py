@@ -124,6 +124,7 @@ class Filters:
         while True:
             await asyncio.sleep(_SCAN_INTERVAL_S)
             await self.forget_idle()
+            await self.end_those_that_go_on()
 
     async def forget_idle(self) -> None:
         before = self._clock.monotonic() - self._settings.filter_idle_seconds
@@ -132,6 +133,16 @@ class Filters:
                 del self._filters[key]
                 _log.info("%s is forgotten, nobody used it", each)
                 await _retire(each)
+
+    async def end_those_that_go_on(self) -> None:
+        """End filters that compute although they are asked nothing: one may write an answer and continue."""
+        for used in list(self._filters.values()):
+            process = used.process
+            if process is None or used.turn.locked() or not process.goes_on:
+                continue
+            used.process = None
+            self._failed(used, FilterFailed("it went on computing after its answer", is_over=True))
+            await process.end()
 
     async def close(self) -> None:
         while self._filters:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.support.filter_server import (
     recorded_uploads,
     upload,
 )
+from tests.support.loop import turn_until
 
 from pyromq.errors import ConfigError
 from pyromq.filterserver import filter_server as filter_server_module
@@ -38,6 +41,13 @@ def match(message, context):
     while message.decode()["amount"] == 150:
         pass
     return True
+"""
+ANSWERS_ITSELF = """
+def match(message, context):
+    import os, struct
+    os.write(1, struct.pack(">IIc?", 6, 2, b"V", True))  # as its process would, to the second question
+    while True:
+        pass
 """
 
 
@@ -122,6 +132,27 @@ async def test_a_filter_that_overran_rests_and_runs_again_later(tmp_path: Path) 
             assert (await pull_filtered(user, group="other")).bodies == orders(150, 101)
 
 
+async def test_a_filter_that_goes_on_after_its_answer_is_ended(tmp_path: Path) -> None:
+    async with (
+        Bench(tmp_path, HeaderForm.JSON) as bench,
+        filter_server(bench.broker, filter_cpu_ms=100) as server,
+        BrokerClient(server.address) as user,
+    ):
+        await bench.client.create_topic()
+        await bench.client.send(b"one")
+        await user.call(upload(ANSWERS_ITSELF))
+        assert (await pull_filtered(user)).bodies == [b"one"]
+        used = server.filters.find(GROUP, TOPIC)
+        assert used is not None
+        process = used.process
+        assert process is not None
+        await server.filters.end_those_that_go_on()
+        await turn_until(lambda: process.goes_on)
+        await server.filters.end_those_that_go_on()
+        assert process.is_over
+        assert "it went on computing after its answer" in str(await user.refusal(pull_request()))
+
+
 async def test_without_the_operators_word_no_filter_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,6 +179,23 @@ async def test_a_machine_that_does_not_confine_filters_runs_none(
             await filter_server(bench.broker).start()
         async with filter_server(bench.broker, takes_filters=False):
             pass
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("", "lets filters have any amount of memory"),
+        (
+            f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({1 << 28}, {1 << 28}))",
+            "lets filters open files, sockets or processes",
+        ),
+    ],
+)
+def test_the_try_at_the_start_notices_what_is_not_confined(limit: str, words: str) -> None:
+    source = filter_server_module._ATTEMPTS.replace("MEMORY_BYTES", str(1 << 28))
+    done = subprocess.run([sys.executable, "-c", f"{limit}\n{source}"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"PermissionError: the kernel {words}" in done.stderr
 
 
 async def test_bad_uploads_and_pulls_are_refused_with_the_reason(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import wasmtime
 from tests.support.filter_server import confined, module_filter
+from tests.support.loop import turn_until
 
-from pyromq.filterserver.exchange import FilterSource
+from pyromq.filterserver.exchange import ERROR, HEAD, LENGTH, FilterSource
 from pyromq.filterserver.filter_process import FilterFailed, FilterLimits, FilterProcess
 from pyromq.protocol.record import StoredMessage, encode_record
 
@@ -131,6 +135,48 @@ async def test_a_filter_that_waits_for_what_never_comes_is_ended() -> None:
     assert failed.is_over
 
 
+@pytest.mark.parametrize("is_module", [False, True])
+async def test_the_kernel_confines_all_of_the_process(is_module: bool) -> None:
+    process = await FilterProcess.start(LIMITS, is_module=is_module)
+    try:
+        of_process = Path(f"/proc/{process.pid}")
+        lines = (line.split(":\t") for line in (of_process / "status").read_text().splitlines())
+        status = dict(line for line in lines if len(line) == 2)
+        assert (status["Seccomp"], status["NoNewPrivs"], status["Threads"]) == ("2", "1", "1")
+        assert {int(status[f"Cap{which}"], 16) for which in ("Inh", "Prm", "Eff")} == {0}
+        assert {path.name for path in (of_process / "fd").iterdir()} == {"0", "1", "2"}
+    finally:
+        await process.end()
+
+
+# What a kernel lacks, as seen from the process, and the words that say so.
+LACKING = {
+    "a filter of system calls": ("confinement._SECCOMP_MODE_FILTER = 99", "prctl: Invalid argument"),
+    "capabilities": ("confinement._CAPABILITIES_VERSION = 0", "capset: Invalid argument"),
+    "limits": ("confinement.resource.RLIMIT_AS = 999", "limits of a filter cannot be set"),
+    "a process with one thread": (
+        "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
+        "more than one thread",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_a_process_that_cannot_be_confined_reads_no_filter(what: str) -> None:
+    broken, words = LACKING[what]
+    program = "\n".join(
+        (
+            "import os",
+            "from pyromq.filterserver import confined, confinement",
+            broken,
+            "confined.main('python', '67108864', str(os.getppid()))",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=b"never read", capture_output=True)
+    assert HEAD.unpack_from(done.stdout) == (len(done.stdout) - LENGTH.size, 0, ERROR)
+    assert words in done.stdout[HEAD.size :].decode()
+
+
 async def test_a_filter_sees_the_message_and_its_context_and_nothing_of_the_server() -> None:
     process = await FilterProcess.start(LIMITS)
     try:
@@ -145,6 +191,27 @@ async def test_a_filter_sees_the_message_and_its_context_and_nothing_of_the_serv
         await process.load(filter_source(source))
         assert await process.match(1, [RECORD, RECORD]) == [True, True]
         assert await process.match(1, []) == []
+    finally:
+        await process.end()
+
+
+ANSWERS_ITSELF = (
+    "import os, struct",
+    "os.write(1, struct.pack('>IIc?', 6, 2, b'V', True))",  # as its process would, to the second question
+    "while True: pass",
+)
+
+
+async def test_a_filter_that_goes_on_after_its_answer_has_spent_the_time_for_the_next() -> None:
+    process = await FilterProcess.start(LIMITS)
+    try:
+        await process.load(filter_source(matching(*ANSWERS_ITSELF)))
+        assert not process.goes_on
+        assert await process.match(1, [RECORD]) == [True]
+        await turn_until(lambda: process.goes_on)
+        with pytest.raises(FilterFailed, match="more than 200 ms of CPU time"):
+            await process.match(1, [RECORD])
+        assert process.is_over
     finally:
         await process.end()
 
