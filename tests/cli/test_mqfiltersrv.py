@@ -1,13 +1,21 @@
 """mqfiltersrv, and filter servers that mqbroker starts, as an operator meets them."""
 
 import asyncio
+import logging
+import os
+import re
+import signal
 import socket
 from pathlib import Path
 
-from tests.support.broker_cluster import TIMEOUT_S, TOPIC, message, pull, topic_creation
+import pytest
+from tests.support.broker_cluster import TIMEOUT_S, TOPIC, configuration, message, pull, topic_creation
 from tests.support.filter_server import CLASS_FILTER, confined, upload
+from tests.support.loop import turn_until
 from tests.support.server_programs import BROKER, FILTER_SERVER, NAME_SERVER
 
+from pyromq.apps import filter_servers_beside
+from pyromq.broker.broker import Broker
 from pyromq.errors import Refused
 from pyromq.protocol.record import decode_records
 from pyromq.protocol.requests.routes import GetRoute
@@ -81,6 +89,30 @@ def test_a_broker_starts_filter_servers_beside_it_and_ends_them(tmp_path: Path) 
         assert "unknown" not in broker.stderr()
         with socket.socket() as late:
             assert late.connect_ex(parse_address(filters)) != 0
+
+
+async def test_a_broker_has_as_many_filter_servers_as_it_asks_for_also_after_one_died(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(filter_servers_beside, "RESTART_S", 0.0)
+    chosen = configuration(tmp_path, filter_servers=2)
+
+    def registered() -> int:
+        return caplog.text.count("filter server registered address=")
+
+    async with Broker(chosen) as broker:
+        beside = filter_servers_beside.FilterServersBeside(broker, chosen)
+        await beside.start()
+        try:
+            await turn_until(lambda: registered() == 2)
+            (pid,) = re.findall(r"filter server started number=1 pid=(\d+)", caplog.text)
+            os.kill(int(pid), signal.SIGKILL)
+            await turn_until(lambda: registered() == 3)
+        finally:
+            await beside.stop()
+    assert "filter server has ended number=1 status=-9" in caplog.text
+    assert caplog.text.count("filter server is gone") >= 1
 
 
 async def _filtered(names: str, broker: str) -> str:

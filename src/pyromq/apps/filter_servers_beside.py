@@ -84,9 +84,9 @@ class FilterServersBeside(Startable):
             "bindAddress": settings.bind_address,
             "filterServerPort": "0",
             "filterServerMetricsPort": "0",
+            # Each writes its own files, or none if the broker writes none.
+            "logDir": "" if settings.log_dir is None else str(settings.log_dir / f"filtersrv-{number}"),
         }
-        if settings.log_dir is not None:  # each writes files of its own
-            values["logDir"] = str(settings.log_dir / f"filtersrv-{number}")
         if settings.audit_log_file is not None:
             values["auditLogFile"] = f"{settings.audit_log_file}.filtersrv-{number}"
         if settings.authentication:
