@@ -333,6 +333,11 @@ WRITES: list[tuple[list[str], str]] = [
     (["deleteExpiredCommitLog", "-b", "broker-a"], r"^success\n"),
     (["cleanUnusedTopic", *ON], r"^success\n"),
     (
+        ["exportPopRecord", "-b", "broker-a"],
+        r"^Export broker records, brokerName=broker-a, brokerAddr=127\.0\.0\.1:\d+, dryRun=false\n$",
+    ),
+    (["exportPopRecord", "-c", "DefaultCluster", "-d", "true"], r"^.*brokerName=broker-a, .*dryRun=true\n$"),
+    (
         ["updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true"],
         r"success!127.*\norderMessageEnable : true",
     ),
@@ -506,11 +511,7 @@ FAILURES: list[tuple[list[str], int, str]] = [
     (["allocateMQ", "-t", TOPIC, "-i", " , "], 2, "-i is empty"),
     (["exportConfigs", *ON, "-f", "/dev/null/x"], 1, "cannot write /dev/null/x"),
     (["topicLst"], 2, "unknown command topicLst; did you mean topicList?"),
-    (
-        ["exportPopRecord"],
-        2,
-        "does not have exportPopRecord: the state of pops is never in a key-value store",
-    ),
+    (["dumpCompactionLog"], 2, "does not have dumpCompactionLog: compacted topics have no log of their own"),
     (["ADDBROKER", "-b", "x"], 2, "does not have ADDBROKER: broker containers are not supported"),
     (["xyz"], 2, "unknown command xyz; `mqadmin help` lists all commands"),
     (["topicList", "--key-file", "/nowhere"], 1, "key_file=/nowhere: expected a readable file"),

@@ -42,6 +42,7 @@ def peers(request: pytest.FixtureRequest, client_of: ClientOf) -> Iterator[Peers
         ("consumerProgress",),
         ("getBrokerConfig", "-b", "{broker}"),
         ("statsAll",),
+        ("exportPopRecord", "-b", "{broker}"),
     ],
     ids=lambda command: command[0],
 )

@@ -173,8 +173,9 @@ ONLY_OURS = {
 # Access control 1.0, which Apache's tool of 5.x does not know any more.
 ONLY_OLD = {"updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr"}
 
-# Lite topics, which came with 5.5.
+# Lite topics and another store of pops, which came later than some of the releases.
 ONLY_NEWER = {
+    "exportPopRecord",
     "getBrokerLiteInfo",
     "getLiteClientInfo",
     "getLiteGroupInfo",

@@ -18,6 +18,7 @@ from pyromq.protocol.requests.inspection import (
     QueryConsumeQueue,
     QueryConsumeQueueResponseBody,
 )
+from pyromq.protocol.requests.popping import RollBackPopStore
 from pyromq.protocol.requests.replication import GetHaStatus, HARuntimeInfo, ResetMasterFlushOffset
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
 from pyromq.protocol.requests.upkeep import (
@@ -145,6 +146,11 @@ async def consume_queue(
 async def set_read_ahead(cluster: Cluster, address: str, is_on: bool) -> str | None:
     """Have a broker read its log ahead of readers, or not; returns its remark."""
     return (await cluster.ask(address, SetCommitLogReadMode(mode=0 if is_on else 1))).remark
+
+
+async def export_pop_records(cluster: Cluster, addresses: Collection[str]) -> None:
+    """Have brokers write the state of pops into their logs; ours always have it there."""
+    await cluster.ask_each(addresses, RollBackPopStore())
 
 
 # Cleaning up

@@ -1,7 +1,6 @@
 """Broker requests that this broker does not serve, each with the reason."""
 
 _BY_REASON = {
-    "the state of pops is never in a key-value store": (200056,),
     "broker containers are not supported: each broker is its own process": (902, 903),
     "the store does not use RocksDB": (354, 355),
     "reads of old messages are not limited": (2001, 2002, 2003),

@@ -26,7 +26,7 @@ def refuse_rocksdb(files: Files, paths: StorePaths) -> None:
     if is_rocksdb(files, pops):
         raise StoreError(
             f"{pops}: Apache's broker kept popped messages in RocksDB (popConsumerKVServiceEnable=true),"
-            " which is not supported: let it write them to its log (Apache's mqadmin exportPopRecord), stop"
+            " which is not supported: let it write them to its log (mqadmin exportPopRecord), stop"
             " it, and move this directory away"
         )
     found = [str(config / name) for name in _TABLES if is_rocksdb(files, config / name)]

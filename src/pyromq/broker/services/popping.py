@@ -32,6 +32,7 @@ from pyromq.protocol.requests.popping import (
     GetPollingInfoAnswer,
     PeekMessage,
     PopMessage,
+    RollBackPopStore,
     WaitForMessage,
     WaitForMessageAnswer,
 )
@@ -316,6 +317,10 @@ class Popping:
 
         self._keep(self._notices, request, HeldCall(caller.channel, answered, answer_or_wait), first)
         return answered
+
+    @handles(RollBackPopStore)
+    def roll_back_store(self, request: RollBackPopStore, caller: Caller) -> None:
+        """What the caller wants is so: the state of pops is in the log, and was never elsewhere."""
 
     @handles(GetPollingInfo)
     def polling_info(self, request: GetPollingInfo, caller: Caller) -> GetPollingInfoAnswer:

@@ -252,6 +252,30 @@ async def set_commit_log_read_ahead_mode(
     out.show(Report(parts))
 
 
+@admin_command("exportPopRecord")
+async def export_pop_record(
+    cluster: Cluster,
+    out: Output,
+    broker: Broker = None,
+    cluster_name: Annotated[str | None, option("-c --clusterName", "All brokers of this cluster.")] = None,
+    is_dry_run: Annotated[bool, option("-d --dryRun", "Only show the brokers.")] = False,
+) -> None:
+    """Have brokers write their popped messages into their logs, as PyroMQ's brokers always do.
+
+    Apache's brokers with popConsumerKVServiceEnable=true have them where PyroMQ cannot read them."""
+    one_of(broker, cluster_name)
+    if broker is None:
+        names = {each.address: each.broker_name for each in await cluster.members(cluster_name)}
+    else:
+        address = await address_of(cluster, broker)
+        names = {address: (await brokers.config(cluster, address))["brokerName"]}
+    if not is_dry_run:
+        await brokers.export_pop_records(cluster, names)
+    shown = "Export broker records, brokerName={}, brokerAddr={}, dryRun={}"
+    lines = [shown.format(name, address, str(is_dry_run).lower()) for address, name in names.items()]
+    out.show(Report.of(ReportLines(lines, {"addresses": list(names), "isDryRun": is_dry_run})))
+
+
 # Cleaning up
 
 

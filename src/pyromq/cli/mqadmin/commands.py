@@ -115,6 +115,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "updateBrokerConfig": "Change a setting of running brokers.",
             "drainBroker": "Make a broker and its replicas read-only, or writable again.",
             "setCommitLogReadAheadMode": "Switch reading ahead in the commit log on or off.",
+            "exportPopRecord": "Have brokers write their popped messages into their logs.",
             "cleanExpiredCQ": "Delete consume queue entries whose messages are gone.",
             "deleteExpiredCommitLog": "Delete expired commit log files.",
             "cleanUnusedTopic": "Delete the consume queues of deleted topics.",
@@ -196,7 +197,6 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
 
 _BY_REASON = {
     "broker containers are not supported: each broker is its own process": "addBroker removeBroker",
-    "the state of pops is never in a key-value store": "exportPopRecord",
     "timers have one engine": "switchTimerEngine",
     "its answer has the secret keys of all accounts": "getAclConfig",
     "clients from before 3.0.7 are not supported": "resetOffsetByTimeOld",
