@@ -1,8 +1,11 @@
 """Compacted topics have gaps in their queues, which are no losses."""
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from tests.support.apache import wait_until
 
@@ -15,6 +18,7 @@ from pyromq.spark.reading import read_span
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "compacted-topics.md"
 A0 = Queue("Orders", "broker-a", 0)
 KEYS, COUNT = 7, 100
 VALUES = StructType().add("offset", "long").add("value", "binary")
@@ -47,6 +51,24 @@ def test_a_read_brings_the_newest_of_each_key_and_misses_nothing(compacted: "Top
     assert rows(compacted, Span(A0, 20, COUNT + 1)) == [*newest, (COUNT, b"more")]
     assert rows(compacted, Span(A0, 0, 20)) == []
     assert rows(compacted, Span(A0, 0, COUNT - KEYS + 2)) == newest[:2]
+
+
+def test_the_documented_table_has_each_key_once_with_its_newest_value(
+    spark: SparkSession, compacted: "Topics"
+) -> None:
+    (program,) = re.findall(r"```python\n(from pyspark.*?)```", PAGE.read_text(), re.DOTALL)
+    for words, ours in (("127.0.0.1:9876", compacted.running.namesrv), ("prices", "Orders")):
+        assert words in program
+        program = program.replace(words, ours)
+    # Not compacted yet: two newer values, and the removal of a key.
+    for number, body in ((0, b"older"), (0, b"newer"), (1, b"")):
+        compacted.fill("Orders", 0, [body], b"KEYS\x01key %d\x02" % number)
+    names: dict[str, Any] = {"spark": spark}
+    exec(program, names)
+    newest = {f"key {number % KEYS}": b"%d" % number for number in range(COUNT - KEYS, COUNT)}
+    del newest["key 1"]
+    rows = [(row.key, bytes(row.value)) for row in names["table"].collect()]
+    assert sorted(rows) == sorted({**newest, "key 0": b"newer"}.items())
 
 
 def test_a_gap_of_another_topic_is_a_loss(compacted: "Topics", monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from tests.support.spark_session import connect_url
 
 from pyromq import GiveUp, Message, Producer, ReceivedMessage
 from pyromq.logging import TopicHandler
+from pyromq.spark.pipelines.archive import archive
+from pyromq.spark.pipelines.history import history
 from pyromq.testing import RunningCluster
 
 if TYPE_CHECKING:
@@ -90,7 +92,9 @@ def test_traces_and_dead_letters(
     assert "redrive: 2 rows in, 2 out" in shown
 
 
-def test_logs(spark: SparkSession, broker: RunningCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs(
+    spark: SparkSession, broker: RunningCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     handler = TopicHandler("SparkLogs", broker.namesrv, flush_timeout_s=60.0)
     for level in (logging.INFO, logging.ERROR, logging.ERROR):
         record = logging.makeLogRecord({
@@ -110,6 +114,10 @@ def test_logs(spark: SparkSession, broker: RunningCluster, capsys: pytest.Captur
         .collect()
     )
     assert [(row.extra, row.process) for row in rows] == [({"customer": "7"}, os.getpid())] * 3
+    lake = str(tmp_path / "lake")
+    archive(spark, options, lake)
+    kept = history(spark, options, lake).select("value.level", "value.logger", "value.message").collect()
+    assert sorted(map(tuple, kept)) == [("ERROR", "shop", "m"), ("ERROR", "shop", "m"), ("INFO", "shop", "m")]
 
 
 def test_sessions(
