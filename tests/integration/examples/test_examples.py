@@ -23,7 +23,8 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with cluster(tmp_path_factory.mktemp("cluster"), recalls=True, trace_topic_enabled=True) as found:
+    allowed = {"recalls": True, "trace_topic_enabled": True, "sql_filters": True, "body_filters": True}
+    with cluster(tmp_path_factory.mktemp("cluster"), **allowed) as found:
         yield found
 
 
@@ -90,7 +91,7 @@ async def test_timed(running: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["quick_start", "simple_consumer", "tag_filter", "namespaces", "access_control"]
+    "name", ["quick_start", "simple_consumer", "tag_filter", "body_filter", "namespaces", "access_control"]
 )
 async def test_an_example_prints_the_lines_that_it_says(running: RunningCluster, name: str) -> None:
     lines = await run(f"{name}.py", running.namesrv)
