@@ -320,7 +320,7 @@ class Popping:
 
     @handles(RollBackPopStore)
     def roll_back_store(self, request: RollBackPopStore, caller: Caller) -> None:
-        """What the caller wants is so: the state of pops is in the log, and was never elsewhere."""
+        """There is nothing to do: the state of pops is always in the log, where the caller wants it."""
 
     @handles(GetPollingInfo)
     def polling_info(self, request: GetPollingInfo, caller: Caller) -> GetPollingInfoAnswer:
