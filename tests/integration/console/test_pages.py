@@ -321,7 +321,9 @@ async def test_settings_of_brokers_that_differ_are_compared(shown: Shown) -> Non
 async def test_a_broker_with_a_tier_shows_what_is_where(
     shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "Lake tier" not in (await shown.admin.get("/c/default/brokers/broker-a/0")).text
+    text = (await shown.admin.get("/c/default/brokers/broker-a/0")).text
+    assert "Lake tier" not in text
+    assert re.search(r"iB free of [\d.]+ .iB<", text)
     told = brokers.runtime_info
     more = {"tierPlace": "s3://lake/here", "tierEnd": "4096", "tierLagBytes": "2048", "tierLagSeconds": "90"}
     more |= {"tierReads": "17", "tierProblem": "<the store is away>"}

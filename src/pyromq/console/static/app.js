@@ -53,7 +53,7 @@
       const strokes = [colours.getPropertyValue("--main").trim(), colours.getPropertyValue("--second").trim()];
       box.replaceChildren();
       new uPlot({
-        width: Math.max(240, box.clientWidth), height: 160, cursor: { y: false },
+        width: Math.max(240, box.clientWidth), height: 160, padding: [null, 28, null, null], cursor: { y: false },
         scales, tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
         series: [{ value: (plot, time) => (time === null ? "" : new Date(time * 1000).toISOString()) }, ...data.names.map((name, i) => ({ label: name, stroke: strokes[i % 2], width: 1.5, spanGaps: false }))],
         axes: [
