@@ -635,6 +635,21 @@ def test_the_rate_line_counts() -> None:
     assert [amount(size) for size in (0, 999, 1000, 5.5e15)] == ["0 B", "999 B", "1 kB", "5.5e+03 TB"]
 
 
+def test_a_live_line_counts_from_its_beginning_and_makes_room(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    clock = ManualClock()
+    line = RateLine("measured", is_live=True, is_quiet=False, clock=clock)
+    clock.advance(60)
+    line.begin()
+    clock.advance(2)
+    line.add(10, 100)
+    line.clear()
+    shown = "measured 10 messages (100 B) in 2.0 s, 5/s"
+    assert capsys.readouterr().err == f"\r\x1b[K{shown}\r\x1b[K"
+
+
 def test_starting_takes_no_part_that_it_does_not_need() -> None:
     script = (
         "import sys, pyromq.cli.produce, pyromq.cli.consume\n"

@@ -26,6 +26,10 @@ class RateLine:
     def __repr__(self) -> str:
         return f"<RateLine {self._text()}>"
 
+    def begin(self) -> None:
+        """Count the time from now on, not from when this was made."""
+        self._started = self._clock.monotonic()
+
     def add(self, messages: int, size_bytes: int) -> None:
         self.messages += messages
         self.size_bytes += size_bytes
@@ -33,6 +37,11 @@ class RateLine:
         if self._is_live and now - self._shown_at >= _INTERVAL_S:
             self._shown_at = now
             click.echo(_ERASE_LINE + self._text(), err=True, nl=False)
+
+    def clear(self) -> None:
+        """Make room for other lines in its place."""
+        if self._is_live:
+            click.echo(_ERASE_LINE, err=True, nl=False)
 
     def end(self, remark: str = "") -> None:
         if self._is_quiet:

@@ -158,7 +158,10 @@ def bench(
         verb = "read" if load in READS else "measured"
         result = LoadResult(RateLine(verb, is_live=True, is_quiet=quiet))
         run = BenchRun(load, cluster, plan, result, queues=queues, keeps_topic=keep, may_disturb=yes)
-        LoopThread.shared().run(run.run)
+        try:
+            LoopThread.shared().run(run.run)
+        finally:
+            result.rate_line.clear()
     found = report.figures(load, plan, result)
     for line in report.lines(found, result.times):
         click.echo(line)

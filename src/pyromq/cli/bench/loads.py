@@ -79,6 +79,7 @@ class LoadResult:
 
     def start(self) -> None:
         self.began, self.is_measuring = _now(), True
+        self.rate_line.begin()
 
     def stop(self) -> None:
         self.ended, self.is_measuring = _now(), False
