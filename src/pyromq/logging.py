@@ -28,7 +28,7 @@ from pyromq.client.blocking import Producer
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import Message
-from pyromq.errors import BadMessage, ConfigError, PyroError
+from pyromq.errors import BadMessage, ConfigError
 
 __all__ = ["JsonFormatter", "TopicHandler"]
 
@@ -134,7 +134,7 @@ class TopicHandler(logging.Handler):
         self._reported = 0
         self._waiting: deque[Message] = deque()
         self._bytes = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()  # its lock may be taken twice: a signal handler may log, too
         self._worker: threading.Thread | None = None
         self._is_closed = False
 
@@ -202,10 +202,11 @@ class TopicHandler(logging.Handler):
         while (batch := self._next_batch()) is not None:
             try:
                 if producer is None:
-                    producer = self._new_producer()
-                    producer.start()
+                    made = self._new_producer()
+                    made.start()
+                    producer = made
                 self._send(producer, batch)
-            except PyroError as problem:
+            except Exception as problem:  # whatever it is, what waits is sent later
                 if not failures:
                     application_log.warning("log records cannot be sent to %s: %s", self.topic, problem)
                 self._pause(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -159,6 +159,41 @@ def test_a_record_that_is_too_large_is_dropped_alone(
     handler.flush()  # the report of the first
     assert handler.dropped == 1
     assert "short" in {document["message"] for document in documents(rocketmq)}
+
+
+def test_a_signal_handler_may_log_while_a_record_is_put_into_the_buffer(
+    rocketmq: RunningCluster, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = TopicHandler("Logs", rocketmq.namesrv, flush_timeout_s=LONG_S)
+    logger.addHandler(handler)
+    notify = handler._changed.notify_all
+
+    def interrupted() -> None:  # the lock of the buffer is taken here
+        monkeypatch.setattr(handler._changed, "notify_all", notify)
+        logger.info("in the signal handler")
+        notify()
+
+    monkeypatch.setattr(handler._changed, "notify_all", interrupted)
+    logger.info("before")
+    handler.flush()
+    assert [document["message"] for document in documents(rocketmq)] == ["before", "in the signal handler"]
+
+
+def test_any_failure_of_a_send_is_followed_by_another_try(
+    rocketmq: RunningCluster, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = TopicHandler("Logs", rocketmq.namesrv, flush_timeout_s=LONG_S)
+    logger.addHandler(handler)
+    make = handler._new_producer
+
+    def fail() -> NoReturn:
+        monkeypatch.setattr(handler, "_new_producer", make)
+        raise RuntimeError("no memory for a thread")
+
+    monkeypatch.setattr(handler, "_new_producer", fail)
+    logger.info("sent later")
+    handler.flush()
+    assert [document["message"] for document in documents(rocketmq)] == ["sent later"]
 
 
 def test_records_of_the_client_itself_are_not_sent(rocketmq: RunningCluster) -> None:
