@@ -23,8 +23,8 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    allowed = {"recalls": True, "trace_topic_enabled": True, "sql_filters": True, "body_filters": True}
-    with cluster(tmp_path_factory.mktemp("cluster"), **allowed) as found:
+    store = tmp_path_factory.mktemp("cluster")
+    with cluster(store, recalls=True, trace_topic_enabled=True, sql_filters=True, body_filters=True) as found:
         yield found
 
 
