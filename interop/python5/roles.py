@@ -49,6 +49,7 @@ def shown(received: Any) -> dict[str, Any]:
         "body": received.body.decode(),
         "tag": received.tag,
         "group": received.message_group,
+        "lite": received.lite_topic,
         "attempt": received.delivery_attempt,
         "properties": dict(received.properties),
     }
@@ -80,7 +81,7 @@ def produce(configuration: ClientConfiguration, topic: str, kind: str, count: st
                 producer.recall_message(topic, receipt.recall_handle)
                 say("recalled")
         elif kind == "lite":
-            receipt = producer.send(message(topic, body, lite_topic=f"{number % 2}"))
+            receipt = producer.send(message(topic, body, lite_topic=f"session-{number % 2}"))
         elif kind == "steady":
             receipt = until_stored(producer, message(topic, body))
         else:

@@ -57,6 +57,8 @@ class StandaloneSettings:
     flush: Literal["async", "sync"] = "async"
     grpc_port: int | None = None
     """For RocketMQ 5 clients; None serves none. It needs the extra `grpc`."""
+    lite: bool = False
+    """Allow lite topics, and serve sessions over HTTP on the port for gRPC, which needs the extra `http`."""
     brokers: int = 1
     replicas: int = 1
     broker_name: str = "broker-a"
@@ -126,7 +128,11 @@ class StandaloneSettings:
         from pyromq.proxy.proxy import Proxy
         from pyromq.proxy.settings import ProxySettings
 
-        chosen: dict[str, Any] = {"listen_port": port, "namesrv_addr": namesrv_address}
+        chosen: dict[str, Any] = {
+            "listen_port": port,
+            "namesrv_addr": namesrv_address,
+            "http_enable": self.lite,
+        }
         return Proxy(ProxySettings(**chosen | self._common), clock=clock, in_process=in_process)
 
     def broker_port_of(self, number: int) -> int:
@@ -159,6 +165,8 @@ class StandaloneSettings:
             "root": self.directory_of(number),
             "flush_disk_type": "SYNC_FLUSH" if self.flush == "sync" else "ASYNC_FLUSH",
             "log_segment_bytes": LOG_SEGMENT_BYTES,
+            "light_queues": self.lite,
+            "multi_dispatch": self.lite,
             "max_batch_in_memory": PULL_MESSAGES,
             "max_batch_bytes_in_memory": PULL_BYTES,
             "max_batch_on_disk": PULL_MESSAGES,

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.support.front import user
+from tests.support.http_user import HttpUser
 from tests.support.server_programs import Program
 
-from pyromq import Message, Producer, PyroError
+from pyromq import Message, Producer, PyroError, aio
 from pyromq.apps import standalone
 from pyromq.apps.secure_files import SecureFiles
 from pyromq.cli.mqadmin.tree import mqadmin
@@ -91,6 +92,21 @@ async def test_clients_of_rocketmq_5_have_a_port_unless_it_is_switched_off(tmp_p
         assert cluster.stop() == 0
     with STANDALONE.running(tmp_path, *FREE_PORTS, "--grpc-port", "-1") as cluster:
         assert cluster.boot["grpc"] is None
+        assert cluster.stop() == 0
+
+
+@pytest.mark.parametrize("program", [STANDALONE, SEVERAL])
+async def test_one_option_is_enough_for_lite_topics_and_sessions_over_http(
+    tmp_path: Path, program: Program
+) -> None:
+    with program.running(tmp_path, *FREE_PORTS, "--lite") as cluster:
+        async with aio.Admin(namesrv=cluster.boot["namesrv"]) as admin:
+            await admin.create_topic("Sessions", message_type="LITE")
+        web = HttpUser(cluster.boot["grpc"])
+        sent = await web.ask("POST", "/v1/sessions/Sessions/chat-7/messages", b"Hello")
+        assert (sent.status, sent.json["offset"]) == (201, 0)
+        read = await web.ask("GET", "/v1/sessions/Sessions/chat-7/messages")
+        assert [each["text"] for each in read.json["messages"]] == ["Hello"]
         assert cluster.stop() == 0
 
 

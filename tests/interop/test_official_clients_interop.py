@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.support.apache_releases import PeerUnavailable
 from tests.support.front import SharedFront, front_in_thread, read_all
-from tests.support.official_clients import LANGUAGES, OfficialClient, program_of
+from tests.support.official_clients import LANGUAGES, LITE, OfficialClient, program_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -203,24 +203,25 @@ def test_nothing_is_lost_when_a_server_restarts_under_load(
         consumer.wait_for(lambda found: wanted <= {each["body"] for each in found("received")})
 
 
-def test_a_lite_push_consumer_gets_what_it_subscribes_to(running: SharedFront) -> None:
-    """5.1.2 of Python's client subscribes to each character of a name, so this one has only one."""
+@pytest.mark.parametrize("language", LITE)
+def test_a_lite_push_consumer_gets_what_it_subscribes_to(running: SharedFront, language: str) -> None:
     try:
-        program_of("python5")
+        program_of(language)
     except PeerUnavailable as reason:
         pytest.skip(str(reason))
-    topic, group = _topic(running, "Lite-python5", "LITE"), "Lite-python5"
+    topic = group = _topic(running, f"Lite-{language}", "LITE")
     asyncio.run(running.create_group(group, attributes={"+lite.bind.topic": topic}))
     with (
-        OfficialClient("python5", running.target, "lite", topic, group, "1") as consumer,
-        OfficialClient("python5", running.target, "produce", topic, "lite", "4") as producer,
+        OfficialClient(language, running.target, "lite", topic, group, "session-1") as consumer,
+        OfficialClient(language, running.target, "produce", topic, "lite", "4") as producer,
     ):
+        consumer.wait("ready")
         producer.wait("ready")
         found = consumer.wait("received", 4)
         # Each fails once: it comes again, and then it is done.
-        assert sorted((each["body"], each["attempt"]) for each in found) == [
-            ("lite-1", 1),
-            ("lite-1", 2),
-            ("lite-3", 1),
-            ("lite-3", 2),
+        assert sorted((each["lite"], each["body"], each["attempt"]) for each in found) == [
+            ("session-1", "lite-1", 1),
+            ("session-1", "lite-1", 2),
+            ("session-1", "lite-3", 1),
+            ("session-1", "lite-3", 2),
         ]

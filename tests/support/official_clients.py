@@ -30,7 +30,11 @@ from tests.support.apache_releases import (
 )
 
 PYTHON_CLIENT: Final = "rocketmq-python-client==5.1.2"
+LITE_PYTHON_CLIENT: Final = "rocketmq-python-client==5.1.1"
+"""5.1.2 subscribes to each character of a lite topic's name."""
 JAVA_CLIENT: Final = "5.0.7"
+LITE_JAVA_CLIENT: Final = "5.2.0"
+LITE: Final = ("python5-lite", "java5-lite")
 LANGUAGES: Final = ("python5", "java5", "go5", "node5")
 CLOUDEVENTS: Final = "cloudevents"
 """CloudEvents' Java SDK, over Java's client; its program has roles of its own."""
@@ -41,6 +45,8 @@ def program_of(language: str) -> list[str]:
     programs = {
         "python5": _python_program,
         "java5": _java_program,
+        "python5-lite": lambda: _python_program(LITE_PYTHON_CLIENT),
+        "java5-lite": lambda: _java_program("java5", "Lite", "clients5", LITE_JAVA_CLIENT),
         "go5": _go_program,
         "node5": _node_program,
         CLOUDEVENTS: _cloudevents_program,
@@ -48,8 +54,10 @@ def program_of(language: str) -> list[str]:
     return programs[language]()
 
 
-def _java_program(directory: str = "java5", name: str = "Roles", part: str = "clients5") -> list[str]:
-    jars = fetch(JAVA_CLIENT, part)
+def _java_program(
+    directory: str = "java5", name: str = "Roles", part: str = "clients5", version: str = JAVA_CLIENT
+) -> list[str]:
+    jars = fetch(version, part)
     source = REPOSITORY / "interop" / directory / f"{name}.java"
     classes = cache_directory() / f"{directory}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
     if not classes.is_dir():
@@ -81,14 +89,14 @@ def _node_program() -> list[str]:
     return ["env", f"NODE_PATH={modules}/node_modules", node, str(source / "roles.js")]
 
 
-def _python_program() -> list[str]:
-    environment = cache_directory() / PYTHON_CLIENT.replace("==", "-")
+def _python_program(client: str = PYTHON_CLIENT) -> list[str]:
+    environment = cache_directory() / client.replace("==", "-")
     python = environment / "bin" / "python"
     if not (environment / "done").is_file():
         _run(
             [sys.executable, "-m", "venv", "--clear", str(environment)], "an environment for Python's client"
         )
-        _run([str(python), "-m", "pip", "install", "-q", PYTHON_CLIENT], "Python's client")
+        _run([str(python), "-m", "pip", "install", "-q", client], "Python's client")
         (environment / "done").touch()
     return [str(python), str(REPOSITORY / "interop" / "python5" / "roles.py")]
 

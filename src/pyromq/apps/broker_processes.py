@@ -136,6 +136,7 @@ class BrokerProcesses:
             "flush": self.settings.flush,
             "brokers": self.settings.brokers,
             "replicas": self.settings.replicas,
+            "lite": self.settings.lite,
         }
         controller = self._controller.advertised_address if self._controller is not None else ""
         arguments = json.dumps([settings, self.namesrv, number, controller, self._is_secure])

@@ -71,6 +71,9 @@ _PORT = click.IntRange(0, 65535)
     help="Require users and TLS. Creates passwords and a certificate in the store.",
 )
 @click.option(
+    "--lite", is_flag=True, help="Allow lite topics, and serve sessions over HTTP on the port for gRPC."
+)
+@click.option(
     "--console",
     "console_port",
     type=_PORT,
@@ -92,6 +95,7 @@ def command(
     brokers: int,
     replicas: int,
     secure: bool,
+    lite: bool,
     console_port: int | None,
     verbose: bool,
 ) -> None:
@@ -120,6 +124,7 @@ def command(
             flush=cast(Literal["async", "sync"], flush),
             brokers=brokers,
             replicas=replicas,
+            lite=lite,
             servers=files.settings() if secure else {},
             broker=dict(BROKER) if secure else {},
         )

@@ -170,8 +170,10 @@ def http_error(problem: PyroError) -> HttpError:
     if isinstance(problem, HttpError):
         return problem
     if isinstance(problem, Refused):
+        # A page need not know the address of a broker.
         return HttpError(
-            _STATUS_OF.get(ResponseCode(problem.code), 502) if _is_known(problem.code) else 502, text
+            _STATUS_OF.get(ResponseCode(problem.code), 502) if _is_known(problem.code) else 502,
+            problem.remark or text,
         )
     if isinstance(problem, Rejected):
         return HttpError(_status_of_rejection(problem.code), text)
