@@ -6,8 +6,14 @@ For each count a new broker gets normal messages, then one message for each lite
 figures are CPU time or memory of the broker's process, so other programs on the machine hardly change them.
 The broker starts again twice on what it has: after a clean stop and after a kill. Then it is left alone for
 some seconds. At last one client, which subscribes to some of the lite topics, pops and acknowledges all that
-they have, and gets further messages one at a time; so does a push consumer of the normal topic. The times of
-these deliveries are by the clock, and other programs on the machine do change them.
+they have, as another one does with normal messages. It gets further messages one at a time; so does a push
+consumer of the normal topic. The times of these deliveries are by the clock, and other programs on the
+machine do change them.
+
+    python -m benchmarks.lite --subscriptions 1000000
+
+A new broker gets that many subscriptions of clients that then do nothing, and gets all of them once more, as
+clients repeat them every half minute.
 """
 
 from __future__ import annotations
@@ -36,6 +42,12 @@ from tests.support.own_nameserver import OwnNameServer
 
 from pyromq import aio
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, SubscriptionGroupConfig
+from pyromq.protocol.requests.lite import (
+    ChangeLiteSubscriptions,
+    LiteSubscriptionAction,
+    LiteSubscriptionCtlRequestBody,
+    LiteSubscriptionDTO,
+)
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.addresses import parse_address
 
@@ -48,12 +60,16 @@ LEAST: Final = 20_000
 BODY: Final = b"x" * 100
 DELIVERIES: Final = 500
 EVERY_S: Final = 0.01
-IDLE_S: Final = 10.0
+IDLE_S: Final = 4.0
+ROUNDS: Final = 5
+NAMES: Final = 10_000
+"""Lite topics of each idle client."""
 SETTINGS: Final = {
     "enableLmq": "true",
     "enableMultiDispatch": "true",
     "mappedFileSizeCommitLog": str(1 << 28),
     "waitTimeMillsInSendQueue": "30000",
+    "maxLiteSubscriptionCount": "10000000",
 }
 
 
@@ -70,6 +86,8 @@ class Result:
     killed_start_s: float
     drain_us: float
     drained: int
+    normal_drain_us: float
+    """The same for normal messages."""
     empty_idle_ms: float
     """CPU ms of the new broker in a second in which nobody asks for anything."""
     idle_ms: float
@@ -83,7 +101,8 @@ class Result:
         return (
             f"| {self.lite_topics:,} | {self.plain_us:.1f} | {self.first_us:.1f} | {self.second_us:.1f} |"
             f" {self.second_us / self.plain_us:.2f} | {self.bytes_each:,.0f} | {self.stopped_start_s:.2f} |"
-            f" {self.killed_start_s:.2f} | {self.drained:,} in {self.drain_us:,.0f} µs each |"
+            f" {self.killed_start_s:.2f} | {self.drained:,} in {self.drain_us:,.0f} µs each,"
+            f" normal {self.normal_drain_us:,.0f} |"
             f" {self.empty_idle_ms:.2f} / {self.idle_ms:.2f} |"
             f" {both(self.normal_delivery_ms)} | {both(self.lite_delivery_ms)} | {self.load:.1f} |"
         )
@@ -136,6 +155,16 @@ def send_us(broker: OwnBroker, messages: Iterator[bytes], count: int) -> float:
     return (cpu_seconds(broker.pid) - before) / count * 1e6
 
 
+def alternately(broker: OwnBroker, lite_topics: int, count: int) -> tuple[float, float]:
+    """The medians of rounds of normal sends and of sends to lite topics: a machine's load changes."""
+    normal, lite, size = list[float](), list[float](), count // ROUNDS
+    messages = frames(LITE, count, lite_topics, first=2 * 10**9)
+    for number in range(ROUNDS):
+        normal.append(send_us(broker, frames(PLAIN, size, first=10**8 + number * size), size))
+        lite.append(send_us(broker, itertools.islice(messages, size), size))
+    return statistics.median(normal), statistics.median(lite)
+
+
 def cpu_seconds(pid: int) -> float:
     """What the threads of a process have used, to the nanosecond: small loads are far below a clock tick."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
@@ -151,10 +180,13 @@ def memory_bytes(pid: int) -> int:
 
 
 def idle_ms(broker: OwnBroker) -> float:
-    time.sleep(IDLE_S)  # what follows a start is not idleness
-    before = cpu_seconds(broker.pid)
-    time.sleep(IDLE_S)
-    return (cpu_seconds(broker.pid) - before) / IDLE_S * 1e3
+    """The median of some rounds: what follows a start is not idleness."""
+    rounds = []
+    for _ in range(ROUNDS):
+        before = cpu_seconds(broker.pid)
+        time.sleep(IDLE_S)
+        rounds.append((cpu_seconds(broker.pid) - before) / IDLE_S * 1e3)
+    return statistics.median(rounds)
 
 
 async def prepare(address: str) -> None:
@@ -176,21 +208,34 @@ async def prepare(address: str) -> None:
         await client.call(CreateOrUpdateGroup(body=body))
 
 
+async def drain_us(broker: OwnBroker, consumer: aio.SimpleConsumer, messages: int) -> float:
+    """CPU µs for each message that one client pops and acknowledges."""
+    before, found = cpu_seconds(broker.pid), 0
+    while found < messages:
+        received = await consumer.receive()
+        await asyncio.gather(*map(consumer.ack, received))
+        found += len(received)
+    return (cpu_seconds(broker.pid) - before) / found * 1e6
+
+
 async def read(
     names: str, broker: OwnBroker, lite_topics: int, messages: int
-) -> tuple[float, tuple[float, float], tuple[float, float]]:
-    """CPU µs for each message that one client pops and acknowledges, subscriptions left out; then the times
-    of deliveries to a push consumer of the normal topic, and to this client."""
+) -> tuple[float, float, tuple[float, float], tuple[float, float]]:
+    """What a message costs that a client pops and acknowledges, subscriptions left out, of lite topics and of
+    the normal topic; then the times of deliveries to a push consumer of the latter, and to this client."""
+    async with aio.SimpleConsumer("pops", namesrv=names, start_from="first") as plain:
+        plain.subscribe(PLAIN)
+        normal_drain = await drain_us(broker, plain, LEAST)
     subscribed = [f"session-{number:08d}" for number in range(lite_topics)]
     async with aio.LiteConsumer(GROUP, LITE, namesrv=names) as consumer:
         await consumer.subscribe_lite(*subscribed)
-        before, found = cpu_seconds(broker.pid), 0
-        while found < messages:
-            received = await consumer.receive()
-            await asyncio.gather(*map(consumer.ack, received))
-            found += len(received)
-        drain = (cpu_seconds(broker.pid) - before) / found * 1e6
-        return drain, await normal_deliveries(names), await lite_deliveries(names, consumer, subscribed)
+        drain = await drain_us(broker, consumer, messages)
+        return (
+            drain,
+            normal_drain,
+            await normal_deliveries(names),
+            await lite_deliveries(names, consumer, subscribed),
+        )
 
 
 async def normal_deliveries(names: str) -> tuple[float, float]:
@@ -246,11 +291,10 @@ def measure(count: int) -> Result:
             empty_idle = idle_ms(broker)
             warm, plenty = 5000, max(count, LEAST)
             send_us(broker, frames(PLAIN, warm), warm)
-            plain = send_us(broker, frames(PLAIN, plenty, first=warm), plenty)
             before = memory_bytes(broker.pid)
             first = send_us(broker, frames(LITE, count, count, first=10**9), count)
             each = (memory_bytes(broker.pid) - before) / count
-            second = send_us(broker, frames(LITE, plenty, count, first=2 * 10**9), plenty)
+            plain, second = alternately(broker, count, plenty)
             broker.terminate()
         with OwnBroker(names.address, settings=settings) as broker:
             stopped_s = cpu_seconds(broker.pid)
@@ -260,7 +304,7 @@ def measure(count: int) -> Result:
             idle = idle_ms(broker)
             drained = min(count, BACKLOG)
             messages = drained * (1 + plenty // count)
-            drain, normal, lite = asyncio.run(read(names.address, broker, drained, messages))
+            drain, normal_drain, normal, lite = asyncio.run(read(names.address, broker, drained, messages))
         load = os.getloadavg()[1]
         return Result(
             count,
@@ -272,6 +316,7 @@ def measure(count: int) -> Result:
             killed_s,
             drain,
             messages,
+            normal_drain,
             empty_idle,
             idle,
             normal,
@@ -280,12 +325,49 @@ def measure(count: int) -> Result:
         )
 
 
+async def subscribe(address: str, count: int) -> None:
+    async with BrokerClient(parse_address(address)) as client:
+        for first in range(0, count, NAMES):
+            change = LiteSubscriptionDTO(
+                action=LiteSubscriptionAction.COMPLETE_ADD,
+                client_id=f"client-{first // NAMES}",
+                group=GROUP,
+                topic=LITE,
+                lite_topic_set={
+                    f"session-{number:08d}" for number in range(first, min(first + NAMES, count))
+                },
+            )
+            body = LiteSubscriptionCtlRequestBody(subscription_set=[change])
+            await client.call(ChangeLiteSubscriptions(body=body))
+
+
+def measure_subscriptions(count: int) -> None:
+    with OwnNameServer() as names, OwnBroker(names.address, settings=SETTINGS) as broker:
+        asyncio.run(prepare(broker.address))
+        empty_idle, memory = idle_ms(broker), memory_bytes(broker.pid)
+        costs = []
+        for _ in range(2):
+            before = cpu_seconds(broker.pid)
+            asyncio.run(subscribe(broker.address, count))
+            costs.append((cpu_seconds(broker.pid) - before) / count * 1e6)
+        each = (memory_bytes(broker.pid) - memory) / count
+        print(
+            f"{count:,} subscriptions: CPU {costs[0]:.1f} µs each, {costs[1]:.1f} µs to repeat one,"
+            f" {each:,.0f} bytes each; idle CPU, ms a second: {empty_idle:.2f} / {idle_ms(broker):.2f} with"
+            f" them; load {os.getloadavg()[1]:.1f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="500 lite topics")
     parser.add_argument("--counts", default=COUNTS)
+    parser.add_argument("--subscriptions", type=int, help="measure so many idle subscriptions instead")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     chosen = parser.parse_args()
+    if chosen.subscriptions:
+        measure_subscriptions(chosen.subscriptions)
+        return
     print(
         "| lite topics | CPU µs of a normal send | of a first one | of a second one | ratio | bytes each |"
         " start after a stop, CPU s | after a kill | one client drains |"
