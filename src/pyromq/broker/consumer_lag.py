@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyromq.broker.tables.clients import ConsumerTable
+from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.protocol import names
+from pyromq.protocol.lite import lite_group
 from pyromq.store.message_store import MessageStore
 
 MAX_OFFLINE = 1000
@@ -28,15 +30,22 @@ class ConsumerLag:
 
 
 def lags(
-    store: MessageStore, topics: TopicTable, offsets: OffsetTable, consumers: ConsumerTable
+    store: MessageStore,
+    topics: TopicTable,
+    offsets: OffsetTable,
+    consumers: ConsumerTable,
+    groups: GroupTable,
 ) -> Iterator[ConsumerLag]:
     """java: of groups with members, in their subscribed topics, without retry topics.
 
-    Groups without members follow, in the topics they have offsets in: their lag matters most.
+    Groups without members follow, in the topics they have offsets in: their lag matters most. Groups of lite
+    topics are left out: they have offsets in up to a million of them, and none in the queues of the parent.
     """
     for group, topic, is_online in [*_online(consumers), *_offline(offsets, consumers)]:
-        config = topics.get(topic)
+        config, its_group = topics.get(topic), groups.get(group)
         if config is None or names.is_retry_topic(topic):
+            continue
+        if its_group is not None and lite_group(its_group.attributes) is not None:
             continue
         lag = ConsumerLag(group, topic, is_online)
         for queue_id in range(config.write_queue_nums):
@@ -52,7 +61,11 @@ def _online(consumers: ConsumerTable) -> Iterator[tuple[str, str, bool]]:
 
 def _offline(offsets: OffsetTable, consumers: ConsumerTable) -> Iterator[tuple[str, str, bool]]:
     members = {group.name for group in consumers}
-    away = [(group, topic, False) for topic, group in offsets.pairs() if group not in members]
+    away = [
+        (group, topic, False)
+        for topic, group in offsets.pairs()
+        if group not in members and not topic.startswith(names.LMQ_PREFIX)
+    ]
     yield from away[-MAX_OFFLINE:]
 
 

@@ -29,7 +29,7 @@ class LagFigures:
         if not tables.role.now.is_master:
             self._lags = []
             return
-        for lag in lags(self._store, tables.topics, tables.offsets, tables.consumers):
+        for lag in lags(self._store, tables.topics, tables.offsets, tables.consumers, tables.groups):
             found.append(lag)
             yield
         self._lags = found

@@ -27,6 +27,7 @@ from pyromq.metrics import Metrics, text_of
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import CATALOGUE
 from pyromq.protocol.codes import V4_9_4, Language, ResponseCode
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.membership import (
     ConsumeFromWhere,
     ConsumerData,
@@ -299,7 +300,7 @@ def test_a_group_that_is_up_to_date_has_no_lag(world: World) -> None:
     world.consume()
     world.parts.offsets.commit(GROUP, TOPIC, 0, 1)
     parts = world.parts
-    assert list(lags(parts.store, parts.topics, parts.offsets, parts.consumers)) == [
+    assert list(lags(parts.store, parts.topics, parts.offsets, parts.consumers, parts.groups)) == [
         ConsumerLag(GROUP, TOPIC)
     ]
 
@@ -322,8 +323,29 @@ def test_very_many_groups_without_members_have_their_lag_told_up_to_a_limit(worl
     for number in range(MAX_OFFLINE + 1):
         world.parts.offsets.commit(f"g{number}", TOPIC, 0, 0)
     parts = world.parts
-    told = [lag.group for lag in lags(parts.store, parts.topics, parts.offsets, parts.consumers)]
+    told = [
+        lag.group for lag in lags(parts.store, parts.topics, parts.offsets, parts.consumers, parts.groups)
+    ]
     assert told == [f"g{number}" for number in range(1, MAX_OFFLINE + 1)]
+
+
+def test_lite_topics_take_no_place_of_groups_without_members(world: World) -> None:
+    world.parts.offsets.commit("away", TOPIC, 0, 0)
+    for number in range(MAX_OFFLINE):
+        world.parts.offsets.commit("agents", names.lite_queue("Sessions", f"s-{number}"), 0, 1)
+    parts = world.parts
+    told = lags(parts.store, parts.topics, parts.offsets, parts.consumers, parts.groups)
+    assert [lag.group for lag in told] == ["away"]
+
+
+def test_a_group_of_lite_topics_is_not_told_as_up_to_date_in_their_parent(world: World) -> None:
+    attributes = {"lite.bind.topic": TOPIC}
+    world.parts.groups.update(SubscriptionGroupConfig(group_name="agents", attributes=attributes))
+    world.append(10)
+    world.consume("agents")
+    world.consume("audit")
+    told = world.figures("rocketmq_consumer_lag_messages")
+    assert {dict(labels)["consumer_group"] for labels in told} == {"audit"}
 
 
 def test_the_store_tells_how_far_behind_it_is(world: World) -> None:
