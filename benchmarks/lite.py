@@ -69,6 +69,7 @@ SETTINGS: Final = {
     "enableMultiDispatch": "true",
     "mappedFileSizeCommitLog": str(1 << 28),
     "waitTimeMillsInSendQueue": "30000",
+    "osPageCacheBusyTimeOutMills": "30000",
     "maxLiteSubscriptionCount": "10000000",
 }
 

@@ -42,7 +42,7 @@ CLOUDEVENTS: Final = "cloudevents"
 
 def program_of(language: str) -> list[str]:
     """The command of a language's program, fetched and built if it was not yet; raises PeerUnavailable."""
-    programs = {
+    programs: dict[str, Callable[[], list[str]]] = {
         "python5": _python_program,
         "java5": _java_program,
         "python5-lite": lambda: _python_program(LITE_PYTHON_CLIENT),
