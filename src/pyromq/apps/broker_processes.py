@@ -7,13 +7,13 @@ is started again after a while; every new master is announced.
 import asyncio
 import json
 import logging
-import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyromq.apps import child_processes
 from pyromq.apps.replica import READY
 from pyromq.cluster.signing import signers
 from pyromq.controller.controller import Controller
@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 RESTART_S = 10.0
 _START_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 30.0
 _LOOK_S = 0.2
 _CALL_S = 2.0
 
@@ -106,7 +105,7 @@ class BrokerProcesses:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._proxy is not None:
             await self._proxy.stop()
-        await asyncio.gather(*map(self._stop_broker, self._processes.values()))
+        await asyncio.gather(*map(child_processes.end, self._processes.values()))
         await self._dialer.close()
         if self._controller is not None:
             await self._controller.stop()
@@ -171,17 +170,6 @@ class BrokerProcesses:
             else:
                 pid = self._processes[number].pid
                 self._say(f"{self._name(number)} is back; to kill it again: kill -9 {pid}")
-
-    async def _stop_broker(self, process: Process) -> None:
-        if process.returncode is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(_STOP_TIMEOUT_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
     # Masters
 

@@ -6,11 +6,11 @@ They read the broker's file. One that has died is started again after a while. A
 import asyncio
 import logging
 import os
-import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from typing import Final
 
+from pyromq.apps import child_processes
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration
 from pyromq.remoting.addresses import format_address
@@ -19,7 +19,6 @@ from pyromq.remoting.program import Startable
 _log = logging.getLogger("pyromq.apps.filter_servers")
 
 RESTART_S: Final = 10.0
-_STOP_TIMEOUT_S: Final = 30.0
 _EVERYWHERE = ("", "0.0.0.0", "::")
 
 
@@ -49,7 +48,7 @@ class FilterServersBeside(Startable):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*map(_end, self._processes.values()))
+        await asyncio.gather(*map(child_processes.end, self._processes.values()))
         self._stopped.set()
 
     async def _start(self, number: int) -> None:
@@ -93,15 +92,3 @@ class FilterServersBeside(Startable):
             values["authConfigPath"] = str(settings.auth_config_path or store.root / "config")
         file = [] if settings.config_path is None else ["-c", str(settings.config_path)]
         return file + [part for key, value in values.items() for part in ("-o", f"{key}={value}")]
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is not None:
-        return
-    process.send_signal(signal.SIGTERM)
-    try:
-        async with asyncio.timeout(_STOP_TIMEOUT_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
