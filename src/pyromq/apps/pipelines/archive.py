@@ -7,6 +7,7 @@ import click
 from pyromq.apps.pipelines.job import (
     CATALOG,
     EVERY,
+    FOLLOW,
     PATTERN,
     RESTART,
     SETTINGS,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @TOPIC
 @PATTERN
 @click.option("--from", "start", default="earliest", help="Where the first run starts: earliest or latest.")
-@click.option("--follow", is_flag=True, help="Wait for new messages, until Ctrl-C.")
+@FOLLOW
 @EVERY
 @RESTART
 @click.option(

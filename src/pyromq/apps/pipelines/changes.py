@@ -9,9 +9,11 @@ import click
 from pyromq.apps.pipelines.job import (
     CATALOG,
     EVERY,
+    FOLLOW,
     PATTERN,
     RESTART,
     SETTINGS,
+    TABLE_FORMAT,
     TOPIC,
     PipelineJob,
     job_options,
@@ -40,16 +42,10 @@ _OF_TOPIC = re.compile(r"([%|a-zA-Z0-9_-]+)=(.+)", re.DOTALL)
     help="Keep one table for each topic, in a directory of DIR with its name."
     " Options with a COLUMN or DDL then also accept TOPIC=COLUMN, for one table.",
 )
-@click.option("--follow", is_flag=True, help="Wait for new events, until Ctrl-C.")
+@FOLLOW
 @EVERY
 @RESTART
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["delta", "iceberg"]),
-    help="Format of a new table. An existing table keeps its format.",
-    show_default="delta",
-)
+@TABLE_FORMAT
 @CATALOG
 @click.option(
     "--key",

@@ -243,6 +243,14 @@ CATALOG = click.option(
     metavar="CATALOG.NAMESPACE.TABLE",
     help="Make a new Iceberg table in this catalog, which pyiceberg knows by its configuration.",
 )
+TABLE_FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["delta", "iceberg"]),
+    help="Format of a new table. An existing table keeps its format.",
+    show_default="delta",
+)
+FOLLOW = click.option("--follow", is_flag=True, help="Wait for new messages, until Ctrl-C.")
 RESTART = click.option(
     "--restart",
     is_flag=True,

@@ -7,9 +7,11 @@ import click
 from pyromq.apps.pipelines.job import (
     CATALOG,
     EVERY,
+    FOLLOW,
     PATTERN,
     RESTART,
     SETTINGS,
+    TABLE_FORMAT,
     TOPIC,
     PipelineJob,
     job_options,
@@ -28,16 +30,10 @@ if TYPE_CHECKING:
 @job_options
 @TOPIC
 @PATTERN
-@click.option("--follow", is_flag=True, help="Wait for new messages, until Ctrl-C.")
+@FOLLOW
 @EVERY
 @RESTART
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["delta", "iceberg"]),
-    help="Format of a new table. An existing table keeps its format.",
-    show_default="delta",
-)
+@TABLE_FORMAT
 @CATALOG
 @click.option(
     "--content",
