@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import BadPlan, NotFound
-from pyromq.protocol import names
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.offsets import GetMaxOffset
 from pyromq.protocol.requests.topics import (
@@ -128,7 +127,9 @@ async def carry_out(cluster: Cluster, plan: TopicRemappingDetailWrapper, *, forc
             configs[name] = _empty(topic, name, sample.total_queues, plan.epoch)
 
     async def tell(broker: str) -> None:
-        await cluster.change(addresses[broker], _request(configs[broker], force=force))
+        config = configs[broker]
+        request = CreateStaticTopic.of(config, force=force, body=_detail(config))
+        await cluster.change(addresses[broker], request)
 
     for broker in sorted(plan.broker_to_map_out):
         await tell(broker)
@@ -155,21 +156,6 @@ async def _addresses(cluster: Cluster, configs: Holders) -> dict[str, str]:
     if missing := sorted(configs.keys() - found.keys()):
         raise NotFound(f"no name server knows the master of {', '.join(missing)}")
     return found
-
-
-def _request(config: TopicConfigAndQueueMapping, *, force: bool) -> CreateStaticTopic:
-    return CreateStaticTopic(
-        topic=config.topic_name,
-        default_topic=names.AUTO_CREATE_TOPIC,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm,
-        topic_filter_type=config.topic_filter_type.value,
-        topic_sys_flag=config.topic_sys_flag,
-        order=config.order,
-        force=force,
-        body=_detail(config),
-    )
 
 
 def _with_beginnings(

@@ -131,20 +131,7 @@ async def put(
     cluster: Cluster, addresses: Collection[str], wanted: TopicConfig, attributes: str | None = None
 ) -> dict[str, Answer]:
     """Create or change a topic on brokers; `attributes` is a list like `+key=value,-key`."""
-    return await cluster.ask_each(
-        addresses,
-        CreateOrUpdateTopic(
-            topic=wanted.topic_name,
-            default_topic=meanings.AUTO_CREATE_TOPIC,
-            read_queue_nums=wanted.read_queue_nums,
-            write_queue_nums=wanted.write_queue_nums,
-            perm=wanted.perm,
-            topic_filter_type=wanted.topic_filter_type.value,
-            topic_sys_flag=wanted.topic_sys_flag,
-            order=wanted.order,
-            attributes=attributes,
-        ),
-    )
+    return await cluster.ask_each(addresses, CreateOrUpdateTopic.of(wanted, attributes=attributes))
 
 
 async def put_many(

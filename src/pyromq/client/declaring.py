@@ -9,7 +9,7 @@ import msgspec
 
 from pyromq.client.session import Session
 from pyromq.errors import CallTimeout, ConnectFailed, NoRoute, PyroError, Refused
-from pyromq.protocol.names import AUTO_CREATE_TOPIC, MASTER_ID
+from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, GetGroupConfig, SubscriptionGroupConfig
 from pyromq.protocol.requests.routes import GetClusterInfo
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, TopicConfig
@@ -30,16 +30,7 @@ async def declare_topic(session: Session, topic: str, queues: int, message_type:
     except NoRoute:
         pass
     wanted = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
-    request = CreateOrUpdateTopic(
-        topic=topic,
-        default_topic=AUTO_CREATE_TOPIC,
-        read_queue_nums=queues,
-        write_queue_nums=queues,
-        perm=wanted.perm,
-        topic_filter_type=wanted.topic_filter_type.value,
-        topic_sys_flag=wanted.topic_sys_flag,
-        attributes=f"+message.type={message_type}",
-    )
+    request = CreateOrUpdateTopic.of(wanted, attributes=f"+message.type={message_type}")
     masters = await _masters(session)
     await asyncio.gather(*(session.call(address, request, timeout_s) for address in masters.values()))
     until = session.clock.monotonic() + timeout_s

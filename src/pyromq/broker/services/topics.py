@@ -30,7 +30,6 @@ from pyromq.protocol.requests.topics import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
     TopicConfigAndQueueMapping,
-    TopicFilterType,
     TopicList,
     TopicListAnswer,
     TopicQueueMappingDetail,
@@ -79,19 +78,9 @@ class Topics:
     async def create_or_update(self, request: CreateOrUpdateTopic, caller: Caller) -> None:
         self._role.require_master()
         try:
-            filter_type = TopicFilterType(request.topic_filter_type)
-            change = parse_change(request.attributes)
+            wanted, change = request.config(), parse_change(request.attributes)
         except ValueError as problem:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(problem)) from None
-        wanted = TopicConfig(
-            topic_name=request.topic,
-            read_queue_nums=request.read_queue_nums,
-            write_queue_nums=request.write_queue_nums,
-            perm=request.perm,
-            topic_filter_type=filter_type,
-            topic_sys_flag=request.topic_sys_flag or 0,
-            order=request.order,
-        )
         async with self._changing:
             await self._update([wanted] if self._is_change(wanted, change) else [], caller)
 
@@ -119,21 +108,13 @@ class Topics:
         """The mapping is on disk before the answer, and before the name server hears of it."""
         self._role.require_master()
         try:
-            filter_type = TopicFilterType(request.topic_filter_type)
+            wanted = request.config()
         except ValueError as problem:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(problem)) from None
         async with self._changing:
             existing = self._topics.get(request.topic)
-            wanted = TopicConfig(
-                topic_name=request.topic,
-                read_queue_nums=request.read_queue_nums,
-                write_queue_nums=request.write_queue_nums,
-                perm=request.perm,
-                topic_filter_type=filter_type,
-                topic_sys_flag=request.topic_sys_flag or 0,
-                order=request.order,
-                attributes={} if existing is None else existing.attributes,
-            )
+            if existing is not None:
+                wanted.attributes = existing.attributes
             self._check(wanted)
             detail = self._accepted(request, existing)
             self._role.require_master()

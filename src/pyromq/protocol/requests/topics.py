@@ -1,7 +1,7 @@
 """The topics of one broker: creating, changing, listing and deleting them."""
 
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, Self
 
 from msgspec import field
 
@@ -16,6 +16,7 @@ from pyromq.protocol.catalogue import (
     TopicRequest,
     request,
 )
+from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.needs import CREATE, DELETE, GET, LIST, every_topic, topic
 
 MAX_QUEUES_PER_TOPIC: Final = 65_536
@@ -169,6 +170,33 @@ class CreateOrUpdateTopic(TopicRequest[Answer]):
     # A comma list: `+key=value` sets, `-key` removes.
     attributes: str | None = None
     force: bool = False
+
+    @classmethod
+    def of(cls, config: TopicConfig, **more: Any) -> Self:
+        """What has these settings; `more` are the attributes and the fields that only requests have."""
+        return cls(
+            topic=config.topic_name,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type.value,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+            **more,
+        )
+
+    def config(self) -> TopicConfig:
+        """The settings, without attributes; raises ValueError for an unknown type of filter."""
+        return TopicConfig(
+            topic_name=self.topic,
+            read_queue_nums=self.read_queue_nums,
+            write_queue_nums=self.write_queue_nums,
+            perm=self.perm,
+            topic_filter_type=TopicFilterType(self.topic_filter_type),
+            topic_sys_flag=self.topic_sys_flag or 0,
+            order=self.order,
+        )
 
 
 @request(
