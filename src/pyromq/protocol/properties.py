@@ -106,9 +106,6 @@ MQ2_FLAG: Final = "MQ2_FLAG"
 FORWARD_QUEUE_ID: Final = "PROPERTY_FORWARD_QUEUE_ID"
 REDIRECT: Final = "REDIRECT"
 
-TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
-"""Properties with this prefix live in memory only and are never stored."""
-
 RESERVED_NAMES: Final = frozenset(
     {
         ARRIVE_TIME,

@@ -58,7 +58,7 @@ class Repair:
         """Where damage begins that no broker of the group has."""
         self.damage: list[Damage] = [each for each in store.recovery.damage if each.is_left_in_place]
         """The damage that was not repaired yet."""
-        self.repaired_ranges = self.repaired_bytes = self.scrubbed_bytes = 0
+        self.repaired_ranges = self.repaired_bytes = 0
         self.scrubs = 0
         """How often all of the log was read."""
         store.ask_others(self._is_awaited)
@@ -160,7 +160,6 @@ class Repair:
                 return
             if damage is not None:
                 found.append(damage)
-            self.scrubbed_bytes += offset - before
             if max_bytes_per_s is not None:
                 await asyncio.sleep((offset - before) / max_bytes_per_s)
         others = [each for each in self.damage if not start <= each.start < end]

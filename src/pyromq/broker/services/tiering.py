@@ -138,8 +138,8 @@ class Tiering:
         """Another manifest is known, or none could be read; replaced each time."""
         self.problem = ""
         """Why nothing is uploaded at the moment."""
-        self.uploaded_segments = self.uploaded_bytes = self.failures = 0
-        self.rewritten_segments = self.removed_segments = self.swept_objects = 0
+        self.uploaded_bytes = self.failures = 0
+        self.rewritten_segments = self.removed_segments = 0
         self.rounds = 0
         """How often it was looked for what has to leave the tier."""
         self._next_upkeep = self._next_tables = 0.0
@@ -343,7 +343,6 @@ class Tiering:
                 except DamagedFile:
                     self._suspect(file.start)  # another broker may have what was there
                     raise
-                self.uploaded_segments += 1
                 self.uploaded_bytes += file.end - file.start
                 await self._learn(manifest)
                 return True
@@ -475,7 +474,6 @@ class Tiering:
             _log.info("%s %s", work.entry.name, "has left the tier" if work.gone is None else "was rewritten")
         await self._wait(lambda: self._upkeep.remove_due(epoch, now_ms))
         swept = await self._wait(lambda: self._upkeep.sweep(settings.tier_orphan_hours * _HOUR_MS, epoch))
-        self.swept_objects += len(swept)
         if swept:
             _log.info("leftovers removed from the tier count=%d names=%.500s", len(swept), ",".join(swept))
         self.rounds += 1
