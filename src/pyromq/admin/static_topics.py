@@ -127,9 +127,7 @@ async def carry_out(cluster: Cluster, plan: TopicRemappingDetailWrapper, *, forc
             configs[name] = _empty(topic, name, sample.total_queues, plan.epoch)
 
     async def tell(broker: str) -> None:
-        config = configs[broker]
-        request = CreateStaticTopic.of(config, force=force, body=_detail(config))
-        await cluster.change(addresses[broker], request)
+        await cluster.change(addresses[broker], _request(configs[broker], force=force))
 
     for broker in sorted(plan.broker_to_map_out):
         await tell(broker)
@@ -156,6 +154,10 @@ async def _addresses(cluster: Cluster, configs: Holders) -> dict[str, str]:
     if missing := sorted(configs.keys() - found.keys()):
         raise NotFound(f"no name server knows the master of {', '.join(missing)}")
     return found
+
+
+def _request(config: TopicConfigAndQueueMapping, *, force: bool) -> CreateStaticTopic:
+    return CreateStaticTopic.of(config, force=force, body=_detail(config))
 
 
 def _with_beginnings(
