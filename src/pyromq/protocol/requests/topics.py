@@ -173,7 +173,7 @@ class CreateOrUpdateTopic(TopicRequest[Answer]):
 
     @classmethod
     def of(cls, config: TopicConfig, **more: Any) -> Self:
-        """The request with these settings; `more` are the attributes and the fields that only requests have."""
+        """The request with these settings; `more` are fields that the settings do not have."""
         return cls(
             topic=config.topic_name,
             default_topic=AUTO_CREATE_TOPIC,
