@@ -61,6 +61,7 @@ BODY: Final = b"x" * 100
 DELIVERIES: Final = 500
 EVERY_S: Final = 0.01
 IDLE_S: Final = 4.0
+IDLE_ROUNDS: Final = 15
 ROUNDS: Final = 5
 NAMES: Final = 10_000
 """Lite topics of each idle client."""
@@ -183,7 +184,7 @@ def memory_bytes(pid: int) -> int:
 def idle_ms(broker: OwnBroker) -> float:
     """The median of some rounds: what follows a start is not idleness."""
     rounds = []
-    for _ in range(ROUNDS):
+    for _ in range(IDLE_ROUNDS):
         before = cpu_seconds(broker.pid)
         time.sleep(IDLE_S)
         rounds.append((cpu_seconds(broker.pid) - before) / IDLE_S * 1e3)
