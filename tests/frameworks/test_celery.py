@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -47,8 +49,12 @@ def test_each_task_runs_once_in_every_kind_of_pool(new: New, pool: str) -> None:
     assert Counter(workers.noted()) == Counter(str(number) for number in range(100))
 
 
-def test_a_pool_of_green_threads_is_refused_at_once(new: New) -> None:
-    pytest.importorskip("gevent")
+def test_a_pool_of_green_threads_is_refused_at_once(
+    new: New, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    green = str(tmp_path / "green")
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", green, "gevent"], check=True)
+    monkeypatch.setenv("PYTHONPATH", green, os.pathsep)
     workers = new()
     with pytest.raises(AssertionError, match="gevent has replaced the threads of Python"):
         workers.start("-P", "gevent")
@@ -268,6 +274,19 @@ def test_results_are_kept_in_a_topic_and_chords_end(new: New) -> None:
     assert celery.chord([add.s(number, 1) for number in range(4)])(total.s()).get(timeout=TIMEOUT_S) == 10
     failed.forget()
     assert workers.app.AsyncResult(failed.id).state == "PENDING"
+
+
+def test_results_of_rpc_can_be_looked_at_instead_of_waited_for(new: New) -> None:
+    workers = new()
+    workers.start()
+    add = workers.tasks.add
+    first = add.delay(1, 2)
+    workers.wait(first.ready)
+    assert first.get(timeout=TIMEOUT_S) == 3
+    assert add.delay(2, 2).get(timeout=TIMEOUT_S) == 4  # results are consumed from now on
+    third = add.delay(3, 2)
+    workers.wait(third.ready)
+    assert (third.state, third.result) == ("SUCCESS", 5)
 
 
 def test_a_task_of_an_hour_ago_that_expired_does_not_run(new: New) -> None:

@@ -44,7 +44,7 @@ class TaskWorkers:
                 cwd=self._place,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"PYTHONPATH": str(self._place)},
+                env=os.environ | {"PYTHONPATH": f"{self._place}{os.pathsep}{os.getenv('PYTHONPATH', '')}"},
                 start_new_session=True,
             )
         self._started.append(worker)

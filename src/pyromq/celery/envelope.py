@@ -1,7 +1,7 @@
 """A kombu message as a message of RocketMQ, and back.
 
 The body is the task's own, so that the console shows it. The rest, headers and properties, is JSON in one
-property; if that is too long for a property, it stands before the body.
+property; if that is too long for a property, or the body is empty, it stands before the body.
 """
 
 from itertools import count
@@ -15,7 +15,8 @@ from pyromq.tasks.names import as_key, as_tag
 
 _HEAD, _HEAD_BYTES = "kombu", "kombu-head"
 _MAX_HEAD_CHARS = 16_000
-_tags = count(1)
+new_tag = count(1).__next__
+"""Of a delivery."""
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ def packed(topic: str, raw: dict[str, Any], times: Times, tag: str | None = None
     text = dumps(head)
     body = raw["body"] or b""
     body = body.encode() if isinstance(body, str) else bytes(body)
-    if len(text) <= _MAX_HEAD_CHARS:
+    if body and len(text) <= _MAX_HEAD_CHARS:  # brokers refuse a message without a body
         carried = {_HEAD: text}
     else:
         encoded = text.encode()
@@ -61,7 +62,7 @@ def unpacked(message: ReceivedMessage) -> tuple[dict[str, Any], Times]:
     if text is not None:
         head = loads(text) if '"__type__"' in text else msgspec.json.decode(text)
     properties = head.get("p") or {"delivery_info": {}}
-    properties["delivery_tag"] = next(_tags)
+    properties["delivery_tag"] = new_tag()
     properties.setdefault("delivery_info", {})["redelivered"] = message.reconsume_times > 0
     raw = {
         "body": body,

@@ -10,10 +10,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from pyromq.celery import readers
-from pyromq.celery.envelope import Times, packed, unpacked
+from pyromq.celery.envelope import Times, new_tag, packed, unpacked
 from pyromq.celery.names import group_of, topic_of
 from pyromq.celery.options import ClusterTarget
 from pyromq.celery.traits import QueueTraits
@@ -31,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 _MAX_POPPED = 32
 _WAIT_S = 15.0
+_FIRST_LOOK_S = 0.2
+"""How long a reader that was not read before is waited for."""
 _AFTER_FAILURE_S = 1.0
 _MAX_KEPT = 10_000
 _EARLY_MS = 1000
@@ -85,6 +88,9 @@ class Inflow:
         """Of each message that is held, by its tag."""
         self._of_channel: dict[int, int] = {}
         """How many messages each channel holds."""
+        self._polled: dict[int, tuple[str, dict[str, Any]]] = {}
+        """Messages of private queues that were asked for one by one."""
+        self._polled_queues: set[str] = set()
         self._settled: deque[tuple[int, Settlement]] = deque()
         self._producer: Producer | None = None
         self.arrived: deque[Arrival] = deque()
@@ -213,6 +219,19 @@ class Inflow:
         while messages := await consumer.receive(_MAX_POPPED, wait_s=0.1):
             await consumer.ack_many(messages)
             count += len(messages)
+        feeds = [each for each in self._feeds.values() if each.queue == queue]
+        return count + sum(self._take_back(each, "ack") for each in feeds)
+
+    def _take_back(self, feed: Feed, how: Settlement) -> int:
+        """Settle what has arrived and was not delivered."""
+        count = 0
+        for arrival in [each for each in self.arrived if each.feed is feed]:
+            try:
+                self.arrived.remove(arrival)
+            except ValueError:
+                continue  # it was delivered meanwhile
+            self._end(arrival.tag, how)
+            count += 1
         return count
 
     async def cancel(self, channel: Any, queue: str) -> None:
@@ -221,12 +240,7 @@ class Inflow:
         if feed is None:
             return
         feed.is_active, feed.kept = False, None
-        for arrival in [each for each in self.arrived if each.feed is feed]:
-            try:
-                self.arrived.remove(arrival)
-            except ValueError:
-                continue  # it was delivered meanwhile
-            self._end(arrival.tag, "show")
+        self._take_back(feed, "show")
 
     # Exchanges
 
@@ -242,9 +256,44 @@ class Inflow:
             self.arrived.extend(feed.kept)
             self._notify()
         feed.kept = None
-        for exchange, reader in readers.take(self._target, queue).items():
+        returned = readers.returned(self._target, queue)
+        while returned:
+            raw = returned.popleft()
+            self.arrived.append(Arrival(feed, raw["properties"]["delivery_tag"], raw))
+            self._notify()
+        for exchange, reader in readers.take(self._target, queue, self).items():
             self._readers.append((queue, exchange, reader))
             feed.tasks.append(asyncio.create_task(self._read(feed, exchange, reader, is_wanted)))
+
+    async def poll(
+        self, queue: str, is_wanted: Callable[[str, dict[str, Any]], bool]
+    ) -> dict[str, Any] | None:
+        """The next message of a private queue, also if another connection of this process consumes it."""
+        raw = await self._next_private(queue, is_wanted)
+        if raw is not None:
+            raw["properties"]["delivery_tag"] = tag = new_tag()
+            self._polled[tag] = queue, raw
+        return raw
+
+    async def _next_private(
+        self, queue: str, is_wanted: Callable[[str, dict[str, Any]], bool]
+    ) -> dict[str, Any] | None:
+        if returned := readers.returned(self._target, queue):
+            return returned.popleft()
+        for inflow in readers.consuming(self._target, queue):
+            for arrival in inflow.arrived.copy():
+                with suppress(ValueError):  # it was delivered meanwhile
+                    if arrival.feed.queue == queue:
+                        inflow.arrived.remove(arrival)
+                        return arrival.raw
+        wait_s = 0.0 if queue in self._polled_queues else _FIRST_LOOK_S
+        self._polled_queues.add(queue)
+        for exchange, reader in readers.waiting(self._target, queue).items():
+            while found := await reader.receive(1, wait_s=wait_s):
+                raw, _ = unpacked(found[0])
+                if is_wanted(exchange, raw):
+                    return raw
+        return None
 
     def keep(self, queue: str) -> None:
         """A private queue that is no longer consumed was declared again; from any thread."""
@@ -304,6 +353,9 @@ class Inflow:
         self._notify()
 
     def _end(self, tag: int, how: Settlement) -> None:
+        polled = self._polled.pop(tag, None)
+        if polled is not None and how in ("requeue", "show"):
+            readers.returned(self._target, polled[0]).append(polled[1])
         feed = self._feed_of.pop(tag, None)
         if feed is None:
             return

@@ -14,14 +14,14 @@ from typing import Any
 
 from pyromq.celery import readers
 from pyromq.celery.envelope import Times, packed
-from pyromq.celery.inflow import Arrival, Inflow
+from pyromq.celery.inflow import Inflow
 from pyromq.celery.names import exchange_topic_of, group_of, topic_of
 from pyromq.celery.options import ClusterTarget
 from pyromq.celery.traits import QueueTraits
 from pyromq.celery.waiting import WaitingTasks, revoked_ids
 from pyromq.client.blocking import LoopThread, Producer, TransactionProducer
 from pyromq.client.values import Message, SendResult
-from pyromq.errors import BadMessage, ConnectFailed, PyroError, Refused
+from pyromq.errors import BadMessage, ConnectFailed, Refused
 
 _HEALTH_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 10.0
@@ -149,13 +149,6 @@ class BrokerLink:
             self.producer.declare_topic(topic, queues=queues, message_type=traits.topic_type)
         self._declared.add(topic)
 
-    def has_topic(self, queue: str) -> bool:
-        try:
-            self.producer.queues(topic_of(queue))
-        except PyroError:
-            return False
-        return True
-
     # Receiving
 
     def consume(self, channel: Any, queue: str, traits: QueueTraits, *, no_ack: bool) -> None:
@@ -177,17 +170,22 @@ class BrokerLink:
         if self.is_alive:
             self._thread.run(self.inflow.cancel, channel, queue)
 
-    def get(self, channel: Any, queue: str, traits: QueueTraits) -> Arrival | None:
+    def poll(self, queue: str, is_wanted: Callable[[str, dict[str, Any]], bool]) -> dict[str, Any] | None:
+        return self._thread.run(self.inflow.poll, queue, is_wanted)
+
+    def get(self, channel: Any, queue: str, traits: QueueTraits) -> dict[str, Any] | None:
         self.declare(topic_of(queue), traits)
         is_expected = time.monotonic() < self._requeued_at + _GET_AFTER_REQUEUE_S
         wait_s = _GET_AFTER_REQUEUE_S if is_expected else _GET_WAIT_S
-        return self._thread.run(self.inflow.get, channel, queue, traits, wait_s)
+        arrival = self._thread.run(self.inflow.get, channel, queue, traits, wait_s)
+        return None if arrival is None else arrival.raw
 
     def purge(self, queue: str, traits: QueueTraits) -> int:
         self.declare(topic_of(queue), traits)
         return self._thread.run(self.inflow.purge, queue, traits)
 
-    def size(self, queue: str) -> int:
+    def size(self, queue: str) -> int | None:
+        """None: no one has used the queue."""
         # Imported late: workers do not need it.
         from pyromq.admin.blocking import Admin
         from pyromq.admin.failures import NotFound
@@ -196,7 +194,7 @@ class BrokerLink:
             try:
                 return admin.lag(group_of(queue), topic_of(queue)).total
             except NotFound:
-                return 0
+                return None
 
     def ack(self, tag: int) -> None:
         self.inflow.settle(tag, "ack")

@@ -68,9 +68,15 @@ class ClusterTarget(msgspec.Struct, frozen=True):
 
 def target_of(client: Any) -> ClusterTarget:
     """For a `kombu.Connection`."""
-    url, given = whole_url(client), dict(client.transport_options or {})
+    tls = _tls(client.ssl) if client.ssl else None
+    return target_at(whole_url(client), client.transport_options or {}, tls)
+
+
+def target_at(url: str, options: Mapping[str, Any], tls: TlsOptions | None = None) -> ClusterTarget:
+    """For a URL, whose name servers may be without a port."""
     scheme, _, rest = url.partition("://")
     place, _, query = rest.partition("?")
+    given = dict(options)
     known = set(TransportOptions.__struct_fields__)
     _tell_unknown(given, known)
     asked = parse_qsl(query, keep_blank_values=True)
@@ -80,13 +86,24 @@ def target_of(client: Any) -> ClusterTarget:
             raise ConfigError("broker_url", f"?{name}", f"an option; {hint}")
     given |= {name: value for name, value in asked if name in known}
     chosen = {name: value for name, value in given.items() if name in known}
-    options = task_options(chosen, TransportOptions, "broker_transport_options")
+    wanted = task_options(chosen, TransportOptions, "broker_transport_options")
     left = urlencode([(name, value) for name, value in asked if name not in known])
-    tls = _tls(client.ssl) if client.ssl else TlsOptions() if scheme == TLS_SCHEME else None
+    if tls is None and scheme == TLS_SCHEME:
+        tls = TlsOptions()
     settings = ClientSettings.of(
-        f"{SCHEME}://{place}" + (f"?{left}" if left else ""), tls=tls, namespace=options.namespace
+        f"{SCHEME}://{_with_ports(place)}" + (f"?{left}" if left else ""), tls=tls, namespace=wanted.namespace
     )
-    return ClusterTarget(settings, options)
+    return ClusterTarget(settings, wanted)
+
+
+def _with_ports(place: str) -> str:
+    keys, mark, hosts = place.rstrip("/").rpartition("@")
+    hosts, slash, space = hosts.partition("/")
+    each_with = (
+        each if each.rpartition(":")[2].isdigit() else f"{each}:{DEFAULT_PORT}"
+        for each in (hosts or "127.0.0.1").split(",")
+    )
+    return f"{keys}{mark}{','.join(each_with)}{slash}{space}"
 
 
 def _tell_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:

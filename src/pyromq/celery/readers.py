@@ -4,18 +4,25 @@
 """
 
 import os
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any
 
 from pyromq.celery.names import exchange_topic_of
 from pyromq.celery.options import ClusterTarget
 from pyromq.client.reader import Reader
+
+if TYPE_CHECKING:
+    from pyromq.celery.inflow import Inflow
 
 _MAX_WAITING = 256
 
 _Key = tuple[int, ClusterTarget, str]
 _waiting: "OrderedDict[_Key, dict[str, Reader]]" = OrderedDict()
 """Readers that no connection consumes yet, by exchange."""
-_taken: set[tuple[_Key, str]] = set()
+_taken: "dict[_Key, dict[str, Inflow]]" = {}
+"""The connections that consume a queue."""
+_returned: dict[_Key, deque[dict[str, Any]]] = {}
+"""Messages that were asked for and given back."""
 
 
 def _key(target: ClusterTarget, queue: str) -> _Key:
@@ -24,7 +31,7 @@ def _key(target: ClusterTarget, queue: str) -> _Key:
 
 def is_known(target: ClusterTarget, queue: str, exchange: str) -> bool:
     key = _key(target, queue)
-    return exchange in _waiting.get(key, {}) or (key, exchange) in _taken
+    return exchange in _waiting.get(key, {}) or exchange in _taken.get(key, {})
 
 
 async def prepare(target: ClusterTarget, queue: str, exchange: str, tag: str) -> None:
@@ -45,13 +52,29 @@ async def prepare(target: ClusterTarget, queue: str, exchange: str, tag: str) ->
             await each.close()
 
 
-def take(target: ClusterTarget, queue: str) -> dict[str, Reader]:
+def take(target: ClusterTarget, queue: str, inflow: "Inflow") -> dict[str, Reader]:
     """For the connection that consumes the queue; it closes them."""
     key = _key(target, queue)
     found = _waiting.pop(key, {})
-    _taken.update((key, exchange) for exchange in found)
+    _taken.setdefault(key, {}).update(dict.fromkeys(found, inflow))
     return found
 
 
+def waiting(target: ClusterTarget, queue: str) -> dict[str, Reader]:
+    return _waiting.get(_key(target, queue), {})
+
+
+def consuming(target: ClusterTarget, queue: str) -> "set[Inflow]":
+    return set(_taken.get(_key(target, queue), {}).values())
+
+
+def returned(target: ClusterTarget, queue: str) -> deque[dict[str, Any]]:
+    return _returned.setdefault(_key(target, queue), deque())
+
+
 def closed(target: ClusterTarget, queue: str, exchange: str) -> None:
-    _taken.discard((_key(target, queue), exchange))
+    taken = _taken.get(_key(target, queue), {})
+    taken.pop(exchange, None)
+    if not taken:
+        _taken.pop(_key(target, queue), None)
+        _returned.pop(_key(target, queue), None)

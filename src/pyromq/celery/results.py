@@ -1,11 +1,13 @@
 """Results in a topic: a result is a message with the task's id as its key, and the newest one counts.
 
-A success stays one, whatever a late copy of the task stores. Results are there as long as the broker keeps
-messages. Chords are counted by a task that looks at the results, as in every backend without counters.
+A success stays one, whatever a late copy of the task stores. Results are there for `result_expires`, and no
+longer than the broker keeps messages. Chords are counted by a task that looks at the results, as in every
+backend without counters.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -48,16 +50,13 @@ class RocketBackend(KeyValueStoreBackend):  # type: ignore[misc]
         with self._making:
             if self._clients is None or self._clients[0] != os.getpid():
                 # Imported late: an application may never ask for a result.
-                from pyromq.celery.options import SCHEME, TLS_SCHEME
+                from pyromq.celery.options import SCHEME, target_at
                 from pyromq.client.blocking import Producer
                 from pyromq.client.blocking_reader import Reader
-                from pyromq.client.settings import TlsOptions
 
-                url, tls = self.url or f"{SCHEME}://127.0.0.1:9876", None
-                if url.startswith(f"{TLS_SCHEME}://"):
-                    url, tls = url.replace(TLS_SCHEME, SCHEME, 1), TlsOptions()
-                producer = Producer("CELERY-PRODUCERS", url, tls=tls)
-                reader = Reader(_TOPIC, namesrv=url, tls=tls)
+                target = target_at(self.url or f"{SCHEME}://", {})
+                producer = Producer("CELERY-PRODUCERS", **target.client_options)
+                reader = Reader(_TOPIC, **target.client_options)
                 try:
                     producer.start()
                     producer.declare_topic(_TOPIC, queues=_QUEUES)
@@ -78,8 +77,9 @@ class RocketBackend(KeyValueStoreBackend):  # type: ignore[misc]
     def get(self, key: Any) -> bytes | None:
         _, reader = self._connected()
         newest: bytes | None = None
+        since_ms = (time.time() - self.expires) * 1000 if self.expires else 0
         for message in reader.find(bytes_to_str(key)):
-            if message.tags == _DELETED:
+            if message.tags == _DELETED or message.stored_ms < since_ms:
                 break
             if message.tags == states.SUCCESS:
                 return bytes(message.body)

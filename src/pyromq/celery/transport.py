@@ -79,24 +79,19 @@ class RocketChannel(virtual.Channel):  # type: ignore[misc]
         if not passive:
             declared = super().queue_declare(queue, passive=False, **kwargs)
             return queue_declare_ok_t(declared.queue, 0, 0)
-        if not queue or not self._has_queue(queue):
+        count = self.link.size(queue) if queue and not self._is_followed(queue) else 0
+        if not queue or (count is None and queue not in self.connection.traits):
             raise ChannelError(f"NOT_FOUND - no queue {queue!r}", (50, 10), "Channel.queue_declare", "404")
-        return queue_declare_ok_t(queue, self._count(queue), 0)
+        return queue_declare_ok_t(queue, count or 0, 0)
 
     def _new_queue(self, queue: str, arguments: dict[str, Any] | None = None, **kwargs: Any) -> None:
         self.connection.traits[queue] = QueueTraits(arguments)
         if is_private(queue):
             self.link.bind(queue, "", as_tag(queue) or "*")
 
-    def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return self._is_followed(queue) or self.link.has_topic(queue)
-
     def _size(self, queue: str) -> int:
         """Not asked for by a mere declaration: that would be a request for each."""
         return 0
-
-    def _count(self, queue: str) -> int:
-        return 0 if self._is_followed(queue) else self.link.size(queue)
 
     def _purge(self, queue: str) -> int:
         return 0 if self._is_followed(queue) else self.link.purge(queue, self._traits(queue))
@@ -175,11 +170,12 @@ class RocketChannel(virtual.Channel):  # type: ignore[misc]
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         if self._is_followed(queue):
+            raw = self.link.poll(queue, self._wants(queue))
+        else:
+            raw = self.link.get(self, queue, self._traits(queue))
+        if raw is None:
             raise Empty
-        arrival = self.link.get(self, queue, self._traits(queue))
-        if arrival is None:
-            raise Empty
-        return arrival.raw
+        return raw
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
         message = super().basic_get(queue, no_ack, **kwargs)

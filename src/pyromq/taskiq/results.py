@@ -13,7 +13,7 @@ from taskiq.exceptions import ResultGetError
 from taskiq.serializers import JSONSerializer
 
 from pyromq.client.settings import ClientSettings
-from pyromq.errors import StateError
+from pyromq.errors import ConfigError, StateError
 from pyromq.tasks.keyed import KeyedTopic
 
 R = TypeVar("R")
@@ -24,7 +24,7 @@ DEFAULT_TOPIC = "TASKIQ-RESULTS"
 class TaskiqResults(AsyncResultBackend[R]):
     """A result stays as long as the broker keeps messages; if not `keep_results`, until it is read.
 
-    Options are those of `ClientSettings`.
+    With `expires_s`, it is not found later than that. Options are those of `ClientSettings`.
     """
 
     def __init__(
@@ -33,13 +33,17 @@ class TaskiqResults(AsyncResultBackend[R]):
         *,
         topic: str = DEFAULT_TOPIC,
         keep_results: bool = True,
+        expires_s: float | None = None,
         serializer: TaskiqSerializer | None = None,
         **options: Any,
     ) -> None:
         ClientSettings.of(namesrv, **options)  # bad options stop the start
+        if expires_s is not None and expires_s <= 0:
+            raise ConfigError("expires_s", expires_s, "a number of seconds greater than 0")
         self._client: dict[str, Any] = {"namesrv": namesrv, **options}
         self._topic = topic
         self._keep = keep_results
+        self._expires_s = expires_s
         self._serializer = serializer or JSONSerializer()
         self._records: KeyedTopic | None = None
 
@@ -48,7 +52,7 @@ class TaskiqResults(AsyncResultBackend[R]):
 
     async def startup(self) -> None:
         if self._records is None:
-            records = KeyedTopic(self._topic, self._client)
+            records = KeyedTopic(self._topic, self._client, lives_s=self._expires_s)
             await records.start()
             self._records = records
 

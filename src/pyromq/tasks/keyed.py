@@ -1,8 +1,9 @@
 """A topic as a table: a record is a message with a key, and the newest one counts.
 
-A record is there as long as the broker keeps messages. Forgetting one is a message, too.
+A record is there as long as the broker keeps messages, or for `lives_s`. Forgetting one is a message, too.
 """
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Unpack
@@ -11,6 +12,7 @@ from pyromq.client.producer import Producer
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.reader import Reader
 from pyromq.client.values import Message, ReceivedMessage
+from pyromq.clock import clock_of
 from pyromq.errors import Refused
 
 FORGOTTEN = "FORGOTTEN"
@@ -20,10 +22,17 @@ class KeyedTopic:
     """`client`: what clients are given, name servers included. Used on one event loop."""
 
     def __init__(
-        self, topic: str, client: Mapping[str, Any], *, queues: int = 8, **producer: Unpack[ProducerOptions]
+        self,
+        topic: str,
+        client: Mapping[str, Any],
+        *,
+        queues: int = 8,
+        lives_s: float | None = None,
+        **producer: Unpack[ProducerOptions],
     ) -> None:
         self.topic = topic
         self._queues = queues
+        self._lives_s = lives_s
         self.producer = Producer(f"{topic}-PRODUCERS", **client, **producer)
         self._reader = Reader(topic, **client)
 
@@ -56,10 +65,15 @@ class KeyedTopic:
     async def find(self, key: str) -> list[ReceivedMessage]:
         """The newest records of the key, newest first, up to the time when it was forgotten."""
         found = await self._reader.find(key)
-        end = next((at for at, each in enumerate(found) if each.tags == FORGOTTEN), len(found))
-        return found[:end]
+        since_ms = 0 if self._lives_s is None else _now_ms() - round(self._lives_s * 1000)
+        ends = (at for at, each in enumerate(found) if each.tags == FORGOTTEN or each.stored_ms < since_ms)
+        return found[: next(ends, len(found))]
 
     async def is_forgotten(self, key: str) -> bool:
         """Whether the newest record says so."""
         found = await self._reader.find(key, 1)
         return bool(found) and found[0].tags == FORGOTTEN
+
+
+def _now_ms() -> int:
+    return clock_of(asyncio.get_running_loop()).now_ms()

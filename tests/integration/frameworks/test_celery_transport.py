@@ -218,6 +218,39 @@ def test_a_reply_between_a_second_declaration_and_its_consumer_is_not_lost(
     assert [body for body, _ in found] == ["first", "other", "other", "second"]
 
 
+def test_a_reply_can_be_asked_for_also_while_another_connection_consumes_the_queue(
+    connect: Callable[..., Any],
+) -> None:
+    asker, consuming, worker = connect(), connect(), connect()
+    name = str(uuid4())
+    queue = kombu.Queue(name, kombu.Exchange(""), routing_key=name, durable=False, auto_delete=True)
+    asked = queue(asker.default_channel)
+    asked.declare()
+    assert asked.get() is None
+    worker.Producer().publish("one", routing_key=name)
+    worker.Producer().publish("two", routing_key=name)
+    first = awaited(asked)
+    first.requeue()
+    assert awaited(asked).payload == "one"
+    second = awaited(asked)
+    assert second.payload == "two"
+    second.requeue()
+    found: list[Any] = []
+    with consumer(consuming, queue, found, no_ack=True):
+        drained(consuming, lambda: len(found) == 1)
+        worker.Producer().publish("three", routing_key=name)
+        assert awaited(asked).payload == "three"
+    assert [body for body, _ in found] == ["two"]
+
+
+def awaited(queue: Any) -> Any:
+    until = time.monotonic() + TIMEOUT_S
+    while (message := queue.get()) is None:
+        assert time.monotonic() < until, "nothing has come"
+        time.sleep(0.01)
+    return message
+
+
 def test_a_topic_exchange_without_queues_here_is_read_by_patterns_elsewhere(
     connect: Callable[..., Any],
 ) -> None:
@@ -290,6 +323,66 @@ def test_a_purge_says_how_many_messages_it_has_removed(connect: Callable[..., An
     assert bound.queue_declare(passive=True).message_count == 40
     assert bound.purge() == 40
     assert bound.get() is None
+
+
+def test_a_purge_counts_what_has_arrived_and_was_not_delivered(connect: Callable[..., Any]) -> None:
+    connection = connect()
+    queue = connection.SimpleQueue("cleared")
+    with pytest.raises(queue.Empty):
+        queue.get(timeout=0.1)  # it consumes from now on
+    for number in range(7):
+        queue.put(number)
+    arrived = connection.default_channel.link.inflow.arrived
+    until = time.monotonic() + TIMEOUT_S
+    while len(arrived) < 7:
+        assert time.monotonic() < until, "nothing has come"
+        time.sleep(0.01)
+    assert queue.clear() == 7
+    with pytest.raises(queue.Empty):
+        queue.get(timeout=0.1)
+
+
+def test_a_queue_that_was_never_declared_is_not_found(connect: Callable[..., Any]) -> None:
+    queue = kombu.Queue("unknown")(connect().default_channel)
+    with pytest.raises(kombu.exceptions.ChannelError, match="no queue 'unknown'"):
+        queue.queue_declare(passive=True)
+    queue.declare()
+    assert queue.queue_declare(passive=True).message_count == 0
+
+
+@pytest.mark.parametrize("name", ["a.b:c@host/d", "with space", "ümläut 漢字", "Upper", "upper", "x" * 200])
+def test_a_queue_may_have_any_name(connect: Callable[..., Any], name: str) -> None:
+    queue = connect().SimpleQueue(name)
+    queue.put(name)
+    message = queue.get(timeout=TIMEOUT_S)
+    assert message.payload == name
+    message.ack()
+
+
+def test_a_message_without_a_body_arrives(connect: Callable[..., Any]) -> None:
+    queue = connect().SimpleQueue("empty")
+    queue.put("", headers={"kind": "nothing"})
+    message = queue.get(timeout=TIMEOUT_S)
+    assert (message.body, message.headers["kind"]) == (b"", "nothing")
+    message.ack()
+
+
+@pytest.mark.parametrize(
+    ("url", "namesrv", "namespace"),
+    [
+        ("rocketmq://ns1:1234,ns2:9876/shop", ("ns1:1234", "ns2:9876"), "shop"),
+        ("rocketmq://key:a%2Fb@ns1,ns2:1234/shop/?invisible_s=5", ("ns1:9876", "ns2:1234"), "shop"),
+        ("rocketmq://ns1//", ("ns1:9876",), None),
+        ("rocketmq://", ("127.0.0.1:9876",), None),
+    ],
+)
+def test_a_url_may_leave_out_ports_and_the_namespace(
+    url: str, namesrv: tuple[str, ...], namespace: str | None
+) -> None:
+    from pyromq.celery.options import target_of
+
+    settings = target_of(kombu.Connection(url)).settings
+    assert (settings.namesrv, settings.namespace) == (namesrv, namespace)
 
 
 def test_a_cluster_that_is_away_fails_to_connect(connect: Callable[..., Any]) -> None:
@@ -461,3 +554,21 @@ def test_a_result_is_stored_although_the_cluster_was_away(
     assert caplog.text.count("it is tried again") == 1
     assert backend.exception_safe_to_retry(refused[0])
     assert not backend.exception_safe_to_retry(ValueError("not JSON"))
+
+
+def test_a_result_that_expired_is_not_there(
+    rocketmq: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from celery import Celery
+
+    # Options of the transport may be in the URL: a broker's URL serves results, too.
+    app = Celery(backend=f"rocketmq://{rocketmq.namesrv}/shop?invisible_s=5")
+    for expires, state in ((60, "PENDING"), (None, "SUCCESS")):
+        app.conf.result_expires = app.backend.expires = expires
+        app.backend.store_result("short", 1, "SUCCESS")
+        assert app.AsyncResult("short").state == "SUCCESS"
+        with monkeypatch.context() as later:
+            now = time.time()
+            later.setattr("pyromq.celery.results.time", SimpleNamespace(time=lambda now=now: now + 120))
+            assert app.AsyncResult("short").state == state
+    app.close()

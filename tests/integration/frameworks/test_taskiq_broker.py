@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pyromq.clock import SystemClock
 from pyromq.errors import BadMessage, ConfigError, StateError
 from pyromq.testing import RunningCluster
 
@@ -216,6 +217,38 @@ async def test_a_result_that_is_not_kept_is_read_once(rocketmq: RunningCluster) 
     await results.shutdown()
 
 
+async def test_a_result_that_expired_is_not_there(
+    rocketmq: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: TaskiqResults[Any] = TaskiqResults(rocketmq.namesrv, expires_s=60)
+    await results.startup()
+    await results.set_result("short", result(1))
+    assert (await results.get_result("short")).return_value == 1
+    monkeypatch.setattr("pyromq.tasks.keyed._now_ms", lambda: SystemClock().now_ms() + 120_000)
+    with pytest.raises(ResultGetError):
+        await results.get_result("short")
+    await results.shutdown()
+    with pytest.raises(ConfigError, match="expires_s=0: expected a number of seconds greater than 0"):
+        TaskiqResults(rocketmq.namesrv, expires_s=0)
+
+
+async def test_a_result_that_is_not_json_says_so(results: TaskiqResults[Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        await results.set_result("odd", result(object()))
+
+
+async def test_many_tasks_and_results_at_once_share_the_connections(new: New) -> None:
+    broker = await new(queues="crowd")
+    results: TaskiqResults[Any] = TaskiqResults(**broker.client_options)
+    await results.startup()
+    await asyncio.gather(*(broker.kick(task(number, queue_name="crowd")) for number in range(50)))
+    assert sorted(await acked(broker.listen(), 50)) == list(range(50))
+    await asyncio.gather(*(results.set_result(f"crowd-{each}", result(each)) for each in range(50)))
+    found = await asyncio.gather(*(results.get_result(f"crowd-{each}") for each in range(50)))
+    assert [each.return_value for each in found] == list(range(50))
+    await results.shutdown()
+
+
 async def test_the_progress_of_a_task_is_not_its_result(results: TaskiqResults[Any]) -> None:
     from taskiq.depends.progress_tracker import TaskProgress
 
@@ -224,6 +257,8 @@ async def test_the_progress_of_a_task_is_not_its_result(results: TaskiqResults[A
     found = await results.get_progress("p1")
     assert found is not None
     assert (found.state, found.meta) == ("half", {"done": 5})
+    await results.set_progress("p1", TaskProgress(state="most", meta={"done": 9}))
+    assert (await results.get_progress("p1")) == TaskProgress(state="most", meta={"done": 9})
     assert not await results.is_result_ready("p1")
 
 
@@ -242,6 +277,25 @@ async def test_a_schedule_for_a_time_is_delivered_by_the_broker_alone(new: New) 
     read = broker.formatter.loads(message.data)
     assert (read.task_name, read.args, read.kwargs) == ("shop:bill", [1], {"b": 2})
     await source.shutdown()
+
+
+async def test_a_schedule_for_a_time_that_is_over_is_delivered_once_and_at_once(new: New) -> None:
+    broker = await new(queues="overdue")
+    source = TaskiqSchedules(broker)
+    await source.add_schedule(schedule(time=datetime(2000, 1, 1)))
+    await source.add_schedule(schedule(time=datetime.now(UTC) + timedelta(seconds=1)))
+    assert len(await acked_texts(broker, 2)) == 2
+    assert await source.get_schedules() == []
+    await source.shutdown()
+
+
+async def acked_texts(broker: TaskiqBroker, count: int) -> list[str]:
+    listening, found = broker.listen(), []
+    for _ in range(count):
+        message = await taken(listening)
+        found.append(broker.formatter.loads(message.data).task_name)
+        message.ack()
+    return found
 
 
 async def test_a_deleted_schedule_does_not_come_whether_or_not_the_broker_took_it_back(new: New) -> None:
