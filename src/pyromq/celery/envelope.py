@@ -11,6 +11,7 @@ import msgspec
 from kombu.utils.json import dumps, loads
 
 from pyromq.client.values import Message, ReceivedMessage
+from pyromq.errors import BadMessage
 from pyromq.tasks.names import as_key, as_tag
 
 _HEAD, _HEAD_BYTES = "kombu", "kombu-head"
@@ -54,7 +55,14 @@ def packed(topic: str, raw: dict[str, Any], times: Times, tag: str | None = None
 
 
 def unpacked(message: ReceivedMessage) -> tuple[dict[str, Any], Times]:
-    """With a delivery tag that no other delivery has."""
+    """With a delivery tag that no other delivery has. Raises BadMessage: anyone may write to a topic."""
+    try:
+        return _unpacked(message)
+    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError) as problem:
+        raise BadMessage(f"not a message of kombu: {problem}") from problem
+
+
+def _unpacked(message: ReceivedMessage) -> tuple[dict[str, Any], Times]:
     body, text = message.body, message.get(_HEAD)
     if text is None and (size := message.get(_HEAD_BYTES)) is not None:
         text, body = body[: int(size)].decode(), body[int(size) :]

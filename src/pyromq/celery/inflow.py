@@ -25,8 +25,8 @@ from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.producer import Producer
 from pyromq.client.reader import Reader
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import PyroError
-from pyromq.tasks.held import HeldMessages, show
+from pyromq.errors import BadMessage, PyroError
+from pyromq.tasks.held import HeldMessages, reject, show
 
 _log = logging.getLogger(__name__)
 
@@ -179,8 +179,13 @@ class Inflow:
     async def _ready(
         self, queue: str, consumer: SimpleConsumer, message: PoppedMessage
     ) -> dict[str, Any] | None:
-        """The message for kombu; None if it is too old, or too early."""
-        raw, times = unpacked(message)
+        """The message for kombu; None if it is too old, too early or not one of kombu."""
+        try:
+            raw, times = unpacked(message)
+        except BadMessage as problem:
+            _log.error("dead letter queue=%s id=%s: %s", queue, message.message_id, problem)
+            self._held.start(reject(consumer, message, str(problem)))
+            return None
         now_ms = round(time.time() * 1000)
         if times.expires_ms is not None and times.expires_ms <= now_ms:
             consumer.ack_soon(message)
@@ -290,8 +295,8 @@ class Inflow:
         self._polled_queues.add(queue)
         for exchange, reader in readers.waiting(self._target, queue).items():
             while found := await reader.receive(1, wait_s=wait_s):
-                raw, _ = unpacked(found[0])
-                if is_wanted(exchange, raw):
+                raw = _readable(found[0])
+                if raw is not None and is_wanted(exchange, raw):
                     return raw
         return None
 
@@ -323,9 +328,9 @@ class Inflow:
         message: ReceivedMessage,
         is_wanted: Callable[[str, dict[str, Any]], bool],
     ) -> None:
-        raw, _ = unpacked(message)
+        raw = _readable(message)
         to = self.arrived if feed.is_active else feed.kept
-        if to is not None and is_wanted(exchange, raw):
+        if raw is not None and to is not None and is_wanted(exchange, raw):
             to.append(Arrival(feed, raw["properties"]["delivery_tag"], raw))
 
     # Settling
@@ -411,3 +416,11 @@ class Inflow:
                 await consumer.close()
         if self._producer is not None:
             await self._producer.close()
+
+
+def _readable(message: ReceivedMessage) -> dict[str, Any] | None:
+    try:
+        return unpacked(message)[0]
+    except BadMessage as problem:
+        _log.error("message ignored topic=%s id=%s: %s", message.topic, message.message_id, problem)
+        return None

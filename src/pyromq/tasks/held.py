@@ -58,7 +58,7 @@ class HeldMessages:
     def reject(self, key: int, reason: str) -> None:
         """Make it a dead letter."""
         if held := self.take(key):
-            self.start(_reject(*held, reason))
+            self.start(reject(*held, reason))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done; `close` waits for it."""
@@ -91,7 +91,7 @@ async def show(consumer: SimpleConsumer, message: PoppedMessage, after_s: float 
         _log.info("task is visible later id=%s: %s", message.message_id, problem)
 
 
-async def _reject(consumer: SimpleConsumer, message: PoppedMessage, reason: str) -> None:
+async def reject(consumer: SimpleConsumer, message: PoppedMessage, reason: str) -> None:
     try:
         await consumer.reject(message, reason)
     except PyroError as problem:

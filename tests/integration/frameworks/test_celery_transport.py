@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from pyromq import Admin
+from pyromq import Admin, Message, Producer
 from pyromq.errors import ConnectFailed, TransportError
 from pyromq.testing import RunningCluster, cluster
 
@@ -357,6 +357,32 @@ def test_a_queue_may_have_any_name(connect: Callable[..., Any], name: str) -> No
     message = queue.get(timeout=TIMEOUT_S)
     assert message.payload == name
     message.ack()
+
+
+def test_what_is_not_a_message_of_kombu_is_a_dead_letter_and_stops_nothing(
+    connect: Callable[..., Any], rocketmq: RunningCluster, error_logs: Any
+) -> None:
+    connection = connect()
+    queue = connection.SimpleQueue("strangers")
+    queue.put("ours")
+    queue.get(timeout=TIMEOUT_S).ack()
+    with Producer("strangers", rocketmq.namesrv, namespace="shop") as producer:
+        for properties in (
+            {"kombu": "{no json"},
+            {"kombu": "[]"},
+            {"kombu-head": "x"},
+            {"kombu": '{"x": 1}'},
+        ):
+            producer.send(Message("strangers", b"{}", properties=properties))
+    queue.put("ours again")
+    message = queue.get(timeout=TIMEOUT_S)
+    assert message.payload == "ours again"
+    message.ack()
+    until = time.monotonic() + TIMEOUT_S
+    while len(rocketmq.dead_letters("shop%CELERY_strangers")) < 4:
+        assert time.monotonic() < until, "they are not dead letters"
+        time.sleep(0.05)
+    error_logs.expect_repeatedly("not a message of kombu")
 
 
 def test_a_message_without_a_body_arrives(connect: Callable[..., Any]) -> None:
