@@ -6,6 +6,7 @@ and, if there is none or a private one, to the topic of the exchange.
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -117,6 +118,8 @@ class RocketChannel(virtual.Channel):  # type: ignore[misc]
         if not exchange and not is_private(routing_key):
             self._put(routing_key, message)
             return
+        if exchange and exchange not in self.connection.known_exchanges:
+            self._declare_queues_of(exchange)
         kind = self.typeof(exchange).type if exchange else "direct"
         found = self._lookup(exchange, routing_key) if exchange and kind != "fanout" else ()
         shared = [queue for queue in found if queue and not is_private(queue)]
@@ -124,6 +127,14 @@ class RocketChannel(virtual.Channel):  # type: ignore[misc]
             self._put(queue, message)
         if not shared or len(shared) < len(found):
             self.link.post(exchange, routing_key, message, as_tag(routing_key) if kind == "direct" else None)
+
+    def _declare_queues_of(self, exchange: str) -> None:
+        """Celery declares a queue that it sends to by name. Other brokers know the rest from workers."""
+        self.connection.known_exchanges.add(exchange)
+        celery = sys.modules.get("celery")
+        for queue in () if celery is None else list(celery.current_app.amqp.queues.values()):
+            if queue.exchange is not None and queue.exchange.name == exchange:
+                queue(self).declare()
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         self.link.put(queue, message, self._traits(queue))
@@ -204,6 +215,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         super().__init__(client, **kwargs)
         self.traits: dict[str, QueueTraits] = {}
         """The declared arguments of queues."""
+        self.known_exchanges: set[str] = set()
         self._socket: tuple[socket.socket, socket.socket] | None = None
         self._is_woken = False
         self._hide_keys(client)

@@ -598,3 +598,25 @@ def test_a_result_that_expired_is_not_there(
             later.setattr("pyromq.celery.results.time", SimpleNamespace(time=lambda now=now: now + 120))
             assert app.AsyncResult("short").state == state
     app.close()
+
+
+def test_a_task_for_an_exchange_goes_to_the_queues_that_the_application_binds_to_it(
+    connect: Callable[..., Any], rocketmq: RunningCluster
+) -> None:
+    from celery import Celery
+
+    exchange = kombu.Exchange("news", "topic")
+    app = Celery(broker=f"rocketmq://{rocketmq.namesrv}/shop")
+    app.conf.task_queues = [
+        kombu.Queue("all-news", exchange, routing_key="#"),
+        kombu.Queue("sport-news", exchange, routing_key="sport.*"),
+        kombu.Queue("home-news", exchange, routing_key="home.*"),
+    ]
+    app.send_task("shop.print", exchange="news", routing_key="sport.golf")
+    app.close()
+    for name, expected in (("all-news", 1), ("sport-news", 1), ("home-news", 0)):
+        queue = connect().SimpleQueue(name)
+        found: list[Any] = []
+        with suppress(queue.Empty):
+            found.append(queue.get(timeout=TIMEOUT_S if expected else 0.2))
+        assert [each.headers["task"] for each in found] == ["shop.print"] * expected
