@@ -597,6 +597,8 @@ def test_a_result_that_expired_is_not_there(
             now = time.time()
             later.setattr("pyromq.celery.results.time", SimpleNamespace(time=lambda now=now: now + 120))
             assert app.AsyncResult("short").state == state
+    for client in app.backend._connected():
+        client.close()
     app.close()
 
 
@@ -613,6 +615,7 @@ def test_a_task_for_an_exchange_goes_to_the_queues_that_the_application_binds_to
         kombu.Queue("home-news", exchange, routing_key="home.*"),
     ]
     app.send_task("shop.print", exchange="news", routing_key="sport.golf")
+    app.pool.force_close_all()
     app.close()
     for name, expected in (("all-news", 1), ("sport-news", 1), ("home-news", 0)):
         queue = connect().SimpleQueue(name)
