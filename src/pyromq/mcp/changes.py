@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 from secrets import token_urlsafe
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from pyromq.admin import brokers, browsing, dead_letters, messages, resets, topics
 from pyromq.errors import ConfigError, PyroError, StateError
 from pyromq.mcp.desk import Desk, plain
 from pyromq.protocol import names
-from pyromq.protocol.requests.topics import TopicConfig
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic, TopicConfig
 
 LASTS_S = 300.0
 _MAX_PLANS = 100
@@ -37,23 +39,39 @@ class ChangingTools:
         self._plans: dict[str, Plan] = {}
 
     async def plan_topic(
-        self, topic: str, queues: int, reason: str, message_type: str = "NORMAL", cluster: str = ""
+        self, topic: str, queues: int, reason: str, message_type: str = "", cluster: str = ""
     ) -> dict[str, Any]:
-        """Preview: create a topic on all masters, or change its number of queues. Needs `apply`."""
+        """Preview: create a topic on all masters, or change its number of queues. Needs `apply`.
+
+        An existing topic keeps everything else. A new one is of type NORMAL without `message_type`.
+        """
         asked = self._desk.cluster(cluster)
         if not 1 <= queues <= 128:
             raise ConfigError("queues", queues, "1 to 128")
-        masters = await asked.masters()
-        before = plain((await topics.configs(asked, masters[0].address)).get(topic))
-        wanted = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
+        found = {
+            each: (await topics.configs(asked, each.address)).get(topic) for each in await asked.masters()
+        }
+        known = next(filter(None, found.values()), None)
+        fields: dict[str, Any] = {"topic": topic, "queues": queues}
+        if message_type or known is None:
+            fields["message_type"] = message_type or "NORMAL"
+        orders = {}
+        for master, config in found.items():
+            shown = config or known or TopicConfig(topic_name=topic)
+            attributes = {} if config else dict(shown.attributes)
+            if "message_type" in fields:
+                attributes["message.type"] = fields["message_type"]
+            orders[master.address] = CreateOrUpdateTopic.of(
+                replace(shown, read_queue_nums=queues, write_queue_nums=queues),
+                attributes=",".join(f"+{name}={value}" for name, value in attributes.items()) or None,
+            )
 
         async def perform() -> Any:
-            addresses = [each.address for each in masters]
-            await topics.put(asked, addresses, wanted, f"+message.type={message_type}")
-            return {"brokers": [each.broker_name for each in masters]}
+            await asked.ask_all(orders)
+            return {"brokers": [each.broker_name for each in found]}
 
-        fields = {"topic": topic, "queues": queues, "message_type": message_type}
-        return self._planned("plan_topic", cluster, reason, fields, before, perform)
+        before = {each.broker_name: plain(config) for each, config in found.items() if config}
+        return self._planned("plan_topic", cluster, reason, fields, before or None, perform)
 
     async def plan_reset_offsets(
         self, group: str, topic: str, reason: str, to_time_ms: int | None = None, cluster: str = ""

@@ -188,6 +188,23 @@ async def test_a_preview_changes_nothing_and_its_token_is_good_once(
         assert "unknown, used or older" in await changing.failure("apply", token="guessed")
 
 
+async def test_a_topic_that_gets_more_queues_keeps_everything_else(
+    assistant: Open, rocketmq: RunningCluster
+) -> None:
+    with Admin(rocketmq.namesrv) as admin:
+        admin.create_topic("Ledger", queues=2, message_type="FIFO")
+    async with assistant(allow_changes=True) as changing:
+        plan = await changing.call("plan_topic", topic="Ledger", queues=4, reason="more readers")
+        assert plan["would_do"] == {"topic": "Ledger", "queues": 4}
+        await changing.call("apply", token=plan["token"])
+        (then,) = plan["before"].values()
+        (now,) = (await changing.call("plan_topic", topic="Ledger", queues=4, reason="look"))[
+            "before"
+        ].values()
+    assert now == then | {"readQueueNums": 4, "writeQueueNums": 4}
+    assert now["attributes"] == {"message.type": "FIFO"}
+
+
 async def test_a_token_is_too_old_after_five_minutes(assistant: Open, orders: str) -> None:
     clock = ManualClock()
     async with assistant(clock=clock, allow_changes=True) as changing:
