@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.addresses import BrokerAddresses
-from pyromq.broker.parts import BrokerParts
+from pyromq.broker.parts import BrokerParts, Given
 from pyromq.broker.recovery_log import log_recovery
 from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.services.tiering import Tiering
@@ -30,6 +30,7 @@ from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics
 from pyromq.store.message_store import MessageStore
 from pyromq.store.statistics import StoreStatistics
+from pyromq.tier.objects import Objects
 
 _log = logging.getLogger(__name__)
 
@@ -62,9 +63,10 @@ class Broker(Program):
         ports: Ports | None = None,
         admission: Admission | None = None,
         http2: HttpFront | None = None,
+        objects: Objects | None = None,
     ) -> None:
         """`files`: the file system for the store. `ports`: the network it listens on. `http2` serves HTTP/2
-        on the broker's ports.
+        on the broker's ports. `objects`: the object store of its tier, instead of the one in the settings.
 
         `admission` decides instead of the settings of access control.
         """
@@ -76,8 +78,7 @@ class Broker(Program):
         self._configuration = configuration
         self._files = files
         self._ports = ports if ports is not None else Ports()
-        self._admission = admission
-        self._http2 = http2
+        self._given = Given(admission, http2, objects)
         self._live = LiveSettings(settings)
         self._parts: BrokerParts | None = None
 
@@ -168,7 +169,7 @@ class Broker(Program):
             main, fast, ha = taken
             addresses = BrokerAddresses.of(self.settings, self._ports, _port_of(main), _port_of(ha))
             parts = BrokerParts(
-                *(self._live, store, self._clock, addresses, self._admission, self._http2),
+                *(self._live, store, self._clock, addresses, self._given),
                 is_metered=bool(self._exporters),
             )
             for server, port in zip(parts.servers, (main, fast), strict=True):

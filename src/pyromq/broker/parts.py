@@ -7,7 +7,7 @@ its background work (`run`), and what it saves at the end (`save_now`).
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.addresses import BrokerAddresses
@@ -95,6 +95,7 @@ from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import QueueAdvance
+from pyromq.tier.objects import Objects
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +122,15 @@ class Saved(Protocol):
         ...
 
 
+class Given(NamedTuple):
+    """What whoever starts a broker gives it, instead of what its settings say."""
+
+    admission: Admission | None = None
+    http2: HttpFront | None = None
+    objects: Objects | None = None
+    """The object store of its tier."""
+
+
 class BrokerParts:
     def __init__(
         self,
@@ -128,8 +138,7 @@ class BrokerParts:
         store: MessageStore,
         clock: Clock,
         addresses: BrokerAddresses,
-        admission: Admission | None = None,
-        http2: HttpFront | None = None,
+        given: Given,
         *,
         is_metered: bool = False,
     ) -> None:
@@ -191,7 +200,9 @@ class BrokerParts:
         )
         suspect = self.replication.repair.suspect
         has_tier = settings.has_tier
-        self.tiering = Tiering(self._context, self.durability, self._wake, suspect) if has_tier else None
+        self.tiering = (
+            Tiering(self._context, self.durability, self._wake, suspect, given.objects) if has_tier else None
+        )
         older = self.tiering.older_lookups if self.tiering is not None else None
         self._looking_up = LookingUp(store, older)
         self._all_services = self._services()
@@ -208,7 +219,7 @@ class BrokerParts:
                 self.metering.watch_tier(self.tiering)
             self.metering.watch_security(self.access.refused, settings.tls_cert_path)
             self.metering.watch_pops(self._reviving.behind, lambda: self.held_pops.held_count)
-        self.servers = self._servers(admission or self.access.control, http2)
+        self.servers = self._servers(given.admission or self.access.control, given.http2)
 
     def _services(self) -> list[object]:
         live, store, tables, clock, slices = (

@@ -30,13 +30,13 @@ from pyromq.tier.index import Queue, Spans, TierIndex, spans_of
 from pyromq.tier.lookups import TierLookups
 from pyromq.tier.manifest import Manifest, SegmentEntry
 from pyromq.tier.manifests import Fenced, Manifests, OtherBroker, WrongTier
-from pyromq.tier.objects import ObjectMissing, size_problem
+from pyromq.tier.objects import ObjectMissing, Objects, size_problem
 from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, newer_from, next_file, uploaded_to
 from pyromq.tier.opening import open_objects
 from pyromq.tier.segment_format import BadObject
 from pyromq.tier.tables import TieredTables, copied_tables
 from pyromq.tier.upkeep import TierUpkeep, due
-from pyromq.tier.uploading import ChildUploader, DamagedFile, Uploader, UploadTask
+from pyromq.tier.uploading import ChildUploader, DamagedFile, OwnUploader, Uploader, UploadTask
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +58,11 @@ class Tiering:
         durability: Durability,
         wake: Callable[[str, int], None],
         suspect: Callable[[int], None],
-        uploader: Uploader | None = None,
+        objects: Objects | None = None,
     ) -> None:
         """`wake`: whoever waits for messages of a queue shall look again. `suspect`: the log file with this
-        log offset is damaged."""
+        log offset is damaged. `objects`: the object store, instead of the one that the settings name; then no
+        child process uploads."""
         settings = context.live.now
         self._live = context.live
         self._store = context.store
@@ -72,8 +73,9 @@ class Tiering:
         self._suspect = suspect
         self._clock = context.clock
         self._loop = asyncio.get_running_loop()
-        self._objects = objects = CountedObjects(
-            open_objects(
+        counted = CountedObjects(
+            objects
+            or open_objects(
                 settings.tier_place,
                 settings.broker_cluster_name,
                 settings.broker_name,
@@ -81,12 +83,13 @@ class Tiering:
                 upload_concurrency=settings.tier_upload_concurrency,
             )
         )
+        self._uploader: Uploader = ChildUploader() if objects is None else OwnUploader(counted)
+        self._objects = objects = counted
         directory = self._store.paths.root / "tier"
         self._store.files.make_directories(directory)
         writer = f"{settings.broker_name} {chance.uuid().hex}"
         self._writer = writer
         self._footers = KeptFooters(objects, self._store.files, directory)
-        self._uploader: Uploader = uploader if uploader is not None else ChildUploader()
         self._kept = kept = self._footers.last_manifest()
         """The newest manifest when this broker stopped."""
         manifests = Manifests(objects, settings.broker_cluster_name, settings.broker_name, writer, kept)
