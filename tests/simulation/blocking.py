@@ -9,18 +9,23 @@ import contextvars
 import socket
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyromq.remoting.blocking_link import LinkOptions
 
+if TYPE_CHECKING:
+    from tests.simulation.loop import SimulatedLoop
+
 T = TypeVar("T")
+
+current_code: "contextvars.ContextVar[BlockingCode | None]" = contextvars.ContextVar("code", default=None)
 
 
 class BlockingCode:
     """`await BlockingCode().run(work)`; `work` connects by `connect` and waits by `wait`."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = cast("SimulatedLoop", asyncio.get_running_loop())
         self._code_may_run, self._loop_may_run = threading.Semaphore(0), threading.Semaphore(0)
         self._wanted: Coroutine[Any, Any, Any] | None = None
         self._got: asyncio.Future[Any]
@@ -30,10 +35,11 @@ class BlockingCode:
         ended: asyncio.Future[T] = self._loop.create_future()
 
         def code() -> None:
+            current_code.set(self)
             self._code_may_run.acquire()
             try:
                 ended.set_result(work())
-            except Exception as problem:
+            except BaseException as problem:  # its machine may have lost power
                 ended.set_exception(problem)
             self._loop_may_run.release()
 
@@ -41,6 +47,9 @@ class BlockingCode:
         while True:
             self._code_may_run.release()
             self._loop_may_run.acquire()
+            # What a disk took is time of this thread alone.
+            if spent_s := self._loop.take_spent():
+                await asyncio.sleep(spent_s)
             if ended.done():
                 return ended.result()
             assert self._wanted is not None

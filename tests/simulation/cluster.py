@@ -6,6 +6,7 @@ cluster looks into the objects of running processes, without a message.
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.etcd import ETCD_PORT, EtcdData, SimulatedEtcd
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network, SimulatedPorts
+from tests.simulation.object_store import ObjectData, SimulatedObjects
 from tests.simulation.plans import Plan
-from tests.simulation.processes import Host, Process
+from tests.simulation.processes import EPOCH_MS, Host, Process
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication.in_sync_master import InSyncMaster
@@ -44,6 +46,22 @@ _CONTROLLERS = (("controller", "10.0.0.2"), ("controller2", "10.0.0.3"))
 _GROUP_KEY = f"{ControllerSettings().etcd_prefix}groups/{BROKER_NAME}"
 OPERATOR = ("operator", "secret")
 _LIGHT: dict[str, Any] = {"light_queues": True, "multi_dispatch": True}
+_TIERED: dict[str, Any] = {
+    "tier_level": "NOT_IN_DISK",
+    "tier_place": "/the-store",
+    "tier_upkeep_interval_ms": 5000,
+    "tier_orphan_hours": 1,
+}
+_SMALL_FILES: dict[str, Any] = {"log_segment_bytes": 16 * 1024}
+_SHORT_LIVED: dict[str, Any] = {
+    "file_reserved_hours": 0,
+    # Not in a run: a broker that was away longer than files stay has to be made anew.
+    "delete_when": f"{(time.localtime(EPOCH_MS / 1000).tm_hour + 12) % 24}",
+    # A file goes only when the queues that lead there are on disk.
+    "queue_flush_interval_ms": 300,
+    "queue_flush_least_pages": 0,
+    "queue_flush_thorough_interval_ms": 1000,
+}
 _SIGNED = (CreateUser, UpdateUser, DeleteUser)
 _USERS: dict[str, Any] = {
     "authentication": True,
@@ -187,6 +205,8 @@ class SimulatedCluster:
         self.front = (
             Server(self._host("front", "10.0.0.5", has_disk=False), self._front) if has_front else None
         )
+        self.object_data = ObjectData(loop, Random(f"{plan.seed}/object store"))
+        self._object_store = self._host("objects", "10.0.0.8", has_disk=False) if plan.has_tier else None
         self.wiped_s = 0.0
         """When the controllers lost their store last."""
         self._clients = self._lone = 0
@@ -294,6 +314,7 @@ class SimulatedCluster:
             "transaction_timeout_ms": 2000,
             "transaction_check_interval_ms": 3000,
             **(_USERS if any(load.kind == "tables" for load in self.plan.loads) else {}),
+            **(_TIERED if self.plan.has_tier and role is None else {}),
             **(self._role_of(host) if role is None else role),
             **self.plan.broker_settings,
         }
@@ -310,6 +331,8 @@ class SimulatedCluster:
             # Otherwise a full disk deletes old messages to make room, as documented.
             "clean_forcibly": False,
             **(_LIGHT if any(load.kind == "light" for load in self.plan.loads) else {}),
+            **(_SMALL_FILES if self.plan.has_tier else {}),
+            **(_SHORT_LIVED if self.plan.removes_files else {}),
             **self.plan.store_settings,
         }
         return Broker(
@@ -317,7 +340,12 @@ class SimulatedCluster:
             clock=host.clock,
             files=host.files,
             ports=SimulatedPorts(self.network, process),
+            objects=self._objects(process) if role is None else None,
         )
+
+    def _objects(self, process: Process) -> SimulatedObjects | None:
+        store = self._object_store
+        return SimulatedObjects(self.object_data, store, self.network, process) if store is not None else None
 
     def _role_of(self, host: Host) -> dict[str, Any]:
         if self.controllers:

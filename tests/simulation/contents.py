@@ -1,24 +1,29 @@
 """What one broker holds at the end of a run, read once from its log."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pyromq.broker.broker import Broker
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_record
 from pyromq.store.log.damage import is_filler
 from pyromq.store.message_store import MessageStore
+from pyromq.tier.packing import records_in
 
 _NOT_VISIBLE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
 class Contents:
-    def __init__(self, name: str, broker: Broker) -> None:
+    def __init__(self, name: str, broker: Broker, older: Iterable[tuple[int, bytes]] = ()) -> None:
+        """`older`: where log files begin that may have left its disk, and what was in them."""
         self.broker = name
         self.store: MessageStore = broker.store
         self.damage: list[str] = []
         self._by_topic: dict[str, list[StoredMessage]] = defaultdict(list)
         reached = self.store.log.start
+        for start, content in older:
+            for outline in records_in(content, start) if start < reached else ():
+                self._add(decode_record(content[outline.start : outline.start + outline.size]))
         for outline, _ in self.store.log.records_from(reached):
             reached = outline.log_offset + outline.size
             if is_filler(outline):
@@ -31,9 +36,12 @@ class Contents:
             except RemoteProtocolError as problem:
                 self.damage.append(f"{name}: the record at {outline.log_offset}: {problem}")
             else:
-                self._by_topic[message.topic].append(message)
+                self._add(message)
         if self.store.log.end - reached > self.store.settings.log_segment_bytes:
             self.damage.append(f"{name}: no record after {reached}, and the log ends at {self.store.log.end}")
+
+    def _add(self, message: StoredMessage) -> None:
+        self._by_topic[message.topic].append(message)
 
     def __repr__(self) -> str:
         return f"<Contents of {self.broker}>"
@@ -59,6 +67,7 @@ class Contents:
                 is_pending = message.log_offset >= self.store.queues.dispatched_offset
                 queue = self.store.queues.find(topic, message.queue_id)
                 is_gone = queue is not None and message.log_offset < queue.floor
+                is_gone |= message.log_offset < self.store.log.start
                 if is_pending or is_gone or message.sys_flag & SysFlag.TRANSACTION_MASK in _NOT_VISIBLE:
                     continue
                 found = self.store.queues.log_offset(topic, message.queue_id, message.queue_offset)

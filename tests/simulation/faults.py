@@ -318,6 +318,21 @@ def _front(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
     return front.start
 
 
+def _store(cluster: SimulatedCluster, _: Server, fault: Fault) -> Heal:
+    """A part of the requests to the object store, by `strength`, is refused, `unanswered`, or carried out
+    `late`; or all are `slow`, or it is `away`."""
+    trouble = cluster.object_data.trouble
+    if fault.detail == "slow":
+        trouble.slow_s = 2 * fault.strength
+    elif fault.detail == "unanswered":
+        trouble.unanswered = fault.strength
+    elif fault.detail == "late":
+        trouble.late = fault.strength
+    else:
+        trouble.refused = 1.0 if fault.detail == "away" else fault.strength
+    return trouble.end
+
+
 def _names(cluster: SimulatedCluster, _: Server, __: Fault) -> Heal:
     cluster.names.kill()
     return cluster.names.start
@@ -411,4 +426,5 @@ KINDS: dict[FaultKind, Kind] = {
     "flip": Kind(_flip, waits=False),
     "damage": Kind(_damage),
     "restart": Kind(_restart, is_survived=_always),
+    "store": Kind(_store, waits=False, is_survived=_always),
 }

@@ -19,6 +19,7 @@ from tests.simulation.loop import nothing
 from tests.simulation.plans import Plan
 from tests.simulation.reader_rules import ReaderRules
 from tests.simulation.recording import Recorder
+from tests.simulation.tier_rules import TierRules
 
 from pyromq.broker.broker import Broker
 from pyromq.errors import PyroError
@@ -66,6 +67,11 @@ class Always:
         self._group_rules = rules = GroupRules(cluster, recorder)
         is_confirmed = cluster.plan.has_controller and not cluster.plan.acknowledges_alone
         ReaderRules(cluster, recorder, (lambda: rules.reached) if is_confirmed else None)
+        self.tier = (
+            TierRules(cluster, recorder, (lambda: rules.reached) if is_confirmed else None)
+            if cluster.plan.has_tier
+            else None
+        )
         self._held_rules = {each: HeldRules(cluster, each) for each in cluster.brokers}
         self._passed_over: dict[Server, set[Problem]] = {}
         self._disk_rules: dict[Server, tuple[Broker, DiskRules]] = {}
@@ -92,6 +98,8 @@ class Always:
                 self._check_offsets(server, broker)
                 self._check_held(server, broker)
         self._group_rules.look()
+        if self.tier is not None:
+            self.tier.look()
         for load in self._loads:
             load.look()
 

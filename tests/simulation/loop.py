@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tests.simulation.blocking import BlockingCode
 from tests.simulation.trace import Trace
 
 from pyromq.clock import Clock
@@ -31,6 +32,8 @@ TURN_S = 20e-6
 """Every turn takes this long: a program that spins must not stop time for all others."""
 _MAX_THREAD_DELAY_S = 0.0005
 _START_S = 1000.0
+_WAITING = "tier-"
+"""So the threads are called that wait for an object store."""
 
 current_process: "contextvars.ContextVar[Process | None]" = contextvars.ContextVar("process", default=None)
 
@@ -241,14 +244,17 @@ class SimulatedLoop(BaseEventLoop):
     ) -> "asyncio.Future[T]":
         """The function runs as one step, and its future is done after what the disk took."""
         future: asyncio.Future[T] = self.create_future()
+        if getattr(executor, "_thread_name_prefix", "").startswith(_WAITING):
+            self._run_waiting(future, lambda: func(*args), executor)
+            return future
 
         def work() -> float:
             try:
                 result = func(*args)
             except BaseException as problem:
-                spent_s, settle = self._take_spent(), _failure(future, problem)
+                spent_s, settle = self.take_spent(), _failure(future, problem)
             else:
-                spent_s, settle = self._take_spent(), _success(future, result)
+                spent_s, settle = self.take_spent(), _success(future, result)
             self.call_later(spent_s, settle)
             return spent_s
 
@@ -261,11 +267,39 @@ class SimulatedLoop(BaseEventLoop):
 
         def timed_work() -> float:
             work()
-            return self._take_spent()
+            return self.take_spent()
 
         self._run_in_turn(timed_work, name)
 
-    def _take_spent(self) -> float:
+    def _run_waiting(
+        self, future: "asyncio.Future[T]", work: Callable[[], T], executor: Executor | None
+    ) -> None:
+        """The same for a function that waits for a network: much may happen before it ends."""
+        is_single = getattr(executor, "_max_workers", None) == 1
+        context = contextvars.copy_context()
+
+        async def run() -> None:
+            try:
+                result = await BlockingCode().run(work)
+            except BaseException as problem:
+                _failure(future, problem)()
+            else:
+                _success(future, result)()
+            if is_single:
+                self._thread_is_free(executor)
+
+        def start() -> None:
+            delay_s = self._chance.random() * _MAX_THREAD_DELAY_S
+            self.call_later(delay_s, lambda: self.create_task(run(), context=context), context=context)
+
+        if is_single and executor in self._queues:
+            self._queues[executor].append(start)
+            return
+        if is_single:
+            self._queues[executor] = deque()
+        start()
+
+    def take_spent(self) -> float:
         seconds, self._spent_s = self._spent_s, 0.0
         return seconds
 

@@ -7,7 +7,7 @@ away. They are short, because time that passes without a fault costs as much as 
 from random import Random
 from typing import Any, Literal
 
-from tests.simulation.plans import Fault, FaultKind, Load, LoadKind, Plan
+from tests.simulation.plans import Fault, FaultKind, Load, LoadKind, Plan, with_store_faults
 
 _KINDS: dict[FaultKind, int] = {
     "kill": 40,
@@ -37,6 +37,7 @@ _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("queried", 0.1),
     ("light", 0.1),
     ("purged", 0.1),
+    ("tiered", 0.1),
 )
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _LOSSES = (40, 80)
@@ -54,15 +55,17 @@ def draw_losses(seed: int) -> Plan:
     chance = Random(f"{seed}/losses")
     flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
     loads = chance.sample(_LOADS, chance.choice((1, 1, 2, 3)))
-    extra = (kind for kind, ratio in _EXTRA if Random(f"{seed}/losses {kind}").random() < ratio)
+    extra = [kind for kind, ratio in _EXTRA if Random(f"{seed}/losses {kind}").random() < ratio]
+    drawn = (
+        *(Load(kind, chance.choice((0.3, 0.6))) for kind in loads),
+        *(Load(kind, 0.3) for kind in extra),
+    )
+    faults = tuple(_draw_loss(chance) for _ in range(chance.randint(*_LOSSES)))
     return Plan(
         seed=seed,
         flush=flush,
-        loads=(
-            *(Load(kind, chance.choice((0.3, 0.6))) for kind in loads),
-            *(Load(kind, 0.3) for kind in extra),
-        ),
-        faults=tuple(_draw_loss(chance) for _ in range(chance.randint(*_LOSSES))),
+        loads=drawn,
+        faults=with_store_faults(seed, faults) if "tiered" in extra else faults,
         calm_s=1.0,
         restarts_at_end=chance.random() < 0.1,
         broker_settings=_SHORT_LEASE,

@@ -110,6 +110,11 @@ _SELDOM: dict[str, Any] = {
     "store_settings": {"flush_interval_ms": 3000, "queue_flush_thorough_interval_ms": 10_000},
 }
 """A loss of power takes a lot."""
+_LITTLE_FILES: dict[str, Any] = {
+    "loads": (Load("tiered", 0.2),),
+    "store_settings": {"log_segment_bytes": 4096},
+}
+"""Three messages fill one."""
 _ALONE: dict[str, Any] = {"broker_settings": {"min_in_sync_replicas": 1}}
 _PATIENT: dict[str, Any] = {"broker_settings": {"replica_max_behind_ms": 15_000}}
 _TWO: dict[str, Any] = {"replicas": 2, **_ALONE}
@@ -874,6 +879,52 @@ MUTANTS = (
         "()",
         _CUT_OFF,
         changes={"loads": (Load("sourced", 0.01),)},
+    ),
+    Mutant(
+        "copy",
+        "a file of the log goes although the tier does not have it",
+        "pyromq.store.retention:Retention._remove_segments",
+        "self.uploaded_to is not None and segment.end > self.uploaded_to",
+        "False",
+        (Fault("store", 2.0, 6.0, detail="away"),),
+        ("tiered",),
+    ),
+    Mutant(
+        "fence",
+        "a master that was replaced continues to write the tier",
+        "pyromq.tier.manifests:Manifests._require_claim",
+        "(newest.epoch, newest.writer) != (epoch, self._writer)",
+        "False",
+        (
+            Fault("store", 1.0, 40.0, detail="slow", strength=0.4),
+            Fault("pause", 6.0, 11.0),
+        ),
+        changes=_LITTLE_FILES,
+        also=(
+            (
+                "pyromq.tier.manifests:Manifests._change",
+                "newest is not None and newest.epoch > epoch",
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
+        "sure",
+        "a file of the log goes to the tier before its replicas have it",
+        "pyromq.broker.services.tiering:Tiering._closed_files",
+        "min(self._store.flushes.offset, self._durability.readable_offset)",
+        "self._store.flushes.offset",
+        3 * (Fault("stall", 3.0, 6.0, detail="ha"),),
+        changes=_LITTLE_FILES,
+    ),
+    Mutant(
+        "past",
+        "a reader passes over old messages that must be fetched first",
+        "pyromq.tier.history:_wait",
+        "status=ReadStatus.IN_TIER, next_offset=offset",
+        "status=ReadStatus.NO_MATCHED_MESSAGE, next_offset=offset + 1",
+        (Fault("kill", 4.0, 2.0),),
+        ("tiered",),
     ),
     Mutant(
         "users",

@@ -31,6 +31,7 @@ FaultKind = Literal[
     "flip",
     "damage",
     "restart",
+    "store",
 ]
 LoadKind = Literal[
     "plain",
@@ -58,6 +59,7 @@ LoadKind = Literal[
     "queried",
     "light",
     "purged",
+    "tiered",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -78,9 +80,16 @@ _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("queried", 0.1),
     ("light", 0.1),
     ("purged", 0.1),
+    ("tiered", 0.1),
 )
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
+_NEEDS_LOAD = frozenset({("fronted", "front"), ("tiered", "store")})
+_STORE_FAULT_RATIO = 0.5
 _SAMPLED = tuple(kind for kind in ALL_LOADS if kind not in dict(_EXTRA))
+
+
+_READS_TIER = frozenset({"tiered", "plain", "batched", "ordered", "pulled", "streamed"})
+"""These loads do without what leaves the disk. Others read the log itself, as messages that wait."""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,6 +132,15 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     store_settings: dict[str, Any] = {}
 
     @property
+    def has_tier(self) -> bool:
+        return any(load.kind == "tiered" for load in self.loads)
+
+    @property
+    def removes_files(self) -> bool:
+        """Whether files of the log go as soon as they are in the tier."""
+        return self.has_tier and all(load.kind in _READS_TIER for load in self.loads)
+
+    @property
     def acknowledges_alone(self) -> bool:
         """Whether a master waits for no other broker: then a fail-over may lose what was acknowledged."""
         return self.broker_settings.get("all_in_sync") is False
@@ -147,7 +165,7 @@ def draw_plan(
     known: list[FaultKind] = [
         kind
         for kind in ALL_FAULTS
-        if (only is None or kind in only)
+        if (kind != "store" if only is None else kind in only)
         and (has_controller or kind not in _NEEDS_CONTROLLER)
         and (replicas > 1 or kind not in _NEEDS_REPLICAS)
         and (controllers == "etcd" or kind != "etcd")
@@ -165,9 +183,11 @@ def draw_plan(
     drawn = tuple(Load(kind, round(chance.choice((0.1, 0.3, 1.0)), 3)) for kind in loads)
     for kind, ratio in _EXTRA:
         is_drawn = Random(f"{seed}/{kind}").random() < ratio
-        is_needed = kind == "fronted" and any(fault.kind == "front" for fault in faults)
+        is_needed = any((kind, fault.kind) in _NEEDS_LOAD for fault in faults)
         if is_drawn or is_needed if only_loads is None else kind in only_loads:
             drawn += (Load(kind, 0.3),)
+    if only is None and any(load.kind == "tiered" for load in drawn):
+        faults = with_store_faults(seed, faults)
     return Plan(
         seed=seed,
         replicas=replicas,
@@ -178,6 +198,17 @@ def draw_plan(
         faults=faults,
         restarts_at_end=chance.random() < 0.3,
     )
+
+
+def with_store_faults(seed: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """The object store of a tier fails now and then, beside other faults."""
+    chance = Random(f"{seed}/store")
+    found: list[Fault] = []
+    for each in faults:
+        if chance.random() < _STORE_FAULT_RATIO:
+            found.append(_draw_fault(chance, ["store"]))
+        found.append(each)
+    return tuple(found)
 
 
 def _draw_controllers(seed: int, only: tuple[str, ...] | None) -> Literal["journal", "etcd"]:
@@ -223,6 +254,9 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
     elif kind == "wipe":
         detail = chance.choice(("", "restarted", "stale"))
         for_s = max(min(for_s, 30.0), 2.0)
+    elif kind == "store":
+        detail = chance.choice(("away", "refusing", "unanswered", "late", "slow"))
+        strength, for_s = chance.choice((0.2, 0.5, 1.0)), min(for_s, 20.0)
     elif kind == "front":
         detail = chance.choice(("kill", "restart", "pause", "cut"))
     elif kind == "all power":

@@ -48,6 +48,7 @@ from tests.simulation.loads.resets import ResetsLoad
 from tests.simulation.loads.sourced import SourcedLoad
 from tests.simulation.loads.streamed import StreamedLoad
 from tests.simulation.loads.tables import TablesLoad
+from tests.simulation.loads.tiered import TieredLoad
 from tests.simulation.loads.transactional import TransactionalLoad
 from tests.simulation.loop import Livelock, NothingLeft, SimulatedLoop
 from tests.simulation.network import Network
@@ -55,6 +56,7 @@ from tests.simulation.plans import LoadKind, Plan
 from tests.simulation.processes import install_chance
 from tests.simulation.real_clock import forbid_real_clock
 from tests.simulation.recording import Outcome, Recorder, Totals, Violation
+from tests.simulation.tier_rules import TierRules
 
 from pyromq import Message, PyroError, aio
 from pyromq.compiled import twin
@@ -86,6 +88,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "queried": QueriedLoad,
     "light": LightLoad,
     "purged": PurgedLoad,
+    "tiered": TieredLoad,
 }
 
 _native_time = twin("protocol.unique_keys")
@@ -152,7 +155,8 @@ class Run:
         loads = [_LOADS[load.kind](cluster, self.recorder, load) for load in self.plan.loads]
         for load in loads:
             load.start()
-        watching = asyncio.create_task(Always(cluster, self.recorder, loads).run())
+        always = Always(cluster, self.recorder, loads)
+        watching = asyncio.create_task(always.run())
         # What else is wrong with a group that never gets whole again follows from that: it is not judged.
         if not await Faults(cluster, self.recorder).run() or not await self._heal():
             return
@@ -172,10 +176,12 @@ class Run:
             return
         await asyncio.sleep(1.0)
         await cluster.until(lambda: len({each.store.log.end for each in cluster.running()}) == 1, _QUIET_S)
+        if always.tier is not None:
+            await always.tier.settle()
         if watching.done():
             watching.result()
         watching.cancel()
-        self._judge(loads)
+        self._judge(loads, always.tier)
 
     async def _heal(self) -> bool:
         """Whether all brokers are in sync in time."""
@@ -227,14 +233,16 @@ class Run:
                 return False
         return True
 
-    def _judge(self, loads: list[RunningLoad]) -> None:
+    def _judge(self, loads: list[RunningLoad], tier: TierRules | None) -> None:
         cluster = self.cluster
+        found = list(tier.judge()) if tier is not None else []
+        older = tier.logs if tier is not None else []
         contents = [
-            Contents(server.host.name, broker)
+            Contents(server.host.name, broker, older)
             for server in cluster.brokers
             if (broker := cluster.broker(server)) is not None
         ]
-        found = list(at_the_end(cluster, contents))
+        found += at_the_end(cluster, contents)
         for load in loads:
             found += (
                 load.judge_what_is_left(contents) if self.plan.acknowledges_alone else load.judge(contents)

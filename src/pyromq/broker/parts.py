@@ -123,7 +123,7 @@ class Saved(Protocol):
 
 
 class Given(NamedTuple):
-    """What whoever starts a broker gives it, instead of what its settings say."""
+    """Parts that a broker gets instead of those that its settings name."""
 
     admission: Admission | None = None
     http2: HttpFront | None = None
