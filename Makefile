@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse object-stores registry debezium browser prometheus frameworks pictures ha-example helm-check image bench docs changelog site dist wheels clean
+.PHONY: help setup demo fmt check quick test coverage interpreted fuzz fuzz-native audit model simulate mutants chaos upgrade kills interop lakehouse object-stores azurite registry rest-catalog debezium browser prometheus frameworks pictures ha-example helm-check image bench docs changelog site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -94,8 +94,14 @@ lakehouse: setup ## our Delta and Iceberg tables in the hands of DuckDB, Polars 
 object-stores: setup ## pipelines with everything in S3, by Spark's own way there (needs Java 17 and Maven Central; 700 MB)
 	$(BIN)/python -m tools.object_stores
 
+azurite: setup ## journals and Delta tables in the emulator of Azure's object store (needs Node.js and npm's registry)
+	$(BIN)/python -m tools.azurite
+
 registry: setup ## our registry client and Apicurio's server (needs Java 17, Maven and Maven Central)
 	$(BIN)/python -m tools.apicurio
+
+rest-catalog: setup ## Iceberg tables in Apache's own REST catalog (needs Java 17, Maven and Maven Central; 90 MB)
+	$(BIN)/python -m tools.rest_catalog
 
 debezium: setup ## change data of a real PostgreSQL through a real Debezium, both sides killed (needs Java 17, Maven, Maven Central and PostgreSQL)
 	$(BIN)/python -m tools.debezium

@@ -12,12 +12,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-from urllib.request import urlopen
 
 from tests.support.apache import free_ports
 from tests.support.apache_releases import (
@@ -31,11 +29,11 @@ from tests.support.apache_releases import (
     tool,
 )
 from tests.support.schema_registry import REAL
+from tools.peers import running
 
 VERSION: Final = "3.0.9"
 """The newest one for Java 17."""
 ARTIFACT: Final = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
-START_TIMEOUT_S: Final = 180.0
 TESTS: Final = (
     "tests/unit/spark/test_registry.py::test_avro_schemas_take_types_from_other_subjects",
     "tests/unit/spark/test_registry.py::test_schemas_of_a_subject_change_and_old_bodies_stay_readable",
@@ -50,7 +48,7 @@ def main() -> int:
     try:
         check_java()
         home = _fetched()
-        with running(home) as url:
+        with _started(home) as url:
             say(f"Apicurio {VERSION} answers at {url}")
             environment = os.environ | {REAL: url}
             return subprocess.run(
@@ -78,37 +76,13 @@ def _fetched() -> Path:
 
 
 @contextmanager
-def running(home: Path) -> Iterator[str]:
+def _started(home: Path) -> Iterator[str]:
     """The server on a port that the system chooses; its URL, as clients of Confluent's API need it."""
     jar, port = next(home.glob("*-runner.jar")), free_ports()
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-    with tempfile.TemporaryFile() as said:
-        server = subprocess.Popen(
-            [tool("java"), "-Xmx512m", "-jar", str(jar)],
-            env=os.environ | {"QUARKUS_HTTP_PORT": str(port), "QUARKUS_HTTP_HOST": "127.0.0.1"},
-            stdout=said,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            last = time.monotonic() + START_TIMEOUT_S
-            while not _answers(url):
-                if server.poll() is not None or time.monotonic() > last:
-                    said.seek(0)
-                    end = said.read().decode(errors="replace")[-2000:]
-                    raise PeerUnavailable(f"Apicurio did not start: {end}")
-                time.sleep(0.5)
-            yield url
-        finally:
-            server.kill()
-            server.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urlopen(f"{url}/subjects", timeout=10) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+    listening = {"QUARKUS_HTTP_PORT": str(port), "QUARKUS_HTTP_HOST": "127.0.0.1"}
+    with running([tool("java"), "-Xmx512m", "-jar", str(jar)], listening, f"{url}/subjects"):
+        yield url
 
 
 if __name__ == "__main__":

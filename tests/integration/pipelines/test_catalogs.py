@@ -1,5 +1,9 @@
-"""Iceberg tables in a catalog: Glue's, as moto serves it. pyiceberg finds it by its own configuration."""
+"""Iceberg tables in a catalog: Glue's, as moto serves it, or that of the environment, which speaks REST.
 
+pyiceberg finds it by its own configuration.
+"""
+
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +26,7 @@ from pyromq.spark.pipelines.catalogs import enter_catalog
 from pyromq.spark.pipelines.forgotten_rows import ForgottenRows
 from pyromq.spark.pipelines.iceberg_lake import IcebergLake
 
+REAL = "PYROMQ_REST_CATALOG"
 JOIN = 1 << 40
 BATCHES = 2
 
@@ -36,7 +41,10 @@ def running() -> Iterator[FaultyStore]:
 def store(running: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> FaultyStore:
     """It leads to the catalog as well, under the name `tests`."""
     lead_to(running.url(), monkeypatch)
-    monkeypatch.setenv("PYICEBERG_CATALOG__TESTS__TYPE", "glue")
+    real = os.environ.get(REAL)
+    monkeypatch.setenv("PYICEBERG_CATALOG__TESTS__TYPE", "rest" if real else "glue")
+    if real:
+        monkeypatch.setenv("PYICEBERG_CATALOG__TESTS__URI", real)
     monkeypatch.setenv("PYICEBERG_CATALOG__TESTS__GLUE__REGION", "us-east-1")
     monkeypatch.setenv("PYICEBERG_CATALOG__TESTS__S3__ENDPOINT", running.url())
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())  # it reads them when it is imported
