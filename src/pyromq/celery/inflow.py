@@ -290,7 +290,8 @@ class Inflow:
                 with suppress(ValueError):  # it was delivered meanwhile
                     if arrival.feed.queue == queue:
                         inflow.arrived.remove(arrival)
-                        return arrival.raw
+                        found_there: dict[str, Any] = arrival.raw
+                        return found_there
         wait_s = 0.0 if queue in self._polled_queues else _FIRST_LOOK_S
         self._polled_queues.add(queue)
         for exchange, reader in readers.waiting(self._target, queue).items():

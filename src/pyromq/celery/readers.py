@@ -5,21 +5,28 @@
 
 import os
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyromq.celery.names import exchange_topic_of
 from pyromq.celery.options import ClusterTarget
 from pyromq.client.reader import Reader
 
-if TYPE_CHECKING:
-    from pyromq.celery.inflow import Inflow
-
 _MAX_WAITING = 256
+
+
+class Consuming(Protocol):
+    """A connection that consumes a private queue."""
+
+    @property
+    def arrived(self) -> deque[Any]:
+        """What has come and was not delivered yet."""
+        ...
+
 
 _Key = tuple[int, ClusterTarget, str]
 _waiting: "OrderedDict[_Key, dict[str, Reader]]" = OrderedDict()
 """Readers that no connection consumes yet, by exchange."""
-_taken: "dict[_Key, dict[str, Inflow]]" = {}
+_taken: dict[_Key, dict[str, Consuming]] = {}
 """The connections that consume a queue."""
 _returned: dict[_Key, deque[dict[str, Any]]] = {}
 """Messages that were asked for and given back."""
@@ -52,11 +59,11 @@ async def prepare(target: ClusterTarget, queue: str, exchange: str, tag: str) ->
             await each.close()
 
 
-def take(target: ClusterTarget, queue: str, inflow: "Inflow") -> dict[str, Reader]:
+def take(target: ClusterTarget, queue: str, connection: Consuming) -> dict[str, Reader]:
     """For the connection that consumes the queue; it closes them."""
     key = _key(target, queue)
     found = _waiting.pop(key, {})
-    _taken.setdefault(key, {}).update(dict.fromkeys(found, inflow))
+    _taken.setdefault(key, {}).update(dict.fromkeys(found, connection))
     return found
 
 
@@ -64,7 +71,7 @@ def waiting(target: ClusterTarget, queue: str) -> dict[str, Reader]:
     return _waiting.get(_key(target, queue), {})
 
 
-def consuming(target: ClusterTarget, queue: str) -> "set[Inflow]":
+def consuming(target: ClusterTarget, queue: str) -> set[Consuming]:
     return set(_taken.get(_key(target, queue), {}).values())
 
 
