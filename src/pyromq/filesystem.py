@@ -23,6 +23,9 @@ from typing import Final
 from pyromq.disk_steps import DiskThread, DiskWorker
 from pyromq.errors import StoreError
 
+UNFINISHED_SUFFIX: Final = ".tmp"
+"""Of a file that is being written, and gets its name when it is safe."""
+BACKUP_SUFFIX: Final = ".bak"
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 _CANNOT_WRITE = frozenset({errno.EROFS, errno.EACCES})
 _BLOCK_BYTES = 65536

@@ -22,7 +22,7 @@ from pyromq.protocol.record import (
 )
 from pyromq.tier.manifest import Manifest, SegmentEntry, pack_manifest, parse_manifest
 from pyromq.tier.names import segment_name
-from pyromq.tier.packing import Packed, pack, rebuild, records_of
+from pyromq.tier.packing import Packed, pack, rebuild
 from pyromq.tier.segment_format import (
     TAIL_BYTES,
     BadObject,
@@ -30,6 +30,7 @@ from pyromq.tier.segment_format import (
     pack_footer,
     parse_footer,
     parse_tail,
+    records_of,
     unpack_block,
 )
 

@@ -19,13 +19,13 @@ from pyromq.store.results import Boundary
 from pyromq.store.settings import StoreSettings
 from pyromq.tier import packing
 from pyromq.tier.blocks import Blocks
+from pyromq.tier.footers import read_footer
 from pyromq.tier.history import OlderHistory
 from pyromq.tier.index import Spans, TierIndex, spans_of
 from pyromq.tier.lookups import TierLookups
 from pyromq.tier.manifest import HiddenMessages, Manifest, SegmentEntry
 from pyromq.tier.names import segment_name
 from pyromq.tier.packing import pack
-from pyromq.tier.rewriting import read_footer
 from pyromq.tier.segment_format import Footer
 
 QUEUES = [("T", 0), ("T", 1), ("U", 0)]

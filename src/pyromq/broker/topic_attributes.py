@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from pyromq.protocol import lite, quotas
 from pyromq.protocol.requests.topics import TopicConfig
+from pyromq.protocol.topic_ages import RESERVE_HOURS, TTL_SECONDS
 
 CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
-RESERVE_HOURS, RESERVE_BYTES, TTL_SECONDS = "reserve.time", "reserve.bytes", "message.ttl"
+RESERVE_BYTES = "reserve.bytes"
 
 
 class _Attribute(NamedTuple):

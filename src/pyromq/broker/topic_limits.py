@@ -3,24 +3,18 @@
 from collections.abc import Mapping
 
 from pyromq.broker.tables.topics import TopicTable
-from pyromq.broker.topic_attributes import RESERVE_BYTES, RESERVE_HOURS, TTL_SECONDS, is_compacted
+from pyromq.broker.topic_attributes import RESERVE_BYTES, is_compacted
 from pyromq.protocol.requests.topics import TopicConfig
+from pyromq.protocol.topic_ages import max_age_ms
 from pyromq.store.expiry import QueueLimit
 from pyromq.store.message_store import MessageStore
 
-_HOUR_MS, _SECOND_MS = 3_600_000, 1000
-
 
 def limit_of(attributes: Mapping[str, str]) -> QueueLimit | None:
-    """java: a time of -1 means none, and a compacted topic has no limits"""
+    """java: a compacted topic has no limits"""
     if is_compacted(attributes):
         return None
-    ages_ms = [
-        int(attributes.get(key) or 0) * unit_ms
-        for key, unit_ms in ((RESERVE_HOURS, _HOUR_MS), (TTL_SECONDS, _SECOND_MS))
-    ]
-    max_age_ms = min((age_ms for age_ms in ages_ms if age_ms > 0), default=0)
-    limit = QueueLimit(max_age_ms, int(attributes.get(RESERVE_BYTES) or 0))
+    limit = QueueLimit(max_age_ms(attributes), int(attributes.get(RESERVE_BYTES) or 0))
     return limit if any(limit) else None
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files
-from pyromq.store.filenames import UNFINISHED_SUFFIX, can_be_directory
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
+from pyromq.store.filenames import can_be_directory
 
 HEADER: Final = b"pyromq deletions 1\n"
 _LINE: Final = re.compile(rb'([0-9a-f]{8}) ((deleted|finished) (\d{1,19}) (\d{1,19}) (".*"))')

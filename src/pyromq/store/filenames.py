@@ -5,9 +5,7 @@ from pathlib import Path
 
 OFFSET_DIGITS = 20
 INDEX_DIGITS = 17
-BACKUP_SUFFIX = ".bak"
 BROKEN_SUFFIX = ".broken"
-UNFINISHED_SUFFIX = ".tmp"
 _NO_OFFSET = 1 << 63
 _NO_QUEUE = 1 << 31
 

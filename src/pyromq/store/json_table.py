@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from pyromq.errors import PyroError, StoreError
-from pyromq.filesystem import Files
+from pyromq.filesystem import BACKUP_SUFFIX, UNFINISHED_SUFFIX, Files
 from pyromq.protocol import json_body
-from pyromq.store.filenames import BACKUP_SUFFIX, BROKEN_SUFFIX, UNFINISHED_SUFFIX
+from pyromq.store.filenames import BROKEN_SUFFIX
 
 T = TypeVar("T")
 

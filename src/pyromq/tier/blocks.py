@@ -15,8 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from pyromq.errors import PyroError, TransportError
 from pyromq.tier.manifest import SegmentEntry
 from pyromq.tier.objects import ObjectMissing, Objects
-from pyromq.tier.packing import records_of
-from pyromq.tier.segment_format import BadObject, Footer, PackedBlock, Piece, unpack_block
+from pyromq.tier.segment_format import BadObject, Footer, PackedBlock, Piece, records_of, unpack_block
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from typing import Final
 
 from pyromq.chance import uuid
 from pyromq.errors import TransportError
-from pyromq.filesystem import Files
-from pyromq.store.filenames import UNFINISHED_SUFFIX
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
 from pyromq.tier.objects import ObjectExists, ObjectInfo, ObjectMissing
 
 _COPY_BYTES: Final = 4 * 1024 * 1024

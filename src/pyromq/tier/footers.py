@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import PyroError
-from pyromq.filesystem import Files
-from pyromq.store.filenames import UNFINISHED_SUFFIX
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
 from pyromq.tier.manifest import Manifest, SegmentEntry, pack_manifest, parse_manifest
-from pyromq.tier.objects import Objects
+from pyromq.tier.objects import Objects, Readable
 from pyromq.tier.segment_format import TAIL_BYTES, BadObject, Footer, parse_footer, parse_tail
 
 _SUFFIX: Final = ".footer"
@@ -31,7 +30,7 @@ class KeptFooters:
                 return _parse(self._files.read(path), entry)
         if only_local:
             return None
-        raw = self._objects.read(entry.name, entry.footer_at, size_bytes)
+        raw = _read(self._objects, entry)
         footer = _parse(raw, entry)
         with suppress(OSError):  # it will be fetched again
             self._keep(path, raw)
@@ -66,6 +65,15 @@ class KeptFooters:
 
 def _kept_name(entry: SegmentEntry) -> str:
     return f"{Path(entry.name).name}{_SUFFIX}"
+
+
+def read_footer(objects: Readable, entry: SegmentEntry) -> Footer:
+    """Raises TransportError, ObjectMissing or BadObject."""
+    return _parse(_read(objects, entry), entry)
+
+
+def _read(objects: Readable, entry: SegmentEntry) -> bytes:
+    return objects.read(entry.name, entry.footer_at, entry.size_bytes - entry.footer_at)
 
 
 def _parse(raw: bytes, entry: SegmentEntry) -> Footer:

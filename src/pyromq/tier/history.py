@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.properties import get_property
@@ -20,7 +19,7 @@ from pyromq.store.reading import RecordFilter
 from pyromq.store.results import Boundary, ReadResult, ReadStatus
 from pyromq.store.settings import StoreSettings
 from pyromq.tier.blocks import Blocks
-from pyromq.tier.index import Queue, TierIndex, TierSpan, span_at
+from pyromq.tier.index import Queue, TierIndex, TierSpan, is_internal, span_at
 from pyromq.tier.lookups import WantedKey
 from pyromq.tier.manifest import SegmentEntry
 from pyromq.tier.segment_format import BadObject, Footer
@@ -308,11 +307,6 @@ def _wait(local: ReadResult, offset: int) -> ReadResult:
 
 def _nothing(local: ReadResult, next_offset: int) -> ReadResult:
     return ReadResult(ReadStatus.NO_MATCHED_MESSAGE, next_offset, local.min_offset, local.max_offset)
-
-
-def is_internal(topic: str) -> bool:
-    """Brokers read these topics themselves, and none of what they once had."""
-    return topic in names.SYSTEM_TOPICS or names.is_kept_by_brokers(topic)
 
 
 def _test(

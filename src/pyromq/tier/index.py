@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
+from pyromq.protocol import names
 from pyromq.protocol.record import MIN_RECORD_SIZE
 from pyromq.tier.manifest import Manifest, SegmentEntry, gone_before
 from pyromq.tier.segment_format import BadObject, Footer
@@ -158,3 +159,8 @@ def _in_line(spans: Sequence[TierSpan], deleted_before: int) -> tuple[list[TierS
 def span_at(spans: Sequence[TierSpan], offset: int) -> int:
     """The number of the last span that does not begin behind an offset; -1 if all do."""
     return bisect_right(spans, offset, key=lambda each: each.first_offset) - 1
+
+
+def is_internal(topic: str) -> bool:
+    """Brokers read these topics themselves, and none of what they once had."""
+    return topic in names.SYSTEM_TOPICS or names.is_kept_by_brokers(topic)

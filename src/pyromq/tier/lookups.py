@@ -4,11 +4,10 @@ Everything here blocks, and is called in a thread. Whoever asks says when it is 
 looked at is named, so that it is not taken for "not found".
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pyromq.errors import PyroError, TransportError
 from pyromq.protocol.record import peek_log_offset, peek_queue_offset, peek_store_timestamp
@@ -18,12 +17,10 @@ from pyromq.tier.blocks import FooterSource
 from pyromq.tier.index import TierIndex, TierSpan
 from pyromq.tier.manifest import SegmentEntry
 from pyromq.tier.objects import ObjectMissing, Objects
-from pyromq.tier.packing import records_of
-from pyromq.tier.segment_format import BadObject, Footer, Piece, Run, unpack_block
+from pyromq.tier.open_segment import OpenSegment
+from pyromq.tier.segment_format import BadObject, Piece, Run
 
 IsOver = Callable[[], bool]
-_BLOCKS: Final = 2
-"""Blocks of a segment that are kept while it is looked at: small runs share them."""
 
 
 class WantedKey(NamedTuple):
@@ -56,27 +53,6 @@ class _Part(NamedTuple):
     gone_before: int
 
 
-class _Segment:
-    """A segment that is looked at; the last blocks of it are kept."""
-
-    def __init__(self, objects: Objects, entry: SegmentEntry, footer: Footer) -> None:
-        @lru_cache(maxsize=_BLOCKS)
-        def block_of(number: int) -> memoryview:
-            block = footer.blocks[number]
-            stored = objects.read(entry.name, block.position, block.size_bytes)
-            return memoryview(unpack_block(block, stored))
-
-        self.footer = footer
-        self._block_of = block_of
-
-    def content(self, piece: Piece) -> memoryview:
-        return self._block_of(piece.block)[piece.start : piece.start + piece.size_bytes]
-
-    def records(self, piece: Piece) -> Iterator[memoryview]:
-        content = self.content(piece)
-        return (content[place : place + size] for place, size in records_of(content))
-
-
 class TierLookups:
     def __init__(self, objects: Objects, footers: FooterSource) -> None:
         self._objects = objects
@@ -85,10 +61,10 @@ class TierLookups:
     def __repr__(self) -> str:
         return f"<TierLookups {self._objects.place}>"
 
-    def _segment(self, entry: SegmentEntry) -> _Segment:
+    def _segment(self, entry: SegmentEntry) -> OpenSegment:
         footer = self._footers.footer(entry)
         assert footer is not None
-        return _Segment(self._objects, entry, footer)
+        return OpenSegment(self._objects, entry, footer)
 
     # By time
 
@@ -96,22 +72,17 @@ class TierLookups:
         """LOWER: the first message of a span that was stored at or after a time and is not deleted. UPPER:
         the last one stored at or before it. Raises TransportError, ObjectMissing or BadObject."""
         segment = self._segment(span.segment)
-        pieces = segment.footer.runs[span.number].pieces
-        if boundary is Boundary.UPPER:
-            number = max(bisect_right(pieces, timestamp_ms, key=lambda each: each.first_ms) - 1, 0)
-            earlier = [
-                peek_queue_offset(record)
-                for record in segment.records(pieces[number])
-                if peek_store_timestamp(record) <= timestamp_ms
-            ]
-            return earlier[-1] if earlier else pieces[number].first_offset
-        by_time = bisect_left(pieces, timestamp_ms, key=lambda each: each.first_ms) - 1
-        by_place = bisect_right(pieces, gone_before, key=lambda each: each.first_log) - 1
-        number = max(by_time, by_place, 0)
-        for record in segment.records(pieces[number]):
-            if peek_store_timestamp(record) >= timestamp_ms and peek_log_offset(record) >= gone_before:
-                return peek_queue_offset(record)
-        return pieces[number + 1].first_offset if number + 1 < len(pieces) else span.end_offset
+        run = segment.footer.runs[span.number]
+        if boundary is Boundary.LOWER:
+            return segment.first_offset(run, timestamp_ms, gone_before)
+        pieces = run.pieces
+        number = max(bisect_right(pieces, timestamp_ms, key=lambda each: each.first_ms) - 1, 0)
+        earlier = [
+            peek_queue_offset(record)
+            for record in segment.records(pieces[number])
+            if peek_store_timestamp(record) <= timestamp_ms
+        ]
+        return earlier[-1] if earlier else pieces[number].first_offset
 
     # By place
 

@@ -28,7 +28,15 @@ class ObjectInfo(NamedTuple):
     """By the store's clock."""
 
 
-class Objects(Protocol):
+class Readable(Protocol):
+    """Objects as readers of segments need them."""
+
+    def read(self, name: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        """A range of an object, at most to its end. Raises ObjectMissing, or TransportError."""
+        ...
+
+
+class Objects(Readable, Protocol):
     """Every method may raise TransportError: the store is away, or refuses."""
 
     @property
@@ -44,10 +52,6 @@ class Objects(Protocol):
 
     def put_file(self, name: str, path: Path) -> None:
         """Store a large file. Its name depends on its content, so it does not matter who is first."""
-        ...
-
-    def read(self, name: str, start: int = 0, size_bytes: int | None = None) -> bytes:
-        """A range of an object, at most to its end. Raises ObjectMissing."""
         ...
 
     def info(self, name: str) -> ObjectInfo | None: ...

@@ -16,11 +16,11 @@ import msgspec
 
 from pyromq.errors import TransportError
 from pyromq.store.log.epochs import Epochs
+from pyromq.tier.footers import read_footer
 from pyromq.tier.manifest import HiddenMessages, Manifest, SegmentEntry
 from pyromq.tier.manifests import Manifests, WrongTier
 from pyromq.tier.names import segment_name
 from pyromq.tier.packing import first_damage
-from pyromq.tier.rewriting import read_footer
 from pyromq.tier.tables import TieredTables, put_tables
 from pyromq.tier.uploading import Uploader, UploadTask
 

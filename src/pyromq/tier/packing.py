@@ -37,6 +37,7 @@ from pyromq.tier.segment_format import (
     Stretch,
     pack_block,
     pack_footer,
+    records_of,
 )
 
 _native = twin("protocol.records")
@@ -312,16 +313,3 @@ def rebuild_into(log: bytearray | mmap, footer: Footer, block_of: Callable[[int]
         position += stretch.kept_bytes
     if hashlib.sha256(log).digest() != footer.log_sha256:
         raise BadObject("the log file that was rebuilt does not match its checksum")
-
-
-def records_of(content: memoryview) -> list[tuple[int, int]]:
-    """Place and size of each record of a piece."""
-    found = []
-    position, end = 0, len(content)
-    while position < end:
-        size = peek_size(content, position) if end - position >= MIN_RECORD_SIZE else 0
-        if not MIN_RECORD_SIZE <= size <= end - position:
-            raise BadObject(f"{end - position} bytes of a piece are not a record")
-        found.append((position, size))
-        position += size
-    return found

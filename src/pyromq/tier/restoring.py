@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
 from pyromq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyromq.protocol.record import BLANK_SIZE, StoredMessage, SysFlag, encode_record, pack_blank_into
 from pyromq.store.deletions import Deletion, encode
-from pyromq.store.filenames import UNFINISHED_SUFFIX, StorePaths, can_be_directory, offset_name
+from pyromq.store.filenames import StorePaths, can_be_directory, offset_name
 from pyromq.store.log.damage import filler_for_removed
 from pyromq.store.log.epochs import Epoch, encode_epochs
 from pyromq.tier.footers import KeptFooters

@@ -16,10 +16,11 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import RecordOutline
 from pyromq.store.log.damage import filler_for_removed, is_filler
+from pyromq.tier.footers import read_footer
 from pyromq.tier.manifest import SegmentEntry, gone_before
 from pyromq.tier.objects import Objects
 from pyromq.tier.packing import rebuild_into, records_in
-from pyromq.tier.segment_format import TAIL_BYTES, BadObject, Footer, parse_footer, parse_tail, unpack_block
+from pyromq.tier.segment_format import BadObject, unpack_block
 
 
 class Gone(msgspec.Struct, frozen=True):
@@ -52,12 +53,6 @@ def _named(topic: str, raw_properties: bytes) -> list[tuple[str, str]]:
     keys = (get_property(raw_properties, props.KEYS) or "").split(props.KEY_SEPARATOR)
     unique = (get_property(raw_properties, name) for name in (props.UNIQ_KEY, props.ORIGIN_MESSAGE_ID))
     return [(each, key) for each in (topic, *found) if each for key in (*keys, *unique) if key]
-
-
-def read_footer(objects: Objects, entry: SegmentEntry) -> Footer:
-    """Raises ObjectMissing or BadObject."""
-    raw = objects.read(entry.name, entry.footer_at, entry.size_bytes - entry.footer_at)
-    return parse_footer(parse_tail(raw[-TAIL_BYTES:], entry.size_bytes), raw[:-TAIL_BYTES])
 
 
 @contextmanager

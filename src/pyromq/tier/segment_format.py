@@ -24,6 +24,7 @@ import zstandard
 
 from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.protocol.compression import Compression, decompress
+from pyromq.protocol.record import MIN_RECORD_SIZE, peek_size
 
 HEAD: Final = b"pyromq segment 1"
 TAIL_BYTES: Final = 32
@@ -130,6 +131,19 @@ def unpack_block(block: PackedBlock, stored: bytes) -> bytes:
     if len(plain) != block.plain_bytes or crc32(plain) != block.crc:
         raise BadObject(f"the block at {block.position} does not match its checksum")
     return plain
+
+
+def records_of(content: memoryview) -> list[tuple[int, int]]:
+    """Place and size of each record of a piece."""
+    found = []
+    position, end = 0, len(content)
+    while position < end:
+        size = peek_size(content, position) if end - position >= MIN_RECORD_SIZE else 0
+        if not MIN_RECORD_SIZE <= size <= end - position:
+            raise BadObject(f"{end - position} bytes of a piece are not a record")
+        found.append((position, size))
+        position += size
+    return found
 
 
 def pack_footer(footer: Footer, position: int) -> bytes:

@@ -33,22 +33,22 @@ class StoredObjects:
     def create(self, name: str, content: bytes) -> None:
         from obstore.exceptions import AlreadyExistsError
 
-        with self._reached(name):
+        with reached(f"{self._place}/{name}"):
             try:
                 self._store.put(name, content, mode="create")
             except (AlreadyExistsError, FileExistsError):
                 raise ObjectExists(name) from None
 
     def replace(self, name: str, content: bytes) -> None:
-        with self._reached(name):
+        with reached(f"{self._place}/{name}"):
             self._store.put(name, content)
 
     def put_file(self, name: str, path: Path) -> None:
-        with self._reached(name):
+        with reached(f"{self._place}/{name}"):
             self._store.put(name, path, chunk_size=PART_BYTES, max_concurrency=self._upload_concurrency)
 
     def read(self, name: str, start: int = 0, size_bytes: int | None = None) -> bytes:
-        with self._reached(name):
+        with reached(f"{self._place}/{name}"):
             try:
                 if size_bytes is None and not start:
                     return bytes(self._store.get(name).bytes())
@@ -58,7 +58,7 @@ class StoredObjects:
                 raise ObjectMissing(name) from None
 
     def info(self, name: str) -> ObjectInfo | None:
-        with self._reached(name):
+        with reached(f"{self._place}/{name}"):
             try:
                 meta = self._store.head(name)
             except FileNotFoundError:
@@ -68,7 +68,7 @@ class StoredObjects:
     def list(self, prefix: str) -> "list[ObjectInfo]":
         directory, _, beginning = prefix.rpartition("/")
         # A prefix ends at a slash for the library, so that `a/1` does not mean `a/10` as well.
-        with self._reached(prefix):
+        with reached(f"{self._place}/{prefix}"):
             found = self._store.list(f"{directory}/" if directory else None).collect()
         begin = f"{directory}/{beginning}" if directory else beginning
         return [
@@ -78,21 +78,23 @@ class StoredObjects:
         ]
 
     def remove(self, name: str) -> None:
-        with self._reached(name):
+        with reached(f"{self._place}/{name}"):
             try:
                 self._store.delete(name)
             except FileNotFoundError:
                 return
 
-    @contextmanager
-    def _reached(self, name: str) -> Iterator[None]:
-        from obstore.exceptions import BaseError
 
-        try:
-            yield
-        except (ObjectExists, ObjectMissing):
-            raise
-        except (BaseError, OSError) as problem:
-            # The library's text goes on with its own state, over many lines.
-            text = str(problem).partition("\n")[0]
-            raise TransportError(f"{self._place}/{name}: {text}") from None
+@contextmanager
+def reached(name: str) -> Iterator[None]:
+    """Raises TransportError for whatever the library says."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (ObjectExists, ObjectMissing):
+        raise
+    except (BaseError, OSError) as problem:
+        # The library's text goes on with its own state, over many lines.
+        text = str(problem).partition("\n")[0]
+        raise TransportError(f"{name}: {text}") from None

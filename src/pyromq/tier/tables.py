@@ -14,24 +14,23 @@ import msgspec
 import zstandard
 
 from pyromq.errors import PyroError, RemoteProtocolError
-from pyromq.filesystem import Files
+from pyromq.filesystem import BACKUP_SUFFIX, Files
 from pyromq.protocol import json_body
 from pyromq.protocol.compression import Compression, decompress
 from pyromq.protocol.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from pyromq.protocol.requests.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
 from pyromq.protocol.requests.topics import TopicConfigSerializeWrapper
-from pyromq.store.filenames import BACKUP_SUFFIX
 from pyromq.tier.names import tables_name
 from pyromq.tier.objects import Objects, create_settled
 from pyromq.tier.segment_format import BadObject
 
 _VERSION: Final = 1
 _MAX_BYTES: Final = 1024 * 1024 * 1024
-_TOPICS: Final = "topics.json"
+TOPICS: Final = "topics.json"
 _OFFSETS: Final = "consumerOffset.json"
 _DELAYS: Final = "delayOffset.json"
 COPIED: Final = (
-    _TOPICS,
+    TOPICS,
     "topicQueueMapping.json",
     "subscriptionGroup.json",
     _OFFSETS,
@@ -130,7 +129,7 @@ def fitted(tables: TieredTables, deleted_before: Mapping[str, int], end_of: End)
         return msgspec.structs.replace(table, offset_table=kept)
 
     changes: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-        _TOPICS: (TopicConfigSerializeWrapper, fitted_topics),
+        TOPICS: (TopicConfigSerializeWrapper, fitted_topics),
         _OFFSETS: (ConsumerOffsetSerializeWrapper, fitted_offsets),
         _DELAYS: (DelayOffsetSerializeWrapper, fitted_delays),
     }

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pyromq.store.filenames import UNFINISHED_SUFFIX
+from pyromq.filesystem import UNFINISHED_SUFFIX
 from pyromq.tier.index import TierIndex
 from pyromq.tier.manifest import Manifest, Removal, SegmentEntry, gone_before
 from pyromq.tier.manifests import Manifests

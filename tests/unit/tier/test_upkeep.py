@@ -14,13 +14,14 @@ from pyromq.errors import TransportError
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.store.filenames import offset_name
+from pyromq.tier.footers import read_footer
 from pyromq.tier.index import TierIndex, spans_of
 from pyromq.tier.manifest import HiddenMessages, Manifest
 from pyromq.tier.manifests import Fenced, Manifests
 from pyromq.tier.names import segment_name
 from pyromq.tier.offloading import ClosedFile, Offloading, next_file
 from pyromq.tier.packing import records_in
-from pyromq.tier.rewriting import log_file, read_footer
+from pyromq.tier.rewriting import log_file
 from pyromq.tier.upkeep import GRACE_MS, Due, TierUpkeep, due
 from pyromq.tier.uploading import OwnUploader, UploadTask
 

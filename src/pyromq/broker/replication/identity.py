@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyromq.errors import ConfigError, StoreError
-from pyromq.filesystem import Files
-from pyromq.store.filenames import UNFINISHED_SUFFIX
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
 
 _SEPARATOR = "#"
 _SYNC, _ASYNC = "SYNC_FLUSH", "ASYNC_FLUSH"

@@ -19,9 +19,9 @@ from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.looking_up import OlderLookups
 from pyromq.broker.tables.role import Role
 from pyromq.errors import PyroError, Refused, TransportError
+from pyromq.filesystem import UNFINISHED_SUFFIX
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import LMQ_PREFIX
-from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.tier.blocks import Blocks
 from pyromq.tier.counted_objects import CountedObjects, Traffic
 from pyromq.tier.footers import KeptFooters

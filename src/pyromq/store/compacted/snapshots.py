@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Lock
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
 from pyromq.store.compacted.snapshot import QueueSnapshot, SnapshotEnd, SnapshotWriter
-from pyromq.store.filenames import BROKEN_SUFFIX, UNFINISHED_SUFFIX, StorePaths, is_text, parse_queue_name
+from pyromq.store.filenames import BROKEN_SUFFIX, StorePaths, is_text, parse_queue_name
 
 Key = tuple[str, int]
 """Topic and queue id."""

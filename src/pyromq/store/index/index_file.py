@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files, MappedFile
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files, MappedFile
 from pyromq.store.checkpoint import is_time
-from pyromq.store.filenames import UNFINISHED_SUFFIX
 
 HEADER: Final = struct.Struct(">qqqqii")
 SLOT: Final = struct.Struct(">i")

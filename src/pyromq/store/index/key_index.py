@@ -6,8 +6,8 @@ from typing import Final
 
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files
-from pyromq.store.filenames import UNFINISHED_SUFFIX, index_name, is_index_name, next_index_name
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
+from pyromq.store.filenames import index_name, is_index_name, next_index_name
 from pyromq.store.index.index_file import HEADER, Entry, IndexFile, index_file_bytes
 from pyromq.store.index.key_hash import index_key_hash
 

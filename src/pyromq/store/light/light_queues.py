@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
 from pyromq.protocol import properties as props
 from pyromq.protocol.names import (
     DLQ_PREFIX,
@@ -30,7 +30,6 @@ from pyromq.protocol.names import (
     lite_parts,
 )
 from pyromq.store.deletions import Deletions
-from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.store.light.entries import REMOVAL, Entry, LightEntries
 from pyromq.store.light.light_end import LightEnd
 from pyromq.store.light.names import LightNames

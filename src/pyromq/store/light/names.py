@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files
-from pyromq.store.filenames import UNFINISHED_SUFFIX
+from pyromq.filesystem import UNFINISHED_SUFFIX, Files
 from pyromq.store.light.light_end import NamesEnd
 
 HEAD: Final = struct.Struct(">IIqH")

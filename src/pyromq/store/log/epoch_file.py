@@ -8,8 +8,7 @@ from pathlib import Path
 from threading import Lock
 
 from pyromq.errors import StoreError
-from pyromq.filesystem import Files
-from pyromq.store.filenames import BACKUP_SUFFIX, UNFINISHED_SUFFIX
+from pyromq.filesystem import BACKUP_SUFFIX, UNFINISHED_SUFFIX, Files
 from pyromq.store.log.epochs import (
     Epoch,
     Epochs,
