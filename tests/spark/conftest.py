@@ -14,6 +14,7 @@ from tests.support.quick_jvm import make_jvms_quick
 
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.routes import DeleteTopicFromNameServer
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
@@ -153,6 +154,13 @@ class Topics:
         assert len(segments) >= 3
         for segment in segments:
             os.utime(segment, (1, 1))
+        self.delete_expired()
+
+    def figures(self) -> dict[str, str]:
+        """What the broker tells of itself."""
+        return self._call(GetBrokerRuntimeInfo()).body.table
+
+    def delete_expired(self) -> None:
         self._call(DeleteExpiredCommitLog())
 
     def reach(self, topic: str) -> int:

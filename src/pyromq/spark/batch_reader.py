@@ -29,6 +29,11 @@ class BatchReader(DataSourceReader):
         options = self._options
         cluster = SparkCluster(options.access)
         try:
+            if options.tier is not None:
+                from pyromq.spark.tiers import planned  # most reads do not need it
+
+                parts, spans = planned(cluster, options)
+                return partitions_of(spans, options, cluster.record_bytes, parts)
             spans = resolve_spans(cluster, options, cluster.queues(options.selection))
             return partitions_of(spans, options, cluster.record_bytes)
         finally:

@@ -78,6 +78,20 @@ def pull_of(
     )
 
 
+def matches_pattern(pattern: str) -> Callable[[str], bool]:
+    """Patterns select topics of applications; retry and dead-letter topics only if they ask for them."""
+    wanted = re.compile(pattern)
+    hidden: tuple[str, ...] = (SYSTEM_TOPIC_PREFIX,)
+    if not pattern.startswith("%"):
+        hidden = (SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX)
+
+    def matches(topic: str) -> bool:
+        is_hidden = topic in SYSTEM_TOPICS or topic.startswith(hidden) or topic.endswith(REPLY_TOPIC_SUFFIX)
+        return not is_hidden and wanted.fullmatch(topic) is not None
+
+    return matches
+
+
 PULL_BYTES = 4 * 1024 * 1024
 
 
@@ -110,20 +124,7 @@ class SparkCluster:
     def _matching(self, pattern: str, patient: bool) -> tuple[str, ...]:
         known = set(self.ask_name_server(GetAllTopics(), patient=patient).body.topic_list)
         known -= set(self.ask_name_server(GetSystemTopicsFromNameServer(), patient=patient).body.topic_list)
-        wanted = re.compile(pattern)
-        # Patterns select topics of applications; retry and dead-letter topics only if they ask for them.
-        hidden: tuple[str, ...] = (SYSTEM_TOPIC_PREFIX,)
-        if not pattern.startswith("%"):
-            hidden = (SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX)
-        return tuple(
-            sorted(
-                topic
-                for topic in known - SYSTEM_TOPICS
-                if wanted.fullmatch(topic)
-                and not topic.startswith(hidden)
-                and not topic.endswith(REPLY_TOPIC_SUFFIX)
-            )
-        )
+        return tuple(sorted(filter(matches_pattern(pattern), known)))
 
     def _queues_of(self, topic: str, selection: Selection, patient: bool) -> list[Queue]:
         try:
@@ -171,6 +172,12 @@ class SparkCluster:
         self._routes[topic] = route
         self._seen.add(topic)
         return route
+
+    def cluster_of(self, queue: Queue) -> str:
+        """The name of the cluster that a queue's broker belongs to; empty if that is not known."""
+        route = self._routes.get(queue.topic) or self.fresh_route(queue.topic)
+        names = (each.cluster for each in route.broker_datas if each.broker_name == queue.broker)
+        return next(names, None) or ""
 
     def address(self, queue: Queue) -> str:
         """Where a queue is read: its master, or a replica while the master is away.

@@ -1,5 +1,7 @@
 """Compacted topics: gaps in their queues are no losses, because newer messages of the same keys are there."""
 
+from collections.abc import Mapping
+
 from pyromq.errors import PyroError
 from pyromq.protocol.requests.topics import GetTopicConfig
 from pyromq.spark.cluster import SparkCluster
@@ -15,4 +17,8 @@ def is_compacted(cluster: SparkCluster, queue: Queue) -> bool:
             config = link.call(GetTopicConfig(topic=queue.topic))
     except PyroError:
         return False
-    return config.body.attributes.get(_CLEANUP_POLICY) == _COMPACTION
+    return is_compacting(config.body.attributes)
+
+
+def is_compacting(attributes: Mapping[str, str]) -> bool:
+    return attributes.get(_CLEANUP_POLICY) == _COMPACTION

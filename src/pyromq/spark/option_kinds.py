@@ -22,7 +22,7 @@ EARLIEST, LATEST = -2, -1
 class Position:
     """Where reading begins or ends; exactly one of the kinds is meant."""
 
-    kind: Literal["earliest", "latest", "group", "offsets", "timestamp", "timestamps"]
+    kind: Literal["earliest", "latest", "group", "tier", "offsets", "timestamp", "timestamps"]
     numbers: Mapping[Queue, int] | None = None
     timestamp_ms: int = 0
 
@@ -99,7 +99,7 @@ def _timestamps(text: str) -> Mapping[Queue, int]:
     return timestamps
 
 
-def _offsets(words: tuple[Literal["earliest", "latest", "group"], ...], lowest: int) -> Kind:
+def _offsets(words: tuple[Literal["earliest", "latest", "group", "tier"], ...], lowest: int) -> Kind:
     def parse(text: str) -> Position:
         for word in words:
             if text.lower() == word:
@@ -151,4 +151,4 @@ Timestamps = Annotated[
     Mapping[Queue, int], Kind('JSON like {"Orders": {"broker-a:0": 1700000000000}}', _timestamps)
 ]
 StartOffsets = Annotated[Position, _offsets(("earliest", "latest", "group"), EARLIEST)]
-EndOffsets = Annotated[Position, _offsets(("latest",), LATEST)]
+EndOffsets = Annotated[Position, _offsets(("latest", "tier"), LATEST)]

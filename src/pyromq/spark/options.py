@@ -60,7 +60,7 @@ class Access(Options):
 
     FROM_TEXT: ClassVar[bool] = True
 
-    namesrv: Addresses = setting((), "Addresses of the name servers, separated by `;`. Required.")
+    namesrv: Addresses = setting((), "Addresses of the name servers, separated by `;`. Required, except for batch reads that need no broker (`tier`).")
     access_key: str | None = setting(None, "Access key that signs requests, together with `secretKey`.")
     secret_key: str | None = setting(None, "Secret key that signs requests.", secret=True)
     security_token: str | None = setting(None, "Security token that belongs to `accessKey` and `secretKey`.", secret=True)
@@ -73,8 +73,6 @@ class Access(Options):
 
     # fmt: on
     def verify_together(self) -> None:
-        if not self.namesrv:
-            raise ConfigError("namesrv", "", "the addresses of the name servers, like 127.0.0.1:9876")
         if (self.access_key is None) != (self.secret_key is None):
             raise ConfigError("accessKey", self.access_key, "accessKey and secretKey, both or neither")
         if self.security_token is not None and self.access_key is None:
@@ -99,6 +97,10 @@ class Access(Options):
             secret_key=keys.secret_key,
             security_token=keys.security_token,
         )
+
+    def require_servers(self) -> None:
+        if not self.namesrv:
+            raise ConfigError("namesrv", "", "the addresses of the name servers, like 127.0.0.1:9876")
 
     @property
     def credentials(self) -> Credentials | None:
@@ -142,9 +144,11 @@ class ReadOptions(_EitherWay):
     starting_timestamp: Count | None = setting(None, "Time to start at in all queues, in milliseconds. Takes precedence over the other starting options.", check=NOT_NEGATIVE)
     starting_offsets_by_timestamp: Timestamps | None = setting(None, "Times to start at, by queue. Takes precedence over `startingOffsets`.")
     without_match: Literal["error", "latest"] = setting("error", "Strategy for queues where every message is older than the starting time: fail, or start at the latest offset.", key="startingOffsetsByTimestampStrategy")
-    ending_offsets: EndOffsets | None = setting(None, "Where to end: `latest` by default, or offsets by queue, where -1 is the latest.", only=BATCH_READS)
+    ending_offsets: EndOffsets | None = setting(None, "Where to end: `latest` by default, offsets by queue, where -1 is the latest, or `tier`: where the option `tier` ends. With that no broker is needed.", only=BATCH_READS)
     ending_timestamp: Count | None = setting(None, "Time to end at in all queues, in milliseconds.", only=BATCH_READS, check=NOT_NEGATIVE)
     ending_offsets_by_timestamp: Timestamps | None = setting(None, "Times to end at, by queue.", only=BATCH_READS)
+    tier: str | None = setting(None, "Directory or URI with the brokers' tier, as in their `tieredStoreFilePath`. Tasks read old messages from there, and only newer ones from brokers. With `endingOffsets=tier`, or without `namesrv`, no broker is needed. Not together with `sqlFilter` or `dropDuplicatesWithin`.", only=BATCH_READS)
+    tier_cluster: str | None = setting(None, "Cluster to read if the tier has several and no broker is asked.", only=BATCH_READS)
     fail_on_data_loss: bool = setting(True, "Fail the query if messages are no longer available. If `false`, skip them with a warning.")
     max_per_trigger: Count | None = setting(None, "Maximum number of messages in a batch.", key="maxOffsetsPerTrigger", only=STREAMS, check=POSITIVE)
     min_per_trigger: Count | None = setting(None, "Number of messages that a batch waits for, for at most `maxTriggerDelay`.", key="minOffsetsPerTrigger", only=STREAMS, check=POSITIVE)
@@ -177,6 +181,14 @@ class ReadOptions(_EitherWay):
 
     # fmt: on
     def verify_together(self) -> None:
+        if self.tier is not None:
+            self._verify_tier()
+        else:
+            self.access.require_servers()
+            if self.end.kind == "tier":
+                raise ConfigError("endingOffsets", "tier", "the option tier with it")
+            if self.tier_cluster is not None:
+                raise ConfigError("tierCluster", self.tier_cluster, "the option tier with it")
         if self.group is not None and self.group_id_prefix is not None:
             expected = "either consumerGroup or groupIdPrefix, not both"
             raise ConfigError("groupIdPrefix", self.group_id_prefix, expected)
@@ -225,6 +237,28 @@ class ReadOptions(_EitherWay):
             more = f"; {given[0]} and {given[1]} are given" if given else ""
             expected = f"exactly one of assign, subscribe and subscribePattern{more}"
             raise ConfigError(given[1] if given else "subscribe", "", expected)
+
+    def _verify_tier(self) -> None:
+        if self.sql is not None:
+            raise ConfigError("sqlFilter", self.sql, "no tier with it, because brokers evaluate it: use where")
+        if (window := self.drop_duplicates_within) is not None:
+            raise ConfigError("dropDuplicatesWithin", window, "no tier with it: use dropDuplicates")
+        if not self.is_without_brokers:
+            if self.tier_cluster is not None:
+                raise ConfigError("tierCluster", self.tier_cluster, "nothing: brokers say what their cluster is")
+            return
+        if self.start.kind == "group":
+            raise ConfigError("startingOffsets", "group", "another start: brokers know what groups have read")
+        if self.end.kind == "latest" and self.streaming is False:
+            expected = "tier, or offsets that are in the tier, or the option namesrv: only brokers know the end"
+            raise ConfigError("endingOffsets", "latest", expected)
+        if self.value_schema == INFER:
+            raise ConfigError("valueSchema", INFER, "DDL, because the sample comes from brokers")
+
+    @property
+    def is_without_brokers(self) -> bool:
+        """Whether everything comes from the tier."""
+        return self.tier is not None and (not self.access.namesrv or self.end.kind == "tier")
 
     @property
     def selection(self) -> Selection:
@@ -277,6 +311,7 @@ class WriteOptions(_EitherWay):
 
     # fmt: on
     def verify_together(self) -> None:
+        self.access.require_servers()
         if self.batch_id is not None and (self.journal is None or self.mode != "transactional"):
             raise ConfigError("batchId", self.batch_id, "mode=transactional and journal with it")
 

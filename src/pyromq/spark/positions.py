@@ -1,24 +1,40 @@
 """From a requested position (the ends of queues, offsets, times, a group) to one offset for each queue."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from pyromq.errors import ConfigError
-from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import report
 from pyromq.spark.option_kinds import EARLIEST, LATEST, Position
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Queue, Span, nest
 
 
-def resolve_start(cluster: SparkCluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
+class OffsetSource(Protocol):
+    """Knows the offsets of queues: brokers, or the tier."""
+
+    def readable_queues(self, topic: str) -> list[Queue]: ...
+
+    def earliest(self, queues: Iterable[Queue]) -> dict[Queue, int]: ...
+
+    def latest(self, queues: Iterable[Queue]) -> dict[Queue, int]: ...
+
+    def committed(self, group: str, queues: Iterable[Queue]) -> dict[Queue, int]: ...
+
+    def at_time(self, timestamps: Mapping[Queue, int]) -> dict[Queue, int | None]:
+        """The first offset stored at or after a time; None where everything is older."""
+        ...
+
+
+def resolve_start(cluster: OffsetSource, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
     if options.selection.queues is not None:
         _check_assigned(cluster, queues)
     return _resolve(cluster, options.start, options, queues, "starting")
 
 
 def resolve_late(
-    cluster: SparkCluster, options: ReadOptions, ends: Mapping[Queue, int], since_ms: int | None
+    cluster: OffsetSource, options: ReadOptions, ends: Mapping[Queue, int], since_ms: int | None
 ) -> dict[Queue, int]:
     """The start of queues whose broker was perhaps away when a stream started, at `since_ms`. `ends`: where
     they end now."""
@@ -32,11 +48,11 @@ def resolve_late(
     return {queue: ends[queue] if offset is None else offset for queue, offset in found.items()}
 
 
-def resolve_end(cluster: SparkCluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
+def resolve_end(cluster: OffsetSource, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
     return _resolve(cluster, options.end, options, queues, "ending")
 
 
-def resolve_spans(cluster: SparkCluster, options: ReadOptions, queues: Sequence[Queue]) -> list[Span]:
+def resolve_spans(cluster: OffsetSource, options: ReadOptions, queues: Sequence[Queue]) -> list[Span]:
     """The spans of a batch. An end before the start is a contradiction, or a loss of messages."""
     start, end = resolve_start(cluster, options, queues), resolve_end(cluster, options, queues)
     for queue in queues:
@@ -48,16 +64,19 @@ def resolve_spans(cluster: SparkCluster, options: ReadOptions, queues: Sequence[
                 f"{what}: messages are gone, or the topic was created again", fails=options.fail_on_data_loss
             )
         else:
-            name = {"offsets": "endingOffsets", "timestamp": "endingTimestamp"}.get(
-                options.end.kind, "endingOffsetsByTimestamp"
-            )
+            name = end_option(options)
             raise ConfigError(name, f"{queue} at {end[queue]}", f"no end before the start at {start[queue]}")
     if options.end.kind == "offsets":
         end = _existing_ends(cluster, end, options)
     return [Span(queue, start[queue], end[queue]) for queue in queues]
 
 
-def _existing_ends(cluster: SparkCluster, end: dict[Queue, int], options: ReadOptions) -> dict[Queue, int]:
+def end_option(options: ReadOptions) -> str:
+    by_time = {"timestamp": "endingTimestamp", "timestamps": "endingOffsetsByTimestamp"}
+    return by_time.get(options.end.kind, "endingOffsets")
+
+
+def _existing_ends(cluster: OffsetSource, end: dict[Queue, int], options: ReadOptions) -> dict[Queue, int]:
     """A task would wait in vain for messages that do not exist."""
     newest = cluster.latest(list(end))
     for queue, offset in end.items():
@@ -67,7 +86,7 @@ def _existing_ends(cluster: SparkCluster, end: dict[Queue, int], options: ReadOp
     return {queue: min(offset, newest[queue]) for queue, offset in end.items()}
 
 
-def _check_assigned(cluster: SparkCluster, queues: Sequence[Queue]) -> None:
+def _check_assigned(cluster: OffsetSource, queues: Sequence[Queue]) -> None:
     """Raise ConfigError for a queue that its broker does not have: it would stay empty for ever."""
     for topic in sorted({queue.topic for queue in queues}):
         known = cluster.readable_queues(topic)
@@ -78,11 +97,11 @@ def _check_assigned(cluster: SparkCluster, queues: Sequence[Queue]) -> None:
 
 
 def _resolve(
-    cluster: SparkCluster, position: Position, options: ReadOptions, queues: Sequence[Queue], side: str
+    cluster: OffsetSource, position: Position, options: ReadOptions, queues: Sequence[Queue], side: str
 ) -> dict[Queue, int]:
     if position.kind == "earliest":
         return cluster.earliest(queues)
-    if position.kind == "latest":
+    if position.kind in ("latest", "tier"):
         return cluster.latest(queues)
     if position.kind == "group":
         # A queue the group never read is read whole, as new queues are.
@@ -106,14 +125,14 @@ def _for_each(queues: Sequence[Queue], position: Position, side: str) -> dict[Qu
     return given
 
 
-def _at_offsets(cluster: SparkCluster, numbers: dict[Queue, int]) -> dict[Queue, int]:
+def _at_offsets(cluster: OffsetSource, numbers: dict[Queue, int]) -> dict[Queue, int]:
     first = cluster.earliest([queue for queue, number in numbers.items() if number == EARLIEST])
     last = cluster.latest([queue for queue, number in numbers.items() if number == LATEST])
     return numbers | first | last
 
 
 def _at_times(
-    cluster: SparkCluster, timestamps: dict[Queue, int], options: ReadOptions, side: str
+    cluster: OffsetSource, timestamps: dict[Queue, int], options: ReadOptions, side: str
 ) -> dict[Queue, int]:
     found = cluster.at_time(timestamps)
     offsets = {queue: offset for queue, offset in found.items() if offset is not None}

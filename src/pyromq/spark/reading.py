@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +23,11 @@ from pyromq.spark.partitions import SpansPartition
 from pyromq.spark.queues import Span
 from pyromq.spark.repeats import COLUMNS, Repeats, repeats_before
 from pyromq.spark.settling import settle_in
+from pyromq.spark.tier_parts import TierPart
 from pyromq.spark.values import conversion
+
+if TYPE_CHECKING:
+    from pyromq.spark.tier_reading import TierReader
 
 MAX_ROWS = 16_384
 
@@ -38,23 +43,29 @@ def read_partition(
 
 
 def read_spans(
-    cluster: SparkCluster, options: ReadOptions, schema: StructType, spans: Iterable[Span]
+    cluster: SparkCluster, options: ReadOptions, schema: StructType, spans: Iterable[Span | TierPart]
 ) -> Iterator[pa.RecordBatch]:
+    reader: TierReader | None = None
     for span in spans:
-        if options.otel:
-            yield from _read_and_trace(cluster, options, schema, span)
+        if isinstance(span, TierPart):
+            if reader is None:
+                from pyromq.spark import tier_reading  # most reads do not need it
+
+                reader = tier_reading.TierReader(cluster, options)
+            batches = read_part(cluster, options, schema, span, reader)
         else:
-            yield from read_span(cluster, options, schema, span)
+            batches = read_span(cluster, options, schema, span)
+        yield from _traced(options, span, batches) if options.otel else batches
 
 
-def _read_and_trace(
-    cluster: SparkCluster, options: ReadOptions, schema: StructType, span: Span
+def _traced(
+    options: ReadOptions, span: Span | TierPart, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     from pyromq.spark.spans import receiving
 
     with receiving(span.queue.topic, options.pull_group, options.traceparent) as trace:
         rows = 0
-        for batch in read_span(cluster, options, schema, span):
+        for batch in batches:
             rows += batch.num_rows
             yield batch
         trace.set_attribute("messaging.batch.message_count", rows)
@@ -70,10 +81,18 @@ def read_span(
     if rows.are_offsets and by_offsets.is_whole(cluster, span):
         yield from by_offsets.batches(span, rows.schema, rows.constants, MAX_ROWS)
         return
-    for chunk in Fetch(cluster, span, options):
-        batch = rows.batch(chunk)
-        for first in range(0, batch.num_rows, MAX_ROWS):
-            yield batch.slice(first, MAX_ROWS)
+    yield from rows.batches(Fetch(cluster, span, options))
+
+
+def read_part(
+    cluster: SparkCluster, options: ReadOptions, schema: StructType, part: TierPart, reader: "TierReader"
+) -> Iterator[pa.RecordBatch]:
+    rows = _Rows(cluster, options, schema, Span(part.queue, part.start, part.end))
+    if rows.are_offsets:
+        for span in reader.spans(part):
+            yield from by_offsets.batches(span, rows.schema, rows.constants, MAX_ROWS)
+        return
+    yield from rows.batches(reader.chunks(part))
 
 
 class _Rows:
@@ -108,6 +127,12 @@ class _Rows:
         self._convert = None
         if "value" in self.schema.names:
             self._convert = conversion(options, self.schema.field("value").type)
+
+    def batches(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks:
+            batch = self.batch(chunk)
+            for first in range(0, batch.num_rows, MAX_ROWS):
+                yield batch.slice(first, MAX_ROWS)
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
         end = min(chunk.end, self._span.end)

@@ -19,6 +19,8 @@ passes on as they were read. In the second case the remembered options are those
 _IS_WHOLE = "namesrv"
 """If this option is given, all of them are."""
 
+_NEEDS_NO_SERVERS = "tier"
+
 _MAKES_TABLE = "provider"
 _COPY_PREFIX = "option."
 _SPARKS_OWN = frozenset({_MAKES_TABLE, "owner", "checkpointlocation", "queryname", "serialization.format"})
@@ -60,6 +62,8 @@ def with_remembered(options: Mapping[str, str], schema: StructType) -> dict[str,
     if _IS_WHOLE in options:
         return dict(options)
     remembered = _remembered(schema)
+    if not remembered and _NEEDS_NO_SERVERS in options:
+        return dict(options)
     if not remembered:
         raise _forgotten()
     return remembered | dict(options)
