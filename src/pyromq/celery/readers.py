@@ -19,7 +19,7 @@ class Consuming(Protocol):
 
     @property
     def arrived(self) -> deque[Any]:
-        """What has come and was not delivered yet."""
+        """Messages that were not delivered yet."""
         ...
 
 
