@@ -72,7 +72,7 @@ class ClientSettings(Options):
     unit_mode: bool = setting(False, "Topics created by sending belong to a unit.")
     namespace: str | None = setting(None, "Prefix of every topic and group.")
     namespace_v2: str | None = setting(None, "Namespace sent with every request, for brokers that separate namespaces themselves.")
-    tls: TlsOptions | None = setting(None, "TLS options for all connections, for example `TlsOptions(verify=True, trust_path=…)`. None uses the certificates in the file that `PYROMQ_TLS_TRUST` names, or plain TCP.")
+    tls: TlsOptions | None = setting(None, "TLS options for all connections, for example `TlsOptions(trust_path=…)`. None uses the certificates in the file that `PYROMQ_TLS_TRUST` names, or plain TCP.")
     credentials: Credentials | None = setting(None, "Credentials that sign every request: `Credentials(access_key, secret_key)`.", secret=True)
     key_file: Path | None = setting(None, "File with the credentials: `AccessKey=` and `SecretKey=`, one on a line. Without both options, `PYROMQ_ACCESS_KEY` with `PYROMQ_SECRET_KEY`, or `PYROMQ_KEY_FILE`.")
     vip_channel: bool = setting(False, "Send requests to the second port of brokers, two below the first.")
@@ -113,7 +113,7 @@ class ClientSettings(Options):
         options["tls"] = options.get("tls") or tls_from_environment(os.environ)
         if options.get("credentials") is None:
             path = options.get("key_file")
-            keys = credentials_in(path) if path is not None else keys_from_environment(os.environ)
+            keys = credentials_in(Path(path)) if path is not None else keys_from_environment(os.environ)
             options["credentials"] = keys
         given = [namesrv] if isinstance(namesrv, str) else list(namesrv)
         if options.get("namespace") is None:

@@ -153,13 +153,23 @@ class TlsServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How a client uses TLS; without `verify` it accepts any server certificate."""
+    """How a client uses TLS.
+
+    `verify=True` or a `trust_path` lets it verify the certificates of servers; otherwise it accepts any.
+    """
 
     certificate_path: Path | None = None
     key_path: Path | None = None
     key_password: str | None = None
     trust_path: Path | None = None
-    verify: bool = False
+    verify: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("certificate_path", "key_path", "trust_path"):
+            if isinstance(path := getattr(self, name), str):
+                object.__setattr__(self, name, Path(path))
+        if self.verify is None:
+            object.__setattr__(self, "verify", self.trust_path is not None)
 
     @classmethod
     def chosen(cls, is_wanted: bool, trust_path: Path | str | None) -> Self | None:
@@ -173,7 +183,7 @@ class TlsOptions:
 class TlsClient:
     """TLS on the client's side.
 
-    The server's certificate is checked only with `verify`, and its name never: brokers are known by address.
+    The server's certificate is verified only with `verify`, and its name never: brokers are known by address.
     The trusted certificates come from `trust_path`, or from the system.
     """
 

@@ -1,6 +1,7 @@
 """One text says where a cluster is and how to get in."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,8 @@ def test_options_win_over_the_url_and_the_url_over_the_environment(
     own = ClientSettings.of(namespace="mine", credentials=Credentials("me", "3"))
     assert (own.namespace, own.credentials) == ("mine", Credentials("me", "3"))
     assert ClientSettings.of("c:3", key_file=keys).credentials == Credentials("file", "1")
+    as_text: Any = str(keys)
+    assert ClientSettings.of("c:3", key_file=as_text).credentials == Credentials("file", "1")
 
 
 def test_keys_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
