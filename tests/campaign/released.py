@@ -75,7 +75,8 @@ def environment_of(version: str, place: Path) -> Path:
     _run(sys.executable, "-m", "venv", str(environment))
     pip = [str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check"]
     if Path(version).is_dir():
-        _run(*pip, *map(str, Path(version).glob("*.whl")))
+        wheels = {wheel.name.split("-")[0]: wheel.name.split("-")[1] for wheel in Path(version).glob("*.whl")}
+        _run(*pip, "--find-links", version, *(f"{name}=={number}" for name, number in wheels.items()))
     elif subprocess.run(
         ["git", "-C", str(ROOT), "cat-file", "-e", f"{version}^{{commit}}"], capture_output=True, check=False
     ).returncode:
