@@ -12,13 +12,18 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
+import pytest
+from tests.spark_kills.jobs import Job
 from tests.spark_kills.kinds import KINDS
 from tests.spark_kills.programs import Pipeline
 from tests.spark_kills.rounds import Deaths, run_round
+from tests.spark_kills.stores import home_with_s3
 from tests.spark_kills.topics import topics_of
+from tests.support.object_store import faulty_store, lead_to
 from tests.support.scratch import IN_MEMORY
 from tools.rounds import Rounds, options, say
 
@@ -28,7 +33,8 @@ from pyromq.testing import cluster
 def main(arguments: Sequence[str]) -> int:
     parser = options("spark kills", __doc__, minutes=30)
     parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--kinds", default=",".join(KINDS))
+    usual = ",".join(kind for kind in KINDS if not KINDS[kind].is_in_store)
+    parser.add_argument("--kinds", default=usual, help="those in S3 need Maven Central")
     parser.add_argument("--each", type=int, default=5, help="how often a round kills")
     parser.add_argument("--directory", default=IN_MEMORY, help="where pipelines have their files")
     chosen = parser.parse_args(arguments)
@@ -38,11 +44,17 @@ def main(arguments: Sequence[str]) -> int:
     again = f"python -m tests.spark_kills --minutes 0 --each {chosen.each} --kinds"
     rounds = Rounds("spark kills", chosen, lambda seed: f"{again} {kinds[seed % len(kinds)]} --seed {seed}")
 
+    patch = pytest.MonkeyPatch()
     with (
         tempfile.TemporaryDirectory(dir=chosen.directory, ignore_cleanup_errors=True) as scratch,
         cluster() as running,
         topics_of(running.namesrv, running.broker_address) as topics,
+        faulty_store() if any(KINDS[kind].is_in_store for kind in kinds) else nullcontext() as store,
     ):
+        if store is not None:
+            lead_to(store.url(), patch)
+            Job.store = store
+            patch.setenv("SPARK_HOME", str(home_with_s3(Path(scratch, "spark"))))
         Pipeline.loaded_classes = Path(scratch, "classes.jsa")
         run_round("archive", topics, running.namesrv, Path(scratch, "first", "job"), Random(0), kills=0)
 

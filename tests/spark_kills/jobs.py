@@ -1,16 +1,25 @@
 """The pipelines that are killed: what each has to do, where kills hurt most, and what must be there then."""
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow.parquet as pq
+from pyarrow import fs
 from tests.spark_kills.programs import Pipeline
+from tests.spark_kills.stores import StoreChanges
 from tests.spark_kills.topics import Topics
 
 from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from pyromq.spark.object_stores import arrow_files
+
+if TYPE_CHECKING:
+    from tests.support.object_store import FaultyStore
 
 ROWS: Final = 60
 """How many messages each run finds that are new."""
@@ -43,6 +52,9 @@ class Job(ABC):
 
     places: ClassVar[tuple[str, ...]]
     """Changes of its files at which a kill is worth trying."""
+    store: ClassVar["FaultyStore | None"] = None
+    """Where the files of pipelines in S3 are."""
+    is_in_store: ClassVar[bool] = False
 
     def __init__(self, topics: Topics, namesrv: str, directory: Path, name: str) -> None:
         self.topics = topics
@@ -51,6 +63,9 @@ class Job(ABC):
         self.source, self.target = f"In-{name}", f"Out-{name}"
         self.total = 0
         directory.mkdir(parents=True)
+        if self.is_in_store:
+            assert self.store is not None
+            self.bucket = self.store.new_bucket()
         topics.create(self.source)
         topics.create(self.target)
         self.pipeline = self.command()
@@ -66,13 +81,47 @@ class Job(ABC):
     def check(self) -> None:
         """After a run that nobody disturbed."""
 
+    def place(self, name: str) -> str:
+        """A directory for its files."""
+        return f"s3a://{self.bucket}/job/{name}" if self.is_in_store else str(self.directory / name)
+
+    def files(self, name: str) -> dict[str, str]:
+        """Where the files below such a directory are, by their paths in it."""
+        system, root = arrow_files(self.place(name).rstrip("/"))
+        found = system.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+        return {each.path.removeprefix(f"{root}/"): each.path for each in found if each.is_file}
+
+    def is_in_batch(self) -> bool:
+        """Whether a batch has begun that is not done, by Spark's journal."""
+        begun, done = (
+            {
+                (path.partition(f"{journal}/")[0], path.rpartition("/")[2])
+                for path in self.files("")
+                if re.search(rf"(^|/){journal}/\d+$", path)
+            }
+            for journal in ("offsets", "commits")
+        )
+        return bool(begun - done)
+
     def run(self, *arguments: str) -> Pipeline:
-        return Pipeline(self.namesrv, self.directory, *arguments)
+        prefix = f"/{self.bucket}/job/" if self.is_in_store else ""
+        watch = partial(StoreChanges, self.store, prefix) if prefix and self.store else None
+        return Pipeline(self.namesrv, self.directory, *arguments, watch=watch)
+
+    def archived(self) -> list[str]:
+        """All values of a lake, as every reader of Parquet sees them."""
+        system, _ = arrow_files(self.place("lake"))
+        found: list[str] = []
+        for name, path in self.files("lake").items():
+            if fnmatchcase(name, "topic=*/day=*/batch=*/*.parquet"):
+                rows = pq.read_table(path, filesystem=system, partitioning=None)
+                found += [value.decode() for value in rows.column("value").to_pylist()]
+        return found
 
     def sql(self, query: str, *arguments: str) -> Pipeline:
         script = self.directory.with_name(f"{self.directory.name}.sql")
         script.write_text(_STREAM.format(self.source, BATCH) + query)
-        checkpoint = str(self.directory / "checkpoint")
+        checkpoint = self.place("checkpoint")
         return self.run("sql", str(script), "--once", "--checkpoint", checkpoint, *arguments)
 
     def check_once(self, found: list[str]) -> None:
@@ -102,11 +151,15 @@ class Archive(Job):
     places = _LAKE
 
     def command(self) -> Pipeline:
-        lake = str(self.directory / "lake")
+        lake = self.place("lake")
         return self.run("archive", lake, "-t", self.source, "--rows-per-batch", str(BATCH))
 
     def check(self) -> None:
-        self.check_once(_parquet(self.directory / "lake"))
+        self.check_once(self.archived())
+
+
+class ArchiveInStore(Archive):
+    is_in_store = True
 
 
 class Files(Job):
@@ -141,6 +194,10 @@ class TransactionalTopic(Job):
 
     def check(self) -> None:
         self.check_once(self.topics.bodies(self.target))
+
+
+class TransactionalInStore(TransactionalTopic):
+    is_in_store = True
 
 
 class State(Job):
@@ -207,6 +264,12 @@ class Replay(Job):
             end = self._archive.run()
             assert end.code == 0, end.said
 
+    def is_in_batch(self) -> bool:
+        """Its journal has a row for each batch that was sent, and one for its beginning."""
+        rows = len([*(self.directory / "checkpoint").glob("*.parquet")])
+        batches = len([*self.lake.glob("_checkpoint/commits/[0-9]*")])
+        return 0 < rows <= batches
+
     def check(self) -> None:
         self.check_with_ids()
 
@@ -258,7 +321,7 @@ class Trace(Job):
         self.total += ROWS
 
     def check(self) -> None:
-        self.check_once([body.split("\x01")[5] for body in _parquet(self.directory / "lake")])
+        self.check_once([body.split("\x01")[5] for body in self.archived()])
 
 
 def _traced(number: int) -> str:
@@ -282,16 +345,6 @@ def _traced(number: int) -> str:
     begun = ["SubBefore", "1010", "region", "payers", f"r{number}", str(number), "0", ""]
     ended = ["SubAfter", f"r{number}", str(number), "7", "true", "", "0"]
     return "".join("\x01".join(record) + "\x02" for record in (sent, begun, ended))
-
-
-def _parquet(lake: Path) -> list[str]:
-    """All values, as every reader of Parquet sees them."""
-    found: list[str] = []
-    for path in lake.glob("topic=*/day=*/batch=*/*.parquet"):
-        found += [
-            value.decode() for value in pq.read_table(path, partitioning=None).column("value").to_pylist()
-        ]
-    return found
 
 
 def _committed_values(out: Path) -> list[str]:

@@ -21,4 +21,8 @@ KINDS: Final[dict[str, type[jobs.Job]]] = {
     "redrive": jobs.Redrive,
     "redrive-group": jobs.RedriveToGroup,
     "trace": jobs.Trace,
+    "archive-s3": jobs.ArchiveInStore,
+    "transactional-s3": jobs.TransactionalInStore,
+    "changes-delta-s3": tables.DeltaChangesInStore,
+    "changes-iceberg-s3": tables.IcebergChangesInStore,
 }

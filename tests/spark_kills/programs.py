@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from tests.spark_kills.changes import Changes
+from tests.spark_kills.stores import StoreChanges
 from tests.support.places import ROOT
 
 from pyromq.clock import SystemClock
@@ -31,7 +34,8 @@ HOWS: Final[tuple[How, ...]] = (
 )
 """`terminate all` is what systemd does, `kill all` what it does next; Ctrl-C interrupts."""
 
-_END_S: Final = 300.0
+_END_S: Final = 1_200.0
+"""A hang shows as well after this time, and a busy machine needs it."""
 _POLL_S: Final = 0.02
 _PAUSE: Final = threading.Event()
 _WORDS: Final = 3
@@ -42,6 +46,7 @@ _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={}"
 
 
 ANY: Final = "*"
+Watch = Callable[[], Changes | StoreChanges]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +69,16 @@ class End:
 
 
 class Pipeline:
-    """One command line, run again and again. All its files are in `directory`."""
+    """One command line, run again and again. All its files are in `directory`, unless `watch` sees others."""
 
     loaded_classes: ClassVar[Path | None] = None
     """Where the first run leaves the classes that it has loaded: later ones start in half the time."""
 
-    def __init__(self, namesrv: str, directory: Path, *arguments: str) -> None:
+    def __init__(self, namesrv: str, directory: Path, *arguments: str, watch: "Watch | None" = None) -> None:
         scratch = directory.with_name(f"{directory.name}-scratch")
         for each in (directory, scratch):
             each.mkdir(parents=True, exist_ok=True)
-        self._directory = directory
+        self._watch = watch if watch is not None else partial(Changes, directory)
         self._log = scratch / "stderr"
         self._command = [
             *(sys.executable, "-c", "from pyromq.apps.pyromq import main; main()", "pipeline"),
@@ -86,7 +91,7 @@ class Pipeline:
 
     def run(self, moment: Moment | None = None, how: How = "kill all") -> End:
         """To its end, or to the moment if that comes first."""
-        with self._log.open("wb") as log, Changes(self._directory) as changes:
+        with self._log.open("wb") as log, self._watch() as changes:
             process = subprocess.Popen(
                 [*self._command, "--conf", f"spark.driver.extraJavaOptions={self._options_now()}"],
                 stdin=subprocess.DEVNULL,
@@ -130,7 +135,7 @@ def check_death(end: End, how: How) -> None:
     assert len(lines) <= _WORDS, f"{how}: {len(lines)} lines: {end.said[:3000]}"
 
 
-def _wait_for(process: "subprocess.Popen[bytes]", changes: Changes, moment: Moment) -> bool:
+def _wait_for(process: "subprocess.Popen[bytes]", changes: Changes | StoreChanges, moment: Moment) -> bool:
     left = moment.count
     ends = SystemClock().monotonic() + _END_S
     while process.poll() is None:

@@ -30,6 +30,8 @@ class Deaths:
     ways: Counter[str] = field(default_factory=Counter)
     lines: Counter[str] = field(default_factory=Counter)
     """How many lines they said in all, by the way they died."""
+    in_batches: int = 0
+    """How many left a batch behind that had begun and was not done."""
 
     @property
     def kills(self) -> int:
@@ -38,12 +40,14 @@ class Deaths:
     def add(self, other: "Deaths") -> None:
         self.ways.update(other.ways)
         self.lines.update(other.lines)
+        self.in_batches += other.in_batches
 
     def __str__(self) -> str:
-        return ", ".join(
+        ways = ", ".join(
             f"{count} × {way}" + (f" ({self.lines[way]} lines said)" if self.lines[way] else "")
             for way, count in self.ways.most_common()
         )
+        return f"{self.in_batches} inside batches; {ways}"
 
 
 def run_round(kind: str, topics: Topics, namesrv: str, directory: Path, chance: Random, kills: int) -> Deaths:
@@ -68,6 +72,7 @@ def run_round(kind: str, topics: Topics, namesrv: str, directory: Path, chance: 
         way = how if end.was_killed else BEFORE
         done.ways[way] += 1
         done.lines[way] += len(end.said.splitlines())
+        done.in_batches += end.was_killed and job.is_in_batch()
     job.more()
     for _ in range(_ENDS):
         end = job.pipeline.run()

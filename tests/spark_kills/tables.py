@@ -3,13 +3,14 @@
 import json
 from abc import abstractmethod
 from collections.abc import Iterator
-from pathlib import Path
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
 from tests.spark_kills.jobs import BATCH, CHECKPOINT, ROWS, Job
 from tests.spark_kills.programs import Pipeline
 
 from pyromq.protocol.properties import LITE_TOPIC
+from pyromq.spark.object_stores import arrow_files, delta_options, iceberg_properties
 from pyromq.spark.pipelines.delta_lake import APPLICATION
 from pyromq.spark.pipelines.iceberg_lake import LAST_BATCH
 from pyromq.spark.pipelines.lake import DELTA, ICEBERG
@@ -25,13 +26,35 @@ class TableJob(Job):
     form: ClassVar[str]
 
     @property
-    def table(self) -> Path:
-        return self.directory / "table"
+    def table(self) -> str:
+        return self.place("table")
 
     def check(self) -> None:
-        batches = list(_in_log(self.table) if self.form == DELTA else _in_metadata(self.table))
+        batches = list(self._in_log() if self.form == DELTA else self._in_metadata())
         assert batches == sorted(set(batches)), f"batches were not committed in turn: {batches}"
         self.check_rows(_rows(self.form, self.table))
+
+    def _in_log(self) -> Iterator[int]:
+        """The batches that the commits of a Delta table name."""
+        for _, text in sorted(self._texts("_delta_log/[0-9]*.json")):
+            for action in map(json.loads, text.splitlines()):
+                if "txn" in action and action["txn"]["appId"] == APPLICATION:
+                    yield action["txn"]["version"]
+
+    def _in_metadata(self) -> Iterator[int]:
+        """The batches of an Iceberg table; a version that is made for the table itself has none."""
+        versions = self._texts("metadata/v*.metadata.json")
+        for _, text in sorted(versions, key=lambda each: int(each[0].split("/v")[1].partition(".")[0])):
+            properties = json.loads(text)["properties"]
+            if LAST_BATCH in properties:
+                yield int(properties[LAST_BATCH])
+
+    def _texts(self, pattern: str) -> Iterator[tuple[str, str]]:
+        system, _ = arrow_files(self.table)
+        for name, path in self.files("table").items():
+            if fnmatchcase(name, pattern):
+                with system.open_input_stream(path) as stream:
+                    yield name, stream.read().decode()
 
     @abstractmethod
     def check_rows(self, rows: list[dict[str, Any]]) -> None: ...
@@ -40,7 +63,7 @@ class TableJob(Job):
 class TableArchive(TableJob):
     def command(self) -> Pipeline:
         rows = ("--rows-per-batch", str(BATCH))
-        return self.run("archive", str(self.table), "--format", self.form, "-t", self.source, *rows)
+        return self.run("archive", self.table, "--format", self.form, "-t", self.source, *rows)
 
     def check_rows(self, rows: list[dict[str, Any]]) -> None:
         self.check_once([row["value"].decode() for row in rows])
@@ -62,9 +85,7 @@ class TableChanges(TableJob):
     def command(self) -> Pipeline:
         columns = ("--schema", "id bigint, n bigint", "--key", "id")
         limit = ("-O", f"maxOffsetsPerTrigger={BATCH}")
-        return self.run(
-            "changes", str(self.table), "--format", self.form, "-t", self.source, *columns, *limit
-        )
+        return self.run("changes", self.table, "--format", self.form, "-t", self.source, *columns, *limit)
 
     def more(self) -> None:
         self.topics.fill(self.source, map(_event, range(self.total, self.total + ROWS)))
@@ -87,12 +108,20 @@ class IcebergChanges(TableChanges):
     places = ("*.parquet", *_METADATA, *CHECKPOINT)
 
 
+class DeltaChangesInStore(DeltaChanges):
+    is_in_store = True
+
+
+class IcebergChangesInStore(IcebergChanges):
+    is_in_store = True
+
+
 class TableSessions(TableJob):
     """Lite topics that grow."""
 
     def command(self) -> Pipeline:
         limit = ("-O", f"maxOffsetsPerTrigger={BATCH}")
-        return self.run("sessions", str(self.table), "--format", self.form, "-t", self.source, *limit)
+        return self.run("sessions", self.table, "--format", self.form, "-t", self.source, *limit)
 
     def more(self) -> None:
         for session in range(_SESSIONS):
@@ -131,32 +160,15 @@ def _is_delete(number: int) -> bool:
     return number % 7 == 3
 
 
-def _rows(form: str, table: Path) -> list[dict[str, Any]]:
+def _rows(form: str, table: str) -> list[dict[str, Any]]:
     """As the table's own library reads it, which knows nothing of us."""
     if form == DELTA:
         from deltalake import DeltaTable
 
-        found = DeltaTable(str(table)).to_pyarrow_table()
+        found = DeltaTable(table, storage_options=delta_options(table)).to_pyarrow_table()
     else:
         from pyiceberg.table import StaticTable
 
-        found = StaticTable.from_metadata(str(table)).scan().to_arrow()
+        found = StaticTable.from_metadata(table, iceberg_properties(table)).scan().to_arrow()
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
-
-
-def _in_log(table: Path) -> Iterator[int]:
-    """The batches that the commits of a Delta table name."""
-    for path in sorted((table / "_delta_log").glob("[0-9]*.json")):
-        for action in map(json.loads, path.read_text().splitlines()):
-            if "txn" in action and action["txn"]["appId"] == APPLICATION:
-                yield action["txn"]["version"]
-
-
-def _in_metadata(table: Path) -> Iterator[int]:
-    """The batches of an Iceberg table; a version that is made for the table itself has none."""
-    versions = (table / "metadata").glob("v*.metadata.json")
-    for path in sorted(versions, key=lambda path: int(path.name[1:].partition(".")[0])):
-        properties = json.loads(path.read_text())["properties"]
-        if LAST_BATCH in properties:
-            yield int(properties[LAST_BATCH])

@@ -6,6 +6,7 @@ moto answers conditional writes as S3 does; it checks no signatures, and forgets
 import http.client
 import logging
 import multiprocessing
+import queue
 import random
 import threading
 import uuid
@@ -14,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.managers import BaseManager
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import pytest
 from moto.server import ThreadedMotoServer
@@ -52,6 +54,7 @@ class FaultyStore:
         self._failed = 0
         self._holds: Callable[[Asked], bool] = lambda asked: False
         self._held, self._released = threading.Event(), threading.Event()
+        self._writes: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._one_at_a_time = threading.Lock()
         self._proxy = _Proxy(("127.0.0.1", 0), self)
@@ -103,6 +106,16 @@ class FaultyStore:
     def release(self) -> None:
         self._released.set()
 
+    def written(self, timeout_s: float) -> list[str]:
+        """The paths that requests have changed since the last call, or wanted to; it waits for the first."""
+        found = []
+        try:
+            found.append(self._writes.get(timeout=timeout_s))
+            while True:
+                found.append(self._writes.get_nowait())
+        except queue.Empty:
+            return found
+
     def fault_of(self, asked: Asked) -> str | None:
         with self._lock:
             fault = self._faults(asked)
@@ -118,9 +131,16 @@ class FaultyStore:
             self._released.wait(WAIT_S)
 
     def forward(self, asked: Asked, headers: Any, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        is_write = asked.method in ("PUT", "POST", "DELETE")
+        path = unquote(asked.path.partition("?")[0])
+        if is_write:
+            self._writes.put(path)
         # On a busy machine moto may let two conditional writes pass its check at the same time.
         with self._one_at_a_time if "If-None-Match" in headers else nullcontext():
-            return self._forward(asked, headers, body)
+            answer = self._forward(asked, headers, body)
+        if is_write:
+            self._writes.put(path)
+        return answer
 
     def _forward(self, asked: Asked, headers: Any, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         link = http.client.HTTPConnection(*self._server, timeout=WAIT_S)
