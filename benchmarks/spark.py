@@ -47,6 +47,7 @@ KAFKA_COLUMNS = "key string, value binary, topic string, queueId int, offset big
 PROGRAMS = ("JVM", "Python", "broker", "Kafka")
 AS_KAFKA, STREAM_AS_KAFKA = "batch, columns of Kafka", "stream, columns of Kafka"
 COUNT = "count of offsets"
+STRICT = "batch, strict"
 DOCUMENT = "id bigint, name string, price double, paid boolean, at timestamp"
 RATE, LEAST = "rate source", "least source in Python"
 BETWEEN = "\n---\n"
@@ -186,11 +187,13 @@ class Bench:
         ours = self.spark.read.format("rocketmq").options(**options)
         ours.load().write.option("compression", "uncompressed").parquet(lake)
         assert self.spark.read.parquet(lake).count() == rows
+        strict = self.spark.read.format("rocketmq").options(**options, nullability="strict")
         few = self.spark.read.format("rocketmq").options(**options)
         as_kafka = self.spark.read.format("rocketmq").options(**options)
         cases: dict[str, Case] = {
             PARQUET: lambda: noop(self.spark.read.parquet(lake)),
             BATCH: lambda: noop(ours.load()),
+            STRICT: lambda: noop(strict.load()),
             STREAM: lambda: self.drain(self.spark.readStream.format("rocketmq").options(**options)),
             AS_KAFKA: lambda: noop(as_kafka.schema(KAFKA_COLUMNS).load()),
             STREAM_AS_KAFKA: lambda: self.drain(
@@ -342,7 +345,7 @@ def report(bench: Bench, sizes: list[int], rows: int, compared: Compared) -> str
                 f"{name} at {size} B: {read[name].of(parquet):.0%} of Parquet; 80 % wanted",
                 read[name].of(parquet) >= 0.8,
             )
-            for name in (BATCH, STREAM)
+            for name in (BATCH, STRICT, STREAM)
         ]
         for name, theirs in (
             (BATCH, KAFKA_BATCH),
