@@ -55,19 +55,19 @@ class ChangingTools:
         fields: dict[str, Any] = {"topic": topic, "queues": queues}
         if message_type or known is None:
             fields["message_type"] = message_type or "NORMAL"
-        orders = {}
+        requests = {}
         for master, config in found.items():
             shown = config or known or TopicConfig(topic_name=topic)
             attributes = {} if config else dict(shown.attributes)
             if "message_type" in fields:
                 attributes["message.type"] = fields["message_type"]
-            orders[master.address] = CreateOrUpdateTopic.of(
+            requests[master.address] = CreateOrUpdateTopic.of(
                 replace(shown, read_queue_nums=queues, write_queue_nums=queues),
                 attributes=",".join(f"+{name}={value}" for name, value in attributes.items()) or None,
             )
 
         async def perform() -> Any:
-            await asked.ask_all(orders)
+            await asked.ask_all(requests)
             return {"brokers": [each.broker_name for each in found]}
 
         before = {each.broker_name: plain(config) for each, config in found.items() if config}

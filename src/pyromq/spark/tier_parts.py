@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 TASK_BYTES: Final = 128 * 1024 * 1024
 """As much as Spark reads of files in a task."""
 SMALL_TASK_BYTES: Final = 4 * 1024 * 1024
-"""Less is not worth a task, as long as nobody wants more of them."""
+"""Smaller tasks do not pay, unless more of them were asked for."""
 
 
 class TierPart(NamedTuple):

@@ -297,7 +297,7 @@ def _from_tier(cluster: SparkCluster, options: ReadOptions) -> list[TierPart]:
     selection = options.selection
     tiers = Tiers(cluster, options, _brokers(cluster, options), _wanted(selection))
     for why in tiers.unknown.values():
-        report(f"{why}. Nobody knows which messages it has", fails=options.fail_on_data_loss)
+        report(f"{why}. Its messages are unknown", fails=options.fail_on_data_loss)
     queues = tiers.queues(selection)
     queues = sorted({*queues, *tiers.without_messages(options.end.numbers or (), queues)})
     tiers.check_ends(queues)
