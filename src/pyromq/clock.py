@@ -75,7 +75,7 @@ class TravellingClock(SystemClock):
 
 
 class ManualClock:
-    """A clock that only moves when told to."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

@@ -123,7 +123,7 @@ class TopicHandler(logging.Handler):
         self.topic, self.group, self.flush_timeout_s = topic, group, flush_timeout_s
         self._namesrv, self._options = namesrv, options
         self._capacity = capacity
-        _, client_options = split_options(options, ProducerSettings)  # errors are told here, not in a thread
+        _, client_options = split_options(options, ProducerSettings)  # raises here, not in a thread
         ClientSettings.of(namesrv, **client_options)
         self._set_up()
         _handlers.add(self)
@@ -229,7 +229,7 @@ class TopicHandler(logging.Handler):
                         self.dropped += 1
 
     def _next_batch(self) -> list[Message] | None:
-        """The oldest records, at most so many that brokers take them together; None when all is over."""
+        """The oldest records, no more than brokers accept in one batch; None at the end."""
         with self._changed:
             while not self._waiting:
                 if self._is_closed:

@@ -47,7 +47,7 @@ class StandaloneSettings:
 
     `servers`, `name_server`, `broker` and `store_settings` take any other setting by its name in Python;
     `servers` are those of every server. Each of several brokers has its own port and directory. There are
-    `brokers` names, each with so many `replicas`, master included.
+    `brokers` names, each with that many `replicas`, master included.
     """
 
     store: Path

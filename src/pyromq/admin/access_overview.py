@@ -34,7 +34,8 @@ class PolicyRow(msgspec.Struct, frozen=True, order=True, rename="camel"):
 
 
 class AccessOverview(msgspec.Struct, frozen=True, rename="camel"):
-    """Every row with the names of the brokers that have it; `untold` are those that did not tell, and why."""
+    """Every row with the names of the brokers that have it; `untold`: the brokers that did not answer, and
+    why."""
 
     told: list[str]
     untold: dict[str, str]

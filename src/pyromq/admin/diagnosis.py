@@ -99,7 +99,7 @@ def judged(
         # Queues of a silent member have an owner that is not known.
         if all(member.running is not None for member in members):
             for queue in sorted(queues - owners.keys()):
-                findings.append(Finding(GroupFault.NO_OWNER, f"nobody reads {_named(queue)}", queue))
+                findings.append(Finding(GroupFault.NO_OWNER, f"no consumer reads {_named(queue)}", queue))
     return Diagnosis(
         members,
         findings,

@@ -131,7 +131,8 @@ async def newest_by_key(
     while True:
         question = QueryMessage(topic=topic, key=key, max_num=limit, begin_timestamp=0, end_timestamp=end_ms)
         told = await _told(cluster, question)
-        # Below the oldest of a broker that told as many as it may, it has told nothing.
+        # A broker that returned as many as it may has not listed those that are older than the oldest of
+        # them.
         ends = [min(each.store_timestamp for each in found) for count, found in told if count >= limit]
         untold_ms = max(ends, default=None)
         every = sorted(
@@ -176,7 +177,7 @@ async def _told(
         answer = await cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, question)
         if answer is not None:
             records = decode_records(answer.body)
-            # A remark says that there may be more: as if it had told as many as it may.
+            # A remark says that there may be more, as if it had returned as many as it may.
             count = max(len(records), question.max_num) if answer.remark else len(records)
             told.append((count, [each for record in records for each in open_message(record)]))
     return told

@@ -20,7 +20,7 @@ from pyromq.protocol.requests.routes import ClusterInfo, GetClusterInfo, GetRout
 T = TypeVar("T")
 
 MAX_ROUTES = 100
-"""So many differing topics are asked for; the others are only named."""
+"""The routes of at most this many differing topics are fetched; the others are only named."""
 
 
 class Difference(msgspec.Struct, frozen=True, rename="camel"):

@@ -2,8 +2,8 @@
 
 A plan is worked out from what all brokers say, then carried out. The order of the steps keeps messages and
 their order: the old leader of a queue gives it up, then its end is read, and only then does the new one
-begin, behind that end. Between these steps nobody takes messages for the queue. A plan that was interrupted
-can be carried out again, as often as needed: it comes to the same.
+begin, behind that end. Between these steps no broker accepts messages for the queue. A plan that was
+interrupted can be carried out again, as often as needed, with the same result.
 """
 
 from collections.abc import Collection, Mapping
@@ -116,8 +116,8 @@ def verified(plan: TopicRemappingDetailWrapper, topic: str) -> TopicRemappingDet
 
 
 async def carry_out(cluster: Cluster, plan: TopicRemappingDetailWrapper, *, force: bool = False) -> None:
-    """Tell the brokers. Those of the same clusters that have nothing of the topic are told that it is static,
-    lest a send creates it there."""
+    """Send the brokers their mappings. Brokers of the same clusters that have no queue of the topic learn
+    that it is static, so that no send creates it there."""
     topic = plan.topic or ""
     configs = dict(plan.broker_config_map)
     addresses = await _addresses(cluster, configs)

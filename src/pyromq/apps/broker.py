@@ -146,7 +146,7 @@ def run(configuration: BrokerConfiguration) -> None:
 
 
 def _without_filter_servers(layer: Layer) -> Layer:
-    """java: filter servers beside a broker read its file, which has their keys, too."""
+    """java: a filter server reads the settings file of its broker, so the file has its keys, too."""
     theirs = {
         key
         for key in layer.values

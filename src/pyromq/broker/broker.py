@@ -35,7 +35,7 @@ from pyromq.tier.objects import Objects
 _log = logging.getLogger(__name__)
 
 _FIRST_ROLE_S = 5.0
-"""A start waits so long for a controller; then the broker waits on as a replica of nobody."""
+"""A start waits this long for a controller; then the broker keeps waiting as a replica without a master."""
 _PORT_TRIES = 20
 """Attempts to find a pair of free ports when the system chooses."""
 

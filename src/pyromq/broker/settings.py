@@ -241,7 +241,7 @@ class BrokerSettings(ServerSettings):
     # fmt: on
 
     def __post_init__(self) -> None:
-        # Fill in the names of this machine, so that nobody else has to look them up.
+        # Fill in the names of this machine, so that no other code has to look them up.
         self._fill("broker_name", self.broker_name or socket.gethostname())
         self._fill("broker_ip1", self.broker_ip1 or local_address())
         self._fill("broker_ip2", self.broker_ip2 or self.broker_ip1)

@@ -163,8 +163,8 @@ class Accumulator(Generic[R]):
     """Collects messages for a moment and sends them together; each gets its own result.
 
     `deliver` sends the messages of one batch and returns a result for each; `deliver_plain` sends a batch
-    that the compiled core has filled, and settles it. `left` is told how many messages of such a batch, of
-    how many bytes, are no longer in flight. `quickly` sends such a batch without a task, or declines it.
+    that the compiled core has filled, and settles it. `left` gets the number of messages of such a batch that
+    are no longer in flight, and their bytes. `quickly` sends such a batch without a task, or declines it.
     """
 
     def __init__(

@@ -127,5 +127,5 @@ class Round:
         if not isinstance(last, TransportError):
             return last
         told = type(last)(f"no name server can be reached (namesrv={self._name_servers}): {last}")
-        told.__cause__ = last.__cause__  # its own text is told already
+        told.__cause__ = last.__cause__  # its own text is in the message already
         return told

@@ -324,6 +324,6 @@ class KnownRoutes:
 
 
 def _retrieve(question: "asyncio.Task[Route]") -> None:
-    """If all callers were cancelled, nobody else retrieves the exception."""
+    """Retrieve the exception, which asyncio logs otherwise if all callers were cancelled."""
     if not question.cancelled():
         question.exception()

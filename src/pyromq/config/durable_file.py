@@ -1,6 +1,6 @@
 """A small file that is always whole: either the old content or the new one, whatever interrupts us.
 
-The content before the last change stays beside it as `<file>.bak`.
+The content before the last change is kept as `<file>.bak`.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ class DurableFile:
         files, directory = self._files, self.path.parent
         files.make_directories(directory)
         fresh = self.path.with_name(self.path.name + ".new")
-        # Servers of one machine may share a file, and are often told of a change at the same time.
+        # Servers of one machine may share a file, and often get a change at the same time.
         with files.taking_turns(directory):
             # With the mode of the file that it replaces: what only its owner could read stays like that.
             files.write(fresh, content, files.mode(self.path))

@@ -1,9 +1,9 @@
 """Keys of RocketMQ without an effect here: each is harmless to ignore, or refused unless it has its default.
 
-A key is harmless if nobody relies on it: it tunes Java's internals, or it belongs to a feature that another
-key turns on. All others are refused: a server must not start that does less than its settings say. The files
-in `inert/` list the keys with RocketMQ's defaults (of the broker: on four processors), and the comment above
-a group of them is the reason.
+A key is harmless if it tunes Java's internals, or if it belongs to a feature that another key turns on. All
+others are refused: a server must not start if it does less than its settings say. The files in `inert/` list
+the keys with RocketMQ's defaults (of the broker: on four processors), and the comment above a group of keys
+is the reason.
 """
 
 from collections.abc import Mapping

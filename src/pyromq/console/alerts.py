@@ -1,8 +1,8 @@
-"""Alerts: a webhook is told of each alarm and warning that has stood for a while, and of its end.
+"""Alerts: a webhook gets each alarm and warning that has lasted for a while, and its end.
 
-The address is in the settings alone, and no answer leads anywhere else: redirects are failures. What cannot
-be told is tried again a few times, then dropped and logged. What was told is kept in a file, so that a start
-does not tell it again.
+The address is in the settings alone, and no answer leads anywhere else: redirects are failures. An alert that
+cannot be posted is tried again a few times, then dropped and logged. Posted alerts are kept in a file, so
+that a restart does not post them again.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ _TIMEOUT_S: Final = 10.0
 _MAX_WAITING: Final = 1000
 _TOLD: Final = (Severity.ALARM, Severity.WARNING)
 _SETTLED_MS: Final = 300_000
-"""A watch that has just started does not know every problem yet: what was told before the start has not ended
-because it is not among the first ones."""
+"""A watch that has just started does not know every problem yet: a problem posted before the start has not
+ended just because it is not among the first ones."""
 
 
 class Alerts:
@@ -44,11 +44,11 @@ class Alerts:
         self._file = file
         self._told: dict[Key, Problem] = {} if file is None else file.load(clusters)
         self._unseen = set(self._told)
-        """Told before the start, and not found again so far."""
+        """Posted before the start, and not found again so far."""
         self._first_ms: dict[str, int] = {}
         """When each cluster was first looked at."""
         self._waiting: deque[tuple[bytes, dict[Key, Problem]]] = deque(maxlen=_MAX_WAITING)
-        """The alerts to post, and the problems that are told with each."""
+        """The alerts to post, and the problems that each reports."""
         self._has_some = asyncio.Event()
         self._texts = Texts(DEFAULT_LANGUAGE)
         self.sent = 0

@@ -13,7 +13,7 @@ def span_of(visit: Visit) -> float:
 
 
 def chart(visit: Visit, span_s: float, *figures: tuple[str, str, str]) -> dict[str, Any]:
-    """`times` in seconds and one list of values for each figure; a moment that nobody told is None."""
+    """`times` in seconds and one list of values for each figure; a moment without a reading is None."""
     assert visit.shown is not None
     told = [dict(visit.shown.watch.readings(*figure, span_s)) for figure in figures]
     times = sorted({at for readings in told for at in readings})

@@ -1,7 +1,7 @@
-"""Masks: fields of JSON and MessagePack bodies, and properties, whose values nobody sees, wherever that is.
+"""Masks: fields of JSON and MessagePack bodies, and properties, whose values are hidden on every page.
 
-A body that begins like JSON and is none is hidden as a whole: what it holds cannot be told. Filters of the
-console look at what is left; those of the brokers (tags, SQL92) look at properties as they are.
+A body that begins like JSON but is not JSON is hidden as a whole, since its fields cannot be found. Filters
+of the console look at what is left; those of the brokers (tags, SQL92) look at properties as they are.
 """
 
 import json

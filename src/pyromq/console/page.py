@@ -41,10 +41,10 @@ class Page:
     show: Show
     template: str
     needs: UserRole | None = UserRole.VIEWER
-    """None for pages that nobody has to log in for."""
+    """None for pages that need no login."""
     live: bool = False
-    """Whether the page fetches itself again with each new snapshot; only pages that ask nobody anything
-    do."""
+    """Whether the page fetches itself again with each new snapshot; only pages that send no requests to the
+    cluster may."""
 
     @property
     def section(self) -> str:
@@ -110,7 +110,7 @@ def _who(visit: Visit) -> Data:
 
 
 def context(visit: Visit, section: str) -> Data:
-    """The names that every template may use beside its own data."""
+    """The names that every template may use besides its own data."""
     state = visit.state
 
     def url(*parts: object, **query: object) -> str:

@@ -22,7 +22,7 @@ OPEN_PLACE = "<!-- person -->"
 """In `layout.html` where a shared page names its viewer; values cannot contain it: they are escaped."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PIECES = 50
-"""So many pieces of a page, about two rows, are made between two looks at the clock."""
+"""Number of pieces of a page, about two rows, that are rendered between two looks at the clock."""
 _SPARK_WIDTH, _SPARK_HEIGHT = 96.0, 20.0
 
 

@@ -26,7 +26,7 @@ def streamed(events: AsyncIterator[bytes]) -> StreamingResponse:
 
 async def ticks(visit: Visit) -> StreamingResponse:
     """An event for each new snapshot: the page fetches itself again, and the server renders it once for
-    all. A page says which one it shows (`seen`), and is not told of that one again."""
+    all. A page says which one it shows (`seen`), and gets no event for that one."""
     shown = visit.shown
     assert shown is not None
     seen = visit.request.headers.get("last-event-id", visit.text("seen"))

@@ -2,8 +2,8 @@
 are touched.
 
 The broker filters by tag or SQL, we by text or JSON. The reader keeps the latest thousand matches; a
-browser gets at most fifty rows a second, and is told how many it did not get. A reader ends some time
-after its last viewer.
+browser gets at most fifty rows a second, and the number of those it did not get. A reader ends some time
+after its last viewer has left.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class TailReader:
         return f"<TailReader {self.wanted.topics} viewers={self.viewers} {seen}>"
 
     def is_forgotten(self) -> bool:
-        """Whether nobody has watched it for a while."""
+        """Whether it has had no viewers for a while."""
         since = self.unwatched_since
         return since is not None and self._clock.monotonic() - since > LINGER_S
 
@@ -181,7 +181,7 @@ class Readers:
         return wanted in self._readers or len(self._readers) < MAX_READERS
 
     async def make_room(self) -> None:
-        """Drop readers that have ended and, at the limit, those that nobody has watched for longest."""
+        """Drop readers that have ended and, at the limit, those without viewers for longest."""
         idle = [each for each in self._readers.values() if each.unwatched_since is not None]
         idle.sort(key=lambda each: each.unwatched_since or 0.0)
         for reader in idle:

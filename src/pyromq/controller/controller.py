@@ -135,7 +135,7 @@ class Controller(Program):
 
     @property
     def advertised_address(self) -> str:
-        """The address that brokers are told."""
+        """The address that brokers get."""
         return self._require_own().address
 
     @property

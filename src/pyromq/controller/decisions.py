@@ -1,7 +1,7 @@
 """The state machine: a group and a request give the group afterwards and the answer. Pure, and never partial.
 
 A request either changes its group by one complete value or leaves it as it is. The checks of each request,
-and their order, are Apache's; where a decision is stricter than Apache's, the reason stands beside it.
+and their order, are Apache's; where a decision is stricter than Apache's, a comment gives the reason.
 """
 
 from collections.abc import Callable

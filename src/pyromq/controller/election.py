@@ -9,7 +9,7 @@ from pyromq.controller.liveness import Heard
 def choose_master(
     group: GroupRecord, heard: Heard, *, designated: int | None, elects_unclean: bool
 ) -> int | None:
-    """The id of the next master, which may be the present one; None if nobody can be it.
+    """The id of the next master, which may be the present one; None if there is no candidate.
 
     Only replicas in sync are candidates. `elects_unclean` adds all others after them: messages may be lost.
     """

@@ -1,7 +1,7 @@
 """Calls to etcd over its JSON gateway: plain HTTP, so that no library of etcd is needed.
 
-Every call opens a connection of its own. A kept one may be closed by the peer at any time, and then nobody
-knows whether a call was carried out; a controller makes only a few calls a second.
+Every call opens its own connection. The peer may close a kept one at any time, which leaves open whether a
+call was carried out; a controller makes only a few calls a second.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class EtcdGateway:
         return f"<EtcdGateway {';'.join(map(str, self._endpoints))}>"
 
     async def call(self, path: str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to `POST /v3/<path>`. After a StoreError nobody knows whether it was carried out."""
+        """The answer to `POST /v3/<path>`. After a StoreError, it may or may not have been carried out."""
         if self._user and not self._token:
             await self._authenticate()
         status, answer = await self._post(path, message)

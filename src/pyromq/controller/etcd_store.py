@@ -90,7 +90,7 @@ class EtcdStore:
                 _log.warning("could not give back the lease, it expires by itself: %s", problem)
 
     async def compete(self) -> None:
-        """Keep the lease alive, and take the leader key if nobody has it; raises StoreError."""
+        """Keep the lease alive, and take the leader key if it is free; raises StoreError."""
         asked_at = self._clock.since_boot()
         if not self._lease_id or not await self._keep_alive():
             self._lose("the lease has expired")

@@ -16,7 +16,7 @@ _NEVER_STORED = Stored(None, 0)
 
 
 class FileStore:
-    """One write at a time. Memory changes after the disk, so nobody reads what a crash could undo."""
+    """One write at a time. Memory changes after the disk, so a crash cannot undo anything that was read."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -1,6 +1,6 @@
 """Which brokers are alive, by their heartbeats; kept in memory by every controller, leading or not.
 
-A broker is alive, gone, or not yet heard of. Nobody counts as gone before the controller has listened for a
+A broker is alive, gone, or not yet heard of. None counts as gone before the controller has listened for a
 full timeout: a restarted controller must not depose masters that it has not heard yet. Time in which the
 controller itself stood still does not count as listening. If a broker has several connections, only the
 newest counts: a heartbeat that was held up on an older one is ignored.

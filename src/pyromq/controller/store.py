@@ -1,7 +1,7 @@
 """Where a controller keeps its groups: compare-and-swap by revision, and one leader at a time.
 
 A store answers only what is committed, and commits only for the leader. `read` and `replace` raise NotLeading
-if this controller does not lead, and StoreError if nobody can tell: then a replacement may or may not have
+if this controller does not lead, and StoreError if that is uncertain: then a replacement may or may not have
 happened, and the caller promises nothing.
 """
 

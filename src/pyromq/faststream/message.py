@@ -21,7 +21,7 @@ class RocketMessage(StreamMessage[ReceivedMessage]):
     """`raw_message` is what the client received. It is renewed until it is acknowledged or given back."""
 
     intake: Intake | None = None
-    """Where it was taken from. None: nobody waits for an acknowledgement."""
+    """Where it was taken from. None: it needs no acknowledgement."""
     retry_s: float = DEFAULT_RETRY_S
 
     def _taken(self) -> tuple[Intake, TakenTask] | None:

@@ -47,7 +47,7 @@ class RocketProducer(ProducerProto[RocketCommand]):
             try:
                 return await link.producer.reply(cmd.to, message.body, properties=message.properties)
             except AskerGone as problem:
-                _log.info("nobody waits for a reply any more: %s", problem)
+                _log.info("the requester no longer waits for a reply: %s", problem)
                 return None
         await link.declare(message.topic)
         return await link.producer.send(message, sharding_key=cmd.fields.get("sharding_key"))

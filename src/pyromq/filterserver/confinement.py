@@ -91,7 +91,7 @@ class _Program(ctypes.Structure):
 
 
 def why_not() -> str | None:
-    """Why this machine cannot confine filters; None if it can, as far as can be told without trying."""
+    """Why this machine cannot confine filters; None if it seems able to."""
     if sys.platform != "linux" or platform.machine() not in _KERNELS:
         return f"filters need Linux on {' or '.join(_KERNELS)}, not {sys.platform} on {platform.machine()}"
     return None

@@ -110,7 +110,7 @@ class FilterServer(Program):
 
     @property
     def advertised_address(self) -> str:
-        """The address that consumers are told."""
+        """The address that consumers get."""
         return self._link.own_address
 
     async def _open(self, opened: AsyncExitStack) -> None:

@@ -1,7 +1,7 @@
 """The filters of this server: one for each group and topic, the last that was uploaded.
 
-A filter that took too much rests for a while; its pulls are refused meanwhile, with the reason. One that
-nobody uses is forgotten: its consumers upload it again.
+A filter that took too much rests for a while; its pulls are refused meanwhile, with the reason. An unused
+filter is forgotten: its consumers upload it again.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class Filters:
         for key, each in list(self._filters.items()):
             if each.used_at < before and not each.turn.locked():
                 del self._filters[key]
-                _log.info("%s is forgotten, nobody used it", each)
+                _log.info("%s is forgotten: no consumer used it", each)
                 await _retire(each)
 
     async def end_those_that_go_on(self) -> None:

@@ -1,4 +1,5 @@
-"""How many unneeded things a peer may do: so many at once, more in each second, and more for what is of use.
+"""How much needless work a peer may cause: an initial allowance, more in each second, and more for useful
+work.
 
 A busy peer sends many of them without ill will: C-core pings, and grants a few bytes, with every answer.
 """

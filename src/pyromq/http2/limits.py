@@ -23,14 +23,15 @@ class Http2Limits(msgspec.Struct, frozen=True, kw_only=True):
     """A header list that is longer once decoded ends the connection."""
 
     max_resets: int = 200
-    """So many requests may be reset at once, `resets_per_s` more in each second, and one for each answer;
-    then the connection ends: a peer that opens and resets streams all the time makes work for nothing."""
+    """Number of requests that may be reset at once. `resets_per_s` more may be reset in each second, and one
+    more for each answer. Beyond that the connection ends: opening and resetting streams all the time is an
+    attack."""
 
     resets_per_s: float = 50.0
 
     max_idle_frames: int = 2000
-    """So many frames that carry nothing (pings, settings, empty data, tiny window updates) are served at
-    once, `idle_frames_per_s` more in each second, and some for each request and answer; then the connection
-    ends."""
+    """Number of frames that carry nothing (pings, settings, empty data, tiny window updates) that are served
+    at once. `idle_frames_per_s` more are served in each second, and some more for each request and answer.
+    Beyond that the connection ends."""
 
     idle_frames_per_s: float = 500.0

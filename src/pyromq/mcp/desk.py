@@ -91,7 +91,7 @@ class Desk:
         return await asyncio.to_thread(self.audit_log.write, entry)
 
     def message(self, message: StoredMessage) -> dict[str, Any]:
-        """As a tool shows it: with a body only if the server was told to, masked and cut."""
+        """As a tool shows it: with a body only if the settings say so, masked and cut."""
         properties = self._masks.properties(message.property_map())
         shown: dict[str, Any] = {
             "topic": message.topic,

@@ -74,7 +74,7 @@ class BucketDict(Generic[V]):
         return value
 
     def take(self, count: int) -> Iterator[str]:
-        """Remove so many names, any of them."""
+        """Remove `count` arbitrary names."""
         for bucket in self._buckets:
             while bucket:
                 if not count:

@@ -1,4 +1,4 @@
-"""A name server for tests beside a real environment: it queries unknown routes from the real one.
+"""A name server for tests next to a real environment: it queries unknown routes from the real one.
 
 java: 5.x answers every request in this mode as if it were a route query, so that not even brokers can
 register; only route queries are different here, as in 4.9.

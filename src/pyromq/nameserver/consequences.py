@@ -27,7 +27,7 @@ class Consequences:
             "pyromq_namesrv_pushed_topics", "Changed routes in messages to clients."
         )
         self._notices = metrics.counter(
-            "pyromq_namesrv_min_broker_id_notices", "Brokers told of the smallest id of their group."
+            "pyromq_namesrv_min_broker_id_notices", "Brokers notified of the smallest id of their group."
         )
 
     def __repr__(self) -> str:

@@ -47,7 +47,7 @@ class NameServerSettings(ServerSettings):
     need_wait_for_service: bool = setting(False, "Refuse route queries for a while after start-up, while brokers register.", mutable=True)
     wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after start-up, with needWaitForService.", mutable=True, check=NOT_NEGATIVE)
 
-    # A controller beside it
+    # A controller in the same process
     enable_controller_in_namesrv: bool = setting(False, "Run a controller in this process. The controller reads its settings from the same file and listens on its port in controllerDLegerPeers.")
 
     # Cluster test: unknown routes come from another environment

@@ -1,4 +1,4 @@
-"""Clients that watch routes, and the changes that they have not been told yet.
+"""Clients that watch routes, and the changes that have not been sent to them yet.
 
 All changes of one turn of the loop go to a connection in one message.
 """

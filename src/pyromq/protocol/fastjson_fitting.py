@@ -118,7 +118,7 @@ def _object_key(key_type: inspect.StructType) -> Callable[[str | ObjectKey], Any
             except msgspec.DecodeError:
                 members = fastjson_reader.read(key.encode())
         if members is None or path_of(members) is not None:
-            # java: a key that stood in full before cannot be told from the other keys of its map
+            # java: a key that stood in full before looks like the other keys of its map
             return None
         return msgspec.convert(fit_members(members), key_type.cls, strict=False)
 

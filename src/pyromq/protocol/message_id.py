@@ -62,7 +62,7 @@ class UniqueKey(msgspec.Struct, frozen=True, gc=False):
 class UniqueKeys:
     """Makes the unique keys of one process.
 
-    Time is told in milliseconds since the month began in the local time zone (`timezone`, None for the
+    Time is in milliseconds since the month began in the local time zone (`timezone`, None for the
     machine's own), and the key has room for 65,536 messages in each of them.
     """
 

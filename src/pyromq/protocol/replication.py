@@ -1,7 +1,7 @@
 """The stream between a master and its replicas on the HA port: the bytes of the log, and acknowledgements.
 
 A replica reports a log offset, in 8 bytes. The master answers with frames: a log offset (8 bytes), a size
-(4 bytes), and so many bytes of the log. A frame of size 0 is a heartbeat. There is no handshake, no version
+(4 bytes), and that many bytes of the log. A frame of size 0 is a heartbeat. There is no handshake, no version
 and no checksum, and a frame may begin and end anywhere in a record. docs/formats/replication.md has more.
 """
 
@@ -17,7 +17,7 @@ _HEADER: Final = struct.Struct(">qi")
 REPORT_BYTES: Final = _REPORT.size
 HEADER_BYTES: Final = _HEADER.size
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
-"""Apache's masters send 32 KiB unless they are told otherwise; a much larger size is not a frame."""
+"""Apache's masters send 32 KiB unless their settings differ; a much larger size is not a frame."""
 
 
 def encode_report(offset: int) -> bytes:

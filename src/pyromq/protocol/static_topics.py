@@ -144,7 +144,7 @@ def info_of(detail: TopicQueueMappingDetail) -> TopicQueueMappingInfo:
 
 
 def detail_problem(detail: TopicQueueMappingDetail, write_queues: int) -> str | None:
-    """Why a mapping cannot be a broker's that has so many write queues; None if it can."""
+    """Why a broker with `write_queues` cannot have a mapping; None if it can."""
     if not 0 <= detail.total_queues <= MAX_QUEUES_PER_TOPIC:
         return f"{detail.total_queues} queues: expected 0 to {MAX_QUEUES_PER_TOPIC}"
     if detail.dirty:
@@ -170,10 +170,10 @@ def detail_problem(detail: TopicQueueMappingDetail, write_queues: int) -> str | 
 def accepted(
     old: TopicQueueMappingDetail | None, new: TopicQueueMappingDetail, *, force: bool = False
 ) -> TopicQueueMappingDetail:
-    """The mapping of a broker after it was told `new`; raises ValueError if it must not take it.
+    """The mapping of a broker after `new` was sent to it; raises ValueError if it must not accept that.
 
-    An epoch never goes back, and within one nobody else becomes a leader. What is decided stays so. `force`
-    leaves out these checks. Queues that `new` does not have stay as they were.
+    An epoch never goes back, and within one the leaders do not change. Decisions stay. `force` skips these
+    checks. Queues that `new` does not have stay as they were.
     """
     if old is None:
         return new
@@ -266,7 +266,7 @@ def whole_problem(details: Mapping[str, TopicQueueMappingDetail]) -> str | None:
                 return f"queue {number} is led by {leaders[number]} and by {broker}"
     total = max((each.total_queues for each in details.values()), default=0)
     if missing := set(range(total)) - leaders.keys():
-        return f"nobody leads queue {min(missing)}"
+        return f"no broker leads queue {min(missing)}"
     used: dict[tuple[str | None, int], int] = {}
     for number, items in whole(details.values()).items():
         if (problem := queue_problem(items)) is not None:

@@ -16,7 +16,7 @@ from pyromq.security.address_patterns import host_of
 from pyromq.security.call_signature import is_signed_call, read_authorization
 from pyromq.security.decision import described
 
-_NOBODY_KEY = "a key that nobody has"
+_NOBODY_KEY = "a key that no user has"
 
 
 class FrontAccess:

@@ -16,7 +16,7 @@ Settings = message("Settings")
 _RetryPolicy = message("RetryPolicy")
 
 _LAST_POWER = 32
-"""java: waits grow no more after so many retries."""
+"""java: waits stop growing after this many retries."""
 
 
 def for_producer(sent: Any, settings: ProxySettings) -> Any:
@@ -78,7 +78,7 @@ def delays_of(group: SubscriptionGroupConfig) -> list[int]:
 
 
 def next_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
-    """How long a message stays hidden after an attempt that nobody ended; the first attempt is 1."""
+    """How long a message stays hidden after an attempt without a result; the first attempt is 1."""
     if (growing := _growing(group)) is not None:
         factor: int = growing.multiplier ** min(attempt - 1, _LAST_POWER)
         return min(growing.max, growing.initial * factor)

@@ -2,7 +2,7 @@
 
 A client is known from its first settings until it says goodbye or stays silent for too long. A stream that
 breaks changes nothing: the client opens another one, and the newest counts. A client belongs to the user who
-sent its settings: nobody else can speak in its name.
+sent its settings: no other user can act in its name.
 """
 
 import asyncio

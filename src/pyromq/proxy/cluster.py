@@ -25,7 +25,7 @@ class FrontAdmission(Protocol):
     """Whether the sender of a call may cause a request; the counterpart of `remoting.admission`."""
 
     def identify(self, call: Call) -> str:
-        """The user who sent the call; raises Rejected if nobody knows who did."""
+        """The user who sent the call; raises Rejected if that is unknown."""
         ...
 
     def authorize(self, needs: Iterable[Need], call: Call) -> None:

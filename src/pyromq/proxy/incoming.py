@@ -160,7 +160,7 @@ _UNUSUAL = frozenset(
 def _body(stored: StoredMessage) -> bytes:
     """The body as it was stored if clients can unpack it, else unpacked: they know gzip only.
 
-    Everyone who sends can call anything compressed. That must not keep the messages beside it from a client.
+    Every sender can mark any body as compressed. That must not keep the other messages from a client.
     """
     if not stored.sys_flag & SysFlag.COMPRESSED or stored.body[:2] == _GZIP_MAGIC or not stored.body:
         return stored.body

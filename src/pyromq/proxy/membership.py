@@ -104,7 +104,7 @@ class ProxyMembership:
         await self.settled()
 
     async def settled(self) -> None:
-        """Returns when brokers have been told of all changes."""
+        """Returns when brokers know all changes."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 

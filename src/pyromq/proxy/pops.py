@@ -1,9 +1,9 @@
 """Pops that wait at brokers, and what becomes of those whose client gave up.
 
-A broker cannot be told that nobody waits any more: the pop may still take messages. The next receive of the
-same kind, of that client or of another, goes on with it. What nobody takes is given back, at the cost of an
-attempt: if a client that gives up, or starts anew, again and again left a pop behind each time, the messages
-would pass from one to the next until they are dead letters.
+A pop cannot be cancelled at the broker: it may still take messages after its client has left. The next
+receive of the same kind, by that client or another, continues it. Messages without a taker are given back, at
+the cost of an attempt. A client that kept giving up or restarting, and left a pop behind each time, would
+thus make dead letters of them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ AnyPop = PopMessage | PopLiteMessage
 AnyPopAnswer = PopMessageAnswer | PopLiteMessageAnswer
 _Waiting = asyncio.Task[AnyPopAnswer]
 GiveBack = Callable[[AnyPopAnswer, str, AnyPop], None]
-"""Takes an answer with messages that nobody gets, the name of the broker, and what it was asked."""
+"""Takes an answer whose messages have no taker, the name of the broker, and the request."""
 
 
 class Pops:
@@ -37,7 +37,7 @@ class Pops:
         self._clock = clock
         self._timeout_s = timeout_s
         self._abandoned: dict[Hashable, dict[_Waiting, str | None]] = {}
-        """Those that wait for nobody, by their kind, and the attempt that each was for."""
+        """Those without a client, by their kind, and the attempt that each was for."""
 
     def __repr__(self) -> str:
         return f"<Pops abandoned={len(self)}>"

@@ -33,7 +33,7 @@ class Handle(NamedTuple):
     receipt: PopReceipt
     log_offset: int
     lite_topic: str | None = None
-    """Clients say it beside the text of the handle."""
+    """Clients send it next to the text of the handle."""
 
     def __str__(self) -> str:
         return f"{encode_pop_receipt(self.receipt)} {self.log_offset}"

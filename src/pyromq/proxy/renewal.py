@@ -187,7 +187,7 @@ class Renewal:
             self.give_back(self._held[group, text].topic, group, self._held[group, text].handle, text)
 
     def give_back(self, topic: str, group: str, handle: Handle, text: str = "") -> None:
-        """Make a message that nobody handles visible soon; `text`: the handle that its client got."""
+        """Make an abandoned message visible soon; `text`: the handle that its client got."""
         task = asyncio.get_running_loop().create_task(self._give_back(topic, group, handle, text))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

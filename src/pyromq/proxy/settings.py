@@ -88,7 +88,7 @@ class ProxySettings(ServerSettings):
     transaction_expiry_ms: Millis = setting(30_000, "How long an open transaction can be ended through this proxy without a check.", key="transactionDataExpireMillis", check=POSITIVE)
     relay_timeout_seconds: Seconds = setting(5, "How long the proxy waits for a client to answer an operator's request.", key="grpcProxyRelayRequestTimeoutInSeconds", check=POSITIVE)
 
-    # What clients are told
+    # Settings that clients get
     producer_max_attempts: int = setting(3, "Number of attempts that producers make to send a message.", key="grpcClientProducerMaxAttempts", check=POSITIVE)
     producer_backoff_initial_ms: Millis = setting(10, "How long producers wait before their second attempt.", key="grpcClientProducerBackoffInitialMillis", check=POSITIVE)
     producer_backoff_max_ms: Millis = setting(1000, "Longest time that producers wait between attempts.", key="grpcClientProducerBackoffMaxMillis", check=POSITIVE)

@@ -31,7 +31,7 @@ _MAX_KEPT = 20_000
 
 
 class _Kept(Generic[T]):
-    """Values by name, asked for again when they are old; while nobody answers, the old value will do."""
+    """Values by name, refreshed when they are old; the old value serves while no server answers."""
 
     def __init__(self, ask: Callable[[str], Awaitable[T]], clock: Clock, refresh_s: float) -> None:
         self._ask = ask

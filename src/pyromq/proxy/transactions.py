@@ -115,7 +115,7 @@ class ProxyTransactions:
         found = received(stored)
         client = self._reachable(stored)
         if client is None:
-            _log.info("nobody to ask about a transaction topic=%s", stored.topic)
+            _log.info("no producer can check a transaction topic=%s", stored.topic)
             return True
         transaction_id = request.transaction_id or found.system_properties.message_id
         half = HalfPlace(

@@ -16,7 +16,7 @@ from math import inf
 _log = logging.getLogger(__name__)
 
 _MAX_PER_TURN = 256
-"""After so many, the open connections have their turn."""
+"""After this many new connections, the open ones have their turn."""
 
 RESERVED_DESCRIPTORS = 64
 """File descriptors that are never used for connections: a server that cannot open files is useless."""

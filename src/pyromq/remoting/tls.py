@@ -176,7 +176,7 @@ class TlsOptions:
         """The options of a program with only these two settings; None means no TLS."""
         if trust_path is not None:
             return cls(trust_path=Path(trust_path), verify=True)
-        # java: clients do not check servers unless told whom to trust
+        # java: clients do not check servers without certificates to trust
         return cls() if is_wanted else None
 
 

@@ -29,7 +29,7 @@ _MAX_HELD_BYTES: Final = 4096
 _LENGTH: Final = Struct(">H")
 _ID: Final = Struct(">q")
 _SUM_BYTES: Final = 32
-_NOBODY_KEY: Final = "a key that nobody has"
+_NOBODY_KEY: Final = "a key that no user has"
 
 
 class HelloMember(NamedTuple):

@@ -124,7 +124,7 @@ class Deletions:
         """Records from this log offset on belong to no deleted generation."""
         return self._last_offset
 
-    # Told
+    # Marking
 
     def mark(self, topic: str, log_offset: int, time_ms: int, *, is_finished: bool = False) -> None:
         """Note a deletion; on return it is safe. After an OSError it counts as never asked for."""

@@ -29,7 +29,7 @@ _NO_DISPATCH: Final = Fault.NOT_WRITEABLE | Fault.QUEUE_ERROR | Fault.INDEX_ERRO
 
 
 class StoreFaults:
-    """The current faults, and the reason of the first one, which callers are told."""
+    """The current faults, and the reason of the first one, for callers."""
 
     def __init__(self, appender: "Appender | None") -> None:
         self._appender = appender

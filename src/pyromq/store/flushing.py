@@ -277,7 +277,7 @@ class FlushWaiters:
         self._waiting.append((offset, deadline, callback))
 
     def fail(self) -> None:
-        """Nobody promises any more that what they wait for stays in the log."""
+        """The messages that they wait for may be cut off the log."""
         waiting, self._waiting = self._waiting, deque()
         for _, _, callback in waiting:
             callback(AppendStatus.FLUSH_DISK_TIMEOUT)

@@ -62,7 +62,7 @@ class JsonTable:
             if problems:
                 self._files.rename(self.path, self._broken)
                 self.remark = f"{problems[0]}: kept as {self._broken.name}; {path.name} was loaded instead"
-            # With an unfinished file beside it, a save was interrupted, before its caller relied on it.
+            # An unfinished file means that a save was interrupted, before its caller relied on it.
             is_interrupted = not problems and self._files.size(self._unfinished) is not None
             self.is_older = path == self._backup and not is_interrupted
             return table
@@ -86,7 +86,8 @@ class JsonTable:
         self._replace(json_body.encode(value))
 
     def save_from_thread(self, value: msgspec.Struct) -> None:
-        """The same, from a thread beside the loop: the loop need not wait while a large table is encoded."""
+        """The same, from another thread than the loop's, which need not wait while a large table is
+        encoded."""
         pieces = []
         for piece in json_body.encode_in_pieces(value):
             pieces.append(piece)

@@ -14,7 +14,7 @@ from pyromq.store.log.segment import MissingSegment
 from pyromq.store.parts import StoreParts
 
 _MAX_EXAMINED: Final = 4096
-"""So many messages a query by key looks at; the index knows only hashes of keys."""
+"""Number of messages that a query by key looks at; the index knows only hashes of keys."""
 
 
 class LogReading:

@@ -115,7 +115,7 @@ class StoreReader:
             max_messages = limit_messages
         if max_bytes > limit_bytes:
             max_bytes = limit_bytes
-        # java: the tags code of a delayed message is a time, so tags cannot be told from it
+        # java: the tags code of a delayed message is a time, which says nothing about its tags
         codes = None if queue.is_schedule else tag_codes
         if only is None:
             found = self._compiled_slices(

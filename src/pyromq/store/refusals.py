@@ -1,4 +1,4 @@
-"""Refusals: the checks of a message before it is stored, and the reasons that its sender is told."""
+"""Refusals: the checks of a message before it is stored, and the reasons that its sender gets."""
 
 from collections.abc import Sequence
 from typing import Final

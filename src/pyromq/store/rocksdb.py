@@ -1,4 +1,4 @@
-"""Directories of RocksDB that Apache's broker left: nobody here reads them.
+"""Directories of RocksDB that Apache's broker left: this broker cannot read them.
 
 Queues in RocksDB are built again from the log. Tables are nowhere else: without them topics would be unknown,
 and groups would begin like new ones. Popped messages that wait for their acknowledgement would be lost.
@@ -21,7 +21,7 @@ def is_rocksdb(files: Files, directory: Path) -> bool:
 
 
 def refuse_rocksdb(files: Files, paths: StorePaths) -> None:
-    """Raises StoreError if Apache's broker kept in RocksDB what nobody can rebuild."""
+    """Raises StoreError if Apache's broker kept in RocksDB what cannot be rebuilt."""
     config, pops = paths.config, paths.root / _POPS
     if is_rocksdb(files, pops):
         raise StoreError(

@@ -1,7 +1,7 @@
 """Schedules of Taskiq. One for a time is a timed message at the broker: no scheduler is needed for it.
 
-Recurring ones are records of a topic, which a scheduler follows: it asks nobody again and again. Brokers
-delete old messages, so it writes those of yesterday anew.
+Recurring ones are records of a topic, which a scheduler follows without polling. Brokers delete old messages,
+so it writes those of yesterday anew.
 """
 
 import asyncio

@@ -145,7 +145,7 @@ class Intake:
     # Beginning and end
 
     async def stop(self) -> None:
-        """Take nothing more, and give back what nobody has got."""
+        """Take nothing more, and give back messages that were not handed out."""
         if self._is_stopped:
             return
         self._is_stopped = True

@@ -149,7 +149,7 @@ def cluster(
 ) -> Iterator[RunningCluster]:
     """Run a cluster during the block; without a `store` its files are removed afterwards.
 
-    With `replicas`, each broker name has so many brokers, the master among them, and a controller.
+    With `replicas`, each broker name has that many brokers, the master included, and a controller.
     Other arguments are settings of brokers and their stores, by their names in Python.
     """
     with (

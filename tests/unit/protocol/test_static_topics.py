@@ -175,7 +175,7 @@ def test_the_mappings_of_all_brokers_must_fit_together() -> None:
     assert whole_problem({"a": a, "b": b}) is None
     assert whole([a, b]) == {0: moved, 1: [item(0, queue_id=1)]}
     for broken, problem in (
-        ({"a": a}, "nobody leads queue 0"),
+        ({"a": a}, "no broker leads queue 0"),
         ({"a": a, "b": replace(b, epoch=9)}, "the epochs differ: a=1, b=9"),
         ({"a": a, "b": replace(b, total_queues=3)}, "numbers of queues differ"),
         ({"a": a, "b": replace(b, bname="c")}, "is one of c"),

@@ -1,6 +1,6 @@
 """The run of a pipeline in a file, for the web console: written every few seconds, and at its end.
 
-A file that cannot be written is told once; the pipeline goes on.
+If the file cannot be written, that is logged once, and the pipeline continues.
 """
 
 import os

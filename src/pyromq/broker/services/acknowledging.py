@@ -162,7 +162,7 @@ class Acknowledging:
         topic = marked_topic(batch.topic or "", group, batch.retry or NORMAL_TOPIC)
         queue_id = batch.queue_id
         if self._topics.get(topic) is None or self._store.queues.find(topic, queue_id) is None:
-            return []  # java: it is not told
+            return []  # java: the client gets no error
         first, end = (
             self._store.queues.min_offset(topic, queue_id),
             self._store.queues.max_offset(topic, queue_id),
@@ -239,7 +239,7 @@ class Acknowledging:
                 revive_qid=receipt.revive_queue_id,
             )
         newest = self._good(request, receipt)
-        # Pops are told apart by their time.
+        # The time of a pop identifies it.
         pop_ms = max(now_ms, newest.pop_time_ms + 1)
         successor = PopReceipt(
             offset,
@@ -377,7 +377,7 @@ def _answer(answered: "asyncio.Future[Answer]", refusal: Refused | None) -> None
 
 
 def _once(settle: Settle, parts: int) -> Settle:
-    """Settle once, after so many parts, with the last refusal."""
+    """Settle once all parts have ended, with the last refusal."""
     if parts == 1:
         return settle
     refused: Refused | None = None

@@ -23,7 +23,7 @@ from pyromq.remoting.routing import Caller, handles
 
 _MAX_MESSAGES = 32
 _LATE_MS = 500
-"""A request that arrives later than this after its time-out is not served: nobody waits for the answer."""
+"""A request that arrives later than this after its time-out is not served: its client has given up."""
 
 
 class LitePopping:

@@ -48,8 +48,8 @@ SCAN_INTERVAL_S = 10.0
 LATE_NOTICE_S = 15.0
 FEW_MEMBERS = 32
 QUIET_S_PER_MEMBER = 0.001
-"""After a notice to more than a few members the next one waits so long for each of them: if a thousand join
-one after another, each is told a few times, not a thousand times."""
+"""After a notice to more than a few members, the next one waits this long for each of them: if a thousand
+members join one after another, each gets a few notices, not a thousand."""
 _UNIT_SUBSCRIPTION_FLAG = 2
 _MAX_LOGGED_FILTERS = 3
 

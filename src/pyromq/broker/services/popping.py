@@ -40,9 +40,9 @@ from pyromq.remoting.routing import Caller, handles
 from pyromq.store.results import AppendStatus
 
 _MAX_MESSAGES = 32
-"""java: a checkpoint has so many bits"""
+"""java: the number of bits of a checkpoint"""
 _LATE_MS = 500
-"""A request that arrives later than this after its time-out is not served: nobody waits for the answer."""
+"""A request that arrives later than this after its time-out is not served: its client has given up."""
 _ALL = WantedMessages()
 _LOOK_AGAIN_MS = 100
 """When a new master looks whether its log is confirmed by now."""

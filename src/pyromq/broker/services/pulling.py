@@ -32,7 +32,7 @@ COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 
 _SHORT_SUBSCRIPTION_CHARS = 1024
 _MAX_SEARCHED = 800
-"""java: so many messages one pull examines."""
+"""java: the number of messages that one pull examines."""
 
 
 _CODES = {

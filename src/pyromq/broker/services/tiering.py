@@ -128,7 +128,7 @@ class Tiering:
         """Whether this master has said that it writes."""
         self._is_fenced = False
         self._must_compare = False
-        """The tier was that of another log, and nobody has looked whether it still is."""
+        """The tier was that of another log when it was last checked."""
         self._damaged: dict[str, str] = {}
         """Segments whose footers cannot be read, or whose objects are not there, and why."""
         self._looked_at: set[str] = set()
@@ -438,8 +438,8 @@ class Tiering:
         return self._known is not None and has_new_marks(self._known, self._store.topics.hidden())
 
     async def deleted(self) -> None:
-        """Return when the tier says which messages are gone. Raises Refused if it cannot be reached: it will
-        be told later."""
+        """Return when the tier says which messages are gone. Raises Refused if the tier cannot be reached;
+        the deletion is then noted there later."""
         if not self._role.now.is_master:
             return
         timeout_s = self._live.now.tier_read_timeout_ms / 1000

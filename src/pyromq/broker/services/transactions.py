@@ -126,7 +126,7 @@ class Transactions:
             half.queue_offset,
         )
         if result is None and not caller.frame.flag & ONEWAY_FLAG:
-            result = self._open.ops.write()  # who is told of a rollback can rely on it
+            result = self._open.ops.write()  # a caller can rely on a rollback that it sees
         return self._answer(result or self._all_so_far(), half, caller)
 
     def _is_too_late(self, half: StoredMessage) -> bool:

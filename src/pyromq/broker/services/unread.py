@@ -26,7 +26,7 @@ class Unread:
         self._slices = slices
         self._removals: asyncio.Queue[CleaningReport] = asyncio.Queue()
         self._told: dict[tuple[str, str, int], int] = {}
-        """The first message that was left when a group's loss in a queue was told last."""
+        """The first message that was left when a group's loss in a queue was last reported."""
         self._kept_because = ""
 
     async def run(self) -> None:

@@ -104,7 +104,7 @@ class TableFile:
             self.abandon()
 
     def abandon(self) -> None:
-        """From now on nobody writes any more."""
+        """Reject all writes from now on."""
         with self._lock:
             self._is_closed = True
 

@@ -1,7 +1,7 @@
 """The topics of this broker.
 
-Every change advances the data version and is told to `on_change`. It is safe after `saved`: operators and
-first messages wait for that. Readers do not: reading goes on while the disk is full.
+Every change advances the data version and calls `on_change`. It is safe after `saved`: operators and
+first messages wait for that. Readers do not, so they continue while the disk is full.
 """
 
 from collections.abc import Callable, Iterable

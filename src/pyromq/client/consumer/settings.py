@@ -25,7 +25,7 @@ _MAX_INT = 2**31 - 1
 MAX_POPPED_AT_ONCE = 32
 """java: brokers refuse more."""
 _MAX_POPPED = 96
-"""java: so many popped messages may wait in the client; others could have them."""
+"""java: the number of popped messages that may wait in the client; other consumers could have them."""
 _INTERVAL_S = between(0.001, 10**9)
 _START: Check[object] = Check(
     '"first", "last" or a datetime', lambda value: isinstance(value, datetime) or value in ("first", "last")

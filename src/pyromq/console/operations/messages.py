@@ -143,7 +143,7 @@ class Redeliver(Operation, frozen=True, kw_only=True):
 
 
 class ResendLetters(Operation, frozen=True, kw_only=True):
-    """Dead letters of a group: those named, or the newest so many."""
+    """Dead letters of a group: those named, or the `newest`."""
 
     NAME: ClassVar[str] = "dlq.resend"
     ROLE: ClassVar[UserRole] = UserRole.OPERATOR

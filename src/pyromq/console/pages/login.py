@@ -1,4 +1,5 @@
-"""Logging in and out; one message for every failure, and no name or password is ever told apart."""
+"""Logging in and out. One message for every failure: it never says whether the name or the password is
+wrong."""
 
 import asyncio
 import logging

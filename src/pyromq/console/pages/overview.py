@@ -13,7 +13,7 @@ from pyromq.console.watch.values import BrokerView, Problem, Severity
 _SHOWN = 20
 """More problems than these are on their own page."""
 _BROKERS_SHOWN = 20
-"""Of more brokers than these, the page shows so many: silent ones, then those with the fullest disks."""
+"""The page shows at most this many brokers: silent ones first, then those with the fullest disks."""
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 _KEYS: dict[str, Key[Problem]] = {
     "severity": lambda problem: (_ORDER[problem.severity], -problem.since_ms),

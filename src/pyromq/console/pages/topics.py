@@ -1,4 +1,4 @@
-"""The list of topics, from the snapshot: opening it asks nobody anything."""
+"""The list of topics, from the snapshot: opening it sends no requests to the cluster."""
 
 from pyromq.console.clusters import ShownCluster
 from pyromq.console.listing import Key, listed

@@ -65,7 +65,7 @@ class Origins:
             host = _last(headers.get("x-forwarded-host")) or host
             client = _last(headers.get("x-forwarded-for")) or client
             named = headers.getlist(self._user_header) if self._user_header else []
-            # Of two names one is the browser's own: nobody is believed.
+            # Of two names, the browser itself sent one: neither is trusted.
             user = named[0].strip() if len(named) == 1 else ""
         return BrowserOrigin(scheme, host, client, user)
 

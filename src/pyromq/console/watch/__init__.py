@@ -10,8 +10,9 @@
         watch.changed_something()       # after a write: ask again soon
 
 Pages read `watch.snapshot` and ask nothing: however many viewers, topics and groups there are, the cluster
-gets the same requests. A snapshot never changes; the next one replaces it. Everything in it has its `Told`:
-when it was told, and why the latest question failed. A figure that nobody tells is None.
+gets the same requests. A snapshot never changes; the next one replaces it. Everything in it has its
+`LastAnswer`: when it was reported, and why the latest question failed. A figure that no server reports is
+None.
 
 Lists: `snapshot.brokers`, `.topics[name]`, `.groups[name]`, `.name_servers`, `.problems`. The texts of
 problems are the pages' own, by `Problem.kind` (all kinds are in `problems.KINDS`). Tests use

@@ -25,7 +25,7 @@ UNTOLD: Final = math.nan
 
 
 class Ring(msgspec.Struct, gc=False):
-    """Values at a fixed step; a step that nobody wrote has no value (NaN)."""
+    """Values at a fixed step; a step without a reading has no value (NaN)."""
 
     _step_s: int
     _size: int
@@ -48,7 +48,7 @@ class Ring(msgspec.Struct, gc=False):
         self._last_step = step
 
     def sampled(self, points: int, span_s: float) -> list[float]:
-        """The newest values at so many points of a span, oldest first, without the missing ones."""
+        """The newest values at `points` moments of a span, oldest first, without the missing ones."""
         if self._last_step is None:
             return []
         steps = max(1, int(span_s // self._step_s) // points)
@@ -95,7 +95,7 @@ class History(msgspec.Struct, gc=False):
 
 
 class Histories(Generic[K]):
-    """Histories by name, at most so many."""
+    """Histories by name, at most `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

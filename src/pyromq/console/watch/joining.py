@@ -1,4 +1,4 @@
-"""Joins the parts that brokers told into topics and groups over the whole cluster. Pure, and in slices."""
+"""Joins the parts that brokers reported into topics and groups of the whole cluster. Pure, and in slices."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 STUCK_AFTER_S = 120.0
 _CHUNK = 50
-"""So many parts are added between two looks at the clock."""
+"""Number of parts that are added between two looks at the clock."""
 
 
 class Spread(Protocol):

@@ -1,4 +1,4 @@
-"""Questions to servers, each at its own pace: a silent server delays nobody."""
+"""Questions to servers, each at its own pace: a silent server delays no other."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 32
 _STARTED_AT_ONCE: Final = 2
-"""So many questions are started in a turn: answers that arrive together hold the loop together."""
+"""Number of questions that are started in a turn: answers that arrive together block the loop together."""
 _LARGE_AT_ONCE: Final = 6
 """The first answer of a broker has everything, and takes milliseconds to digest."""
 

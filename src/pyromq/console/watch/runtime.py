@@ -67,7 +67,7 @@ def disk_ratio(told: Mapping[str, str]) -> float | None:
 
 
 def retention_s(part: BrokerPart) -> float | None:
-    """How long messages are kept; None until the broker has told it."""
+    """How long messages are kept; None until the broker has reported it."""
     if part.store is not None:
         return part.store.retention_hours * 3600.0
     hours = whole(part.settings, "fileReservedTime")
@@ -103,7 +103,7 @@ def _health(store: StoreFigures) -> StoreHealth:
 
 
 def number(told: Mapping[str, str], *names: str) -> float | None:
-    """A figure as a number: the first of several, under the first name that is told."""
+    """A figure as a number: the first of several, under the first name that is there."""
     for name in names:
         if name in told:
             try:

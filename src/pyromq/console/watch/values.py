@@ -36,15 +36,15 @@ class BrokerKind(StrEnum):
     PYROMQ = "pyromq"
     """Everything at once, and only changes: lists are a few seconds old."""
     APACHE = "apache"
-    """No bulk figures: lags are up to a minute old, topics that nobody reads have no rate, and the members of
-    groups are not told."""
+    """No bulk figures: lags are up to a minute old, topics without readers have no rate, and the members of
+    groups are unknown."""
     UNKNOWN = "unknown"
     """It has not answered yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreHealth:
-    """Told by brokers of PyroMQ alone. `fault` is why the store accepts no messages, empty if it does."""
+    """Reported by brokers of PyroMQ only. `fault` is why the store accepts no messages, empty if it does."""
 
     fault: str
     retention_hours: int
@@ -87,7 +87,7 @@ class BrokerView:
     is_drained: bool | None = None
     """Producers must not write to it: brokerPermission."""
     readiness_problem: str | None = None
-    """Why nobody should rely on it now; empty if it is ready."""
+    """Why clients should not rely on it now; empty if it is ready."""
     store: StoreHealth | None = None
     full: FullDisk | None = None
 
@@ -215,7 +215,7 @@ class ControlledGroup:
 
 @dataclass(frozen=True, slots=True)
 class ControllerView:
-    """`groups` is None unless it leads and has told them; those it does not know are not among them."""
+    """`groups` is None unless it leads and has reported them; those it does not know are missing."""
 
     address: str
     told: LastAnswer = field(default_factory=LastAnswer)
@@ -262,7 +262,7 @@ class Snapshot:
 
     @property
     def is_first(self) -> bool:
-        """Nothing has been told yet: pages say that they wait, and show no empty tables."""
+        """No server has answered yet: pages say that they wait, and show no empty tables."""
         return self.version == 0
 
     @property
@@ -272,7 +272,8 @@ class Snapshot:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Brokers that have not told whether they are ready, as Apache's do not: they may have problems."""
+        """Brokers that have not reported whether they are ready (Apache's never do): they may have
+        problems."""
         return tuple(each.key for each in self.brokers if each.readiness_problem is None)
 
     def broker(self, key: str) -> BrokerView | None:

@@ -1,7 +1,7 @@
 """One poller per cluster, for all viewers: the number of its requests depends on the servers alone.
 
-Each question to each server has its own pace and time-out, and runs as a task of its own, so a silent server
-delays nobody. What was told is joined into a `Snapshot`, at most once a second.
+Each question to each server has its own pace and time-out, and runs as its own task, so a silent server
+delays no other. The answers are joined into a `Snapshot`, at most once a second.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _MAX_PUBLISH_S: Final = 5.0
 _MAX_LOAD: Final = 0.05
 """Joining takes about this part of the time: large clusters are joined less often, if not too rarely."""
 _FREED: Final = 100
-"""So many views are freed between two looks at the clock."""
+"""Number of views that are freed between two looks at the clock."""
 
 
 class _NameServer:
@@ -347,7 +347,7 @@ class Watch:
     # Joining
 
     async def publish(self) -> None:
-        """Join what was told into a new snapshot; one after the other, so that the newest is the last."""
+        """Join the answers into a new snapshot; one after the other, so that the newest is the last."""
         async with self._publishing:
             await self._publish()
 

@@ -142,7 +142,7 @@ class GetReplicaInfo(Request[GetReplicaInfoAnswer]):
     """Read the master of a group and the replicas that are in sync."""
 
     broker_name: str | None = None
-    # Ours alone: the broker that asks, which is told if it has to register.
+    # Ours alone: the broker that asks; the answer says whether it must register.
     broker_id: Int64 | None = None
 
 

@@ -23,7 +23,7 @@ from pyromq.remoting.access.control import AccessControl
 from pyromq.security.address_patterns import host_of
 from pyromq.security.decision import described
 
-_NOBODY_KEY: Final = "a key that nobody has"
+_NOBODY_KEY: Final = "a key that no user has"
 _LOOPBACK: Final = ("127.", "::1")
 IN_PROTOCOL: Final = "bearer."
 """Before a token in the subprotocols of a WebSocket: browsers cannot set other headers there."""
@@ -58,7 +58,7 @@ class HttpAccess:
         return f"<HttpAccess {self._control!r}>"
 
     def identify(self, head: Head, offered: Iterable[str] = ()) -> HttpCaller:
-        """Raises HttpError if nobody knows who sent a request. `offered`: subprotocols of a WebSocket."""
+        """Raises HttpError if it is unknown who sent a request. `offered`: subprotocols of a WebSocket."""
         host = host_of(head.peer_address)
         if self._control is None:
             return HttpCaller(host=host)

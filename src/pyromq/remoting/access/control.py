@@ -2,8 +2,8 @@
 
 A caller proves its identity with a signature on each request, or with the certificate of its connection.
 The fast path takes sends and pulls like those that this file has authorized before on the same connection,
-with the same access key, and only while the rules are the same. It checks their signatures, too, unless
-nobody else can write to the connection: without TLS, someone who repeats a signed request that they have seen
+with the same access key, and only while the rules are the same. It checks their signatures, too, unless only
+the caller can write to the connection: without TLS, someone who repeats a signed request that they have seen
 could add others to it. There, too, a full signature is accepted only once, and administrative requests only
 from other servers.
 """
@@ -36,7 +36,7 @@ from pyromq.security.signature import ACCESS_KEY, SIGNATURE, is_signed, signing_
 _audit = logging.getLogger("pyromq.audit")
 
 _CHANGES: Final = frozenset({CREATE, UPDATE, DELETE})
-_NOBODY_KEY: Final = "a key that nobody has"
+_NOBODY_KEY: Final = "a key that no user has"
 _REFUSALS_PER_S: Final = 10.0
 
 

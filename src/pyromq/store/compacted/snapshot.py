@@ -4,8 +4,8 @@
     index     one entry of 64 bytes for each record
     trailer   64 bytes
 
-The next snapshot is written beside it and takes its name when it is whole and synced, so there is a good one
-at any time. docs/formats/compacted.md has the fields.
+The next snapshot is written to another file, which takes its name when it is whole and synced. So there is a
+good one at any time. docs/formats/compacted.md has the fields.
 """
 
 import errno
@@ -139,8 +139,8 @@ class QueueSnapshot:
 
 
 class SnapshotWriter:
-    """Writes a snapshot beside the one in place. Its methods wait for the disk and raise OSError; any thread
-    may call them."""
+    """Writes a new snapshot while the old one stays in place. Its methods wait for the disk and raise
+    OSError; any thread may call them."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files

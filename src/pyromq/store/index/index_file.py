@@ -255,7 +255,7 @@ class IndexFile:
     def rebuild(self, before_log_offset: int) -> int:
         """Keep the units of messages before a log offset and rebuild the rest; return how many were kept.
 
-        The new file is written beside the old one and replaces it once it is synced.
+        The new file replaces the old one once it is synced.
         """
         slots = array("I", bytes(self.slots * _SLOT_BYTES))
         kept, last_log_offset, last_seconds = bytearray(_UNIT_BYTES), 0, 0

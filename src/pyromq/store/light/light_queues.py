@@ -41,7 +41,7 @@ _ELSEWHERE: Final = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX, "RMQ_SYS_", 
 _ENDS_HEAD: Final = struct.Struct(">8sqqI")
 _MAGIC: Final = b"PYROLMQ1"
 _SAVE_AFTER: Final = 1_000_000
-"""So many entries a start reads at most, besides those that follow the checkpoint."""
+"""Number of entries that a start reads at most, besides those that follow the checkpoint."""
 
 
 class LightRecord(NamedTuple):
@@ -61,7 +61,7 @@ def enters_light_queues(topic: str) -> bool:
 
 
 class _Ends(NamedTuple):
-    """The ends of all queues, behind so many entries."""
+    """The ends of all queues, behind the first `entries` entries."""
 
     entries: int
     ends: "array[int]"
@@ -97,7 +97,7 @@ class LightQueues(LightEnd):
         self.chain = LightEntries(files, directory, per_file)
         self._forget_ends()
         self._saved_entries = 0
-        """The ends on disk count so many entries."""
+        """Number of entries that the ends on disk count."""
         self._unsaved: _Ends | None = None
         self.deletions: Deletions | None = None
 
@@ -329,7 +329,7 @@ class LightQueues(LightEnd):
         return None
 
     def _take_over_ends(self, count: int) -> None:
-        """Of so many queues. Raises StoreError if entries and names do not fit together."""
+        """Of `count` queues. Raises StoreError if entries and names do not fit together."""
         entries, firsts = self.chain, self._names.firsts
         content = self._files.read(self._ends_path) if self._files.size(self._ends_path) is not None else b""
         saved = _Ends.decode(content)
@@ -400,7 +400,7 @@ class LightQueues(LightEnd):
 
     def names(self, prefix: str, entries: int | None = None) -> Iterator[str]:
         """The queues whose names begin like this and that have messages, or had; with `entries` those whose
-        last entry is among so many."""
+        last entry is among the first `entries`."""
         numbers = self.numbers
         for name in list(numbers):
             if not name.startswith(prefix) or (number := numbers.get(name)) is None:

@@ -7,7 +7,7 @@ and no index; a blank record stands for a whole file, and for less than a record
 
 After a crash in between, the next start finds the damage and repeats this.
 
-Fillers also stand for messages that were removed on purpose, from the tier. Nobody looks for these elsewhere.
+Fillers also stand for messages that were removed from the tier on purpose. No copy of these is looked for.
 """
 
 from dataclasses import dataclass

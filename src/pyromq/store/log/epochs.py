@@ -25,11 +25,12 @@ MAX_EPOCHS: Final = 500
 
 
 def begin_epoch(epochs: Epochs, number: int, start: int) -> Epochs:
-    """The epochs of a log that goes on at its end `start` in a new epoch; raises StoreError if it is not new.
+    """The epochs of a log that continues at its end `start` in a new epoch; raises StoreError if it is not
+    new.
 
-    An epoch that begins where the last one began stands beside it: the last one wrote nothing here, and a
-    log that has records of it parts from this one there. RocketMQ drops the new one instead, and later takes
-    two different logs for equal.
+    An epoch that begins where the last one began is kept next to it: the last one wrote nothing here, and a
+    log that has records of it diverges from this one there. RocketMQ drops the new one instead, and later
+    considers two different logs equal.
     """
     if epochs and number <= epochs[-1].number:
         raise StoreError(f"epoch {number} cannot follow epoch {epochs[-1].number}")
@@ -57,7 +58,7 @@ def end_of(epochs: Epochs, index: int, log_end: int) -> int:
 
 
 def agreed_end(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int | None:
-    """Up to where two logs surely hold the same; None if nobody knows: they have no epoch in common.
+    """Up to where two logs surely hold the same; None if that is unknown: they have no epoch in common.
 
     Two logs of which every record is known by its epoch agree at least on their empty beginning.
     """
@@ -93,7 +94,7 @@ def decode_epochs(data: bytes) -> Epochs:
         raise StoreError("the epoch file does not consist of a count, a checksum and epochs") from None
     if len(found) != expected[0] or len(found) != len(lines):
         raise StoreError(f"the epoch file has {len(found)} epochs in {len(lines)} lines, not {expected[0]}")
-    # java: a checksum of 0 says that nobody made one
+    # java: a checksum of 0 means that there is none
     if expected[1] and _checksum("".join(f"{line}\n" for line in lines).encode()) != expected[1]:
         raise StoreError("the checksum of the epoch file is wrong")
     return found

@@ -24,7 +24,7 @@ def is_new_generation(end_before: int, next_offset: int | None) -> bool:
 def newest_generation(rows: "array[int]", fields: int = 2) -> "array[int]":
     """Of every record of a queue, in log order, those that still count.
 
-    A row has so many fields: its queue offset, its log offset, and what else is known of it.
+    The `fields` of a row are its queue offset, its log offset, and what else is known of it.
     """
     start = end = 0
     offsets = rows[::fields]

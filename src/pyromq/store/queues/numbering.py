@@ -46,7 +46,7 @@ class Numbering:
         if offset < expected or (offset == expected and waiting is None):
             return False
         if offset * MIN_RECORD_SIZE > outline.log_offset:
-            self.leave_out(outline)  # there was never room in the log for so many messages
+            self.leave_out(outline)  # the log never had room for that many messages
             return True
         if waiting is not None and self._judge(key, waiting, offset):
             expected = self._end_of(key)

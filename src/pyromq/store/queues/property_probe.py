@@ -52,7 +52,7 @@ class PropertyProbe:
 
 
 def _shape(names: tuple[bytes, ...]) -> _Shape:
-    """The pattern for these names in this order. Making one is slow, so only so many are ever made."""
+    """The pattern for these names in this order. Compiling one is slow, so their number is limited."""
     shape = _SHAPES.get(names)
     if shape is None:
         ends_with_separator = not names[-1]

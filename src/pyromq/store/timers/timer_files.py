@@ -287,8 +287,8 @@ class TimerFiles:
     def save(self, taken: TimerSnapshot) -> None:
         """Sync the files, then write the checkpoint; any thread may do so. Raises OSError.
 
-        The log must be on disk already, as far as `taken` speaks of messages. A failed sync is final: nobody
-        knows which pages reached the disk, so the last good checkpoint stays.
+        The log must be on disk already, as far as `taken` speaks of messages. A failed sync is final: it
+        leaves open which pages reached the disk, so the last good checkpoint stays.
         """
         with self._saving:
             if taken.cuts == self._cuts:

@@ -119,8 +119,8 @@ class Popper:
             yield from retries
 
     def _goes_by_priority(self, pop: Pop, config: TopicConfig, dice: int) -> bool:
-        """Whether a pop looks at the queues of a topic in the order of their priority: a group may let only
-        so many of 100 pops do that, so that messages of low priority are not always last."""
+        """Whether a pop looks at the queues of a topic in the order of their priority. A group may set the
+        percentage of pops that do, so that messages of low priority are not always last."""
         if pop.is_ordered or config.attributes.get("message.type") != "PRIORITY":
             return False
         group = self._groups.get(pop.group)

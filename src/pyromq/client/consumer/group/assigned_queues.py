@@ -228,7 +228,7 @@ class AssignedQueues:
         try:
             await self._runner.give_up(held)
         except asyncio.CancelledError:
-            # Reading stops. Held messages are not started any more, so nobody may wait for them.
+            # Reading stops. Held messages are not started any more, so waiting for them would never end.
             held.drop()
             held.next_offset = offset
             raise

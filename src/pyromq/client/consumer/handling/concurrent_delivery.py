@@ -32,7 +32,7 @@ _TURN_S = 0.005
 _FIRST_BRAKE_S, _MAX_BRAKE_S = 1.0, 30.0
 _LOOK_S = 0.001
 _QUICK = 8
-"""While each thread handles so many messages from one look to the next, no other is started."""
+"""While each thread handles at least this many messages between two looks, no other thread is started."""
 
 
 class ConcurrentDelivery(Delivery):

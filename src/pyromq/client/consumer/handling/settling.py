@@ -37,7 +37,7 @@ class GiveBack(Protocol):
 
 
 Acknowledge = Callable[[ReceivedMessage], Awaitable[None]]
-"""Returns when the broker was told that a message is done, or when that has no use any more."""
+"""Returns when the broker knows that a message is done, or when reporting it no longer makes sense."""
 
 
 class TellIfDead(Protocol):
@@ -115,7 +115,7 @@ class Settling:
 
     @property
     def settles_at_once(self) -> bool:
-        """Whether no broker must be told of each message that is done."""
+        """Whether messages need not be acknowledged one by one."""
         return self._acknowledge is None
 
     def failed(self, work: Work, problem: BaseException, now: float) -> None:

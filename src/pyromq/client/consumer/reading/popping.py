@@ -73,8 +73,8 @@ class PopReading:
         queue_id: int = ANY_QUEUE,
         attempt_id: str | None = None,
     ) -> list[PoppedMessage]:
-        """With an attempt id in order: nobody gets later messages of a queue until these are acknowledged.
-        The same id again gets the same messages, if their answer was lost."""
+        """With an attempt id, in order: later messages of a queue are held back until these are acknowledged.
+        If the answer was lost, the same id gets the same messages."""
         await self.starts.place(subscription.topic, broker_name)
         request = PopMessage(
             consumer_group=self._group,
@@ -97,7 +97,7 @@ class PopReading:
         messages = self._received(broker_name, subscription, answer)
         wanted = [message for message in messages if subscription.wants(message.tags)]
         for message in messages if len(wanted) < len(messages) else ():
-            # Brokers compare hashes of tags. A message that only has the same hash is nobody's.
+            # Brokers compare hashes of tags. A message whose tag only has the same hash is dropped.
             if message not in wanted:
                 with suppress(PyroError):
                     await self.acknowledge(message)

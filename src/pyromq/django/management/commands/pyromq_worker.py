@@ -1,4 +1,4 @@
-"""`manage.py pyromq_worker`: runs the tasks of a backend until it is told to stop."""
+"""`manage.py pyromq_worker`: runs the tasks of a backend until a signal stops it."""
 
 import os
 import signal
