@@ -7,6 +7,7 @@ its background work (`run`), and what it saves at the end (`save_now`).
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
@@ -214,6 +215,7 @@ class BrokerParts:
         self._static_topics.stand_before(self.routes)
         self.metering = self._metering() if is_metered else None
         if self.metering is not None:
+            self.metering.stalls.watch(self._inbound.appending, self._upkeep)
             self.metering.watch_replication(self.replication)
             if self.tiering is not None:
                 self.metering.watch_tier(self.tiering)
@@ -249,6 +251,9 @@ class BrokerParts:
         topics.finish_deletions()
         tables.write_in_threads()
         unread = Unread(store, tables.offsets, slices)
+        self._upkeep = Upkeep(
+            store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned
+        )
         self._membership = Membership(live, tables, clock)
         self._filter_servers = FilterServers(live, tables.role, clock, self.registration.name_filter_servers)
         self.brokers = Brokers(
@@ -311,7 +316,7 @@ class BrokerParts:
             FiguresInBulk(store, tables, clock, slices, lambda: self.replication.repair.summary),
             self.brokers,
             unread,
-            Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),
+            self._upkeep,
             Compaction(store),
             Protection(live, store, tables),
             *self._pop_services(reading),
@@ -448,6 +453,11 @@ class BrokerParts:
         return self.metering.requests.timed(path) if self.durability.is_immediate else None
 
     async def run(self) -> None:
+        stalls = self.metering.stalls.watching_garbage() if self.metering is not None else nullcontext()
+        with stalls:
+            await self._run_services()
+
+    async def _run_services(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for service in self._all_services:
                 if isinstance(service, BackgroundService):

@@ -44,6 +44,8 @@ class Appending:
         self._light_listeners: list[Callable[[Mapping[str, int]], None]] = []
         self._half_listeners: list[Callable[[Draft, AppendResult], None]] = []
         self._turn_listeners: list[Callable[[], None]] = []
+        self.end_of_turn: Callable[[], None] = self._dispatch
+        """The work after the appends of a turn; whoever measures it may put something around it."""
         self._is_dispatch_due = False
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._readable_offset = durability.readable_offset
@@ -178,7 +180,7 @@ class Appending:
     def dispatch_soon(self) -> None:
         if not self._is_dispatch_due:
             self._is_dispatch_due = True
-            self._loop.call_soon(self._dispatch)
+            self._loop.call_soon(self.end_of_turn)
 
     async def indexed(self, end: int, timeout_s: float) -> None:
         """Return when the index has everything before a log offset. Raises TimeoutError."""

@@ -16,6 +16,7 @@ from pyromq.broker.metering.pops import register_pops, register_revival
 from pyromq.broker.metering.quotas import register_quotas
 from pyromq.broker.metering.replication import register_replication
 from pyromq.broker.metering.requests import RequestTimes
+from pyromq.broker.metering.stalls import Stalls
 from pyromq.broker.metering.storage import register_storage
 from pyromq.broker.metering.tier import register_tier
 from pyromq.broker.metering.timers import register_timers
@@ -50,7 +51,8 @@ class BrokerMetering:
         self._store = store
         self._role = tables.role
         self._metrics = metrics = Metrics(common_labels(live.now))
-        self.requests = RequestTimes(metrics, clock)
+        self.stalls = Stalls(metrics, clock, lambda: store.log.end // store.settings.log_segment_bytes)
+        self.requests = RequestTimes(metrics, clock, self.stalls)
         self._messages = MessageCounts(metrics, store, tables)
         _register_tables(metrics, live, tables)
         register_transactions(metrics, tables.transaction_counts)

@@ -4,6 +4,7 @@ from bisect import bisect_left
 
 from pyromq.broker.fast_path import BrokerFastPath as BrokerFastPath
 from pyromq.broker.metering.labels import REMOTING, UNKNOWN, word
+from pyromq.broker.metering.stalls import HELD_S, REQUEST, Stalls
 from pyromq.clock import Clock
 from pyromq.metrics import Distribution, Histogram, Labels, Metrics
 from pyromq.protocol.catalogue import Declaration, declaration_of
@@ -33,8 +34,9 @@ _PULLS = (_PULL.code, declaration_of(LitePullMessage).code)
 class RequestTimes:
     """Observes every request."""
 
-    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics, clock: Clock, stalls: Stalls) -> None:
         self._clock = clock
+        self._stalls = stalls
         self._requests: dict[tuple[int, int, bool], Distribution] = {}
         self._latency = metrics.histogram(
             "rocketmq_rpc_latency_milliseconds",
@@ -74,6 +76,8 @@ class RequestTimes:
             distribution = self._first(declaration, code, result_code, waited)
         distribution.counts[bisect_left(_RPC_SECONDS, seconds)] += 1
         distribution.total += seconds * 1000
+        if seconds >= HELD_S and not waited:
+            self._stalls.note(REQUEST, seconds, _name(declaration))
         if code in self._creations:
             histogram, more_labels = self._creations[code]
             status = "success" if result_code == ResponseCode.SUCCESS else "failure"
@@ -81,13 +85,15 @@ class RequestTimes:
 
     def timed(self, fast_path: BrokerFastPath) -> FastPath:
         """The fast path, timed: the answers of one read leave together, so one time counts for all."""
-        monotonic = self._clock.monotonic
+        monotonic, note = self._clock.monotonic, self._stalls.note
 
         def timed_path(data: bytes, connection: Connection) -> tuple[int, int]:
             started = monotonic()
             frames, position = fast_path(data, connection)
             if frames:
                 seconds = monotonic() - started
+                if seconds >= HELD_S:
+                    note(REQUEST, seconds, "several")
                 others = {
                     # Nearly all clients send by SEND_MESSAGE_V2 and pull by PULL_MESSAGE.
                     _PULL: fast_path.pulls_taken,
@@ -117,9 +123,12 @@ class RequestTimes:
         except ValueError:
             result = str(result_code)
         outcome = "oneway" if declaration is not None and declaration.oneway else "success"
-        name = UNKNOWN if declaration is None else declaration.java_name
         is_held = word(waited and code in _PULLS)
-        distribution = self._latency.of((REMOTING, name, result, is_held, outcome))
+        distribution = self._latency.of((REMOTING, _name(declaration), result, is_held, outcome))
         if declaration is not None:  # Clients may send any code: all unknown codes count as one.
             self._requests[code, result_code, waited] = distribution
         return distribution
+
+
+def _name(declaration: Declaration | None) -> str:
+    return UNKNOWN if declaration is None else declaration.java_name

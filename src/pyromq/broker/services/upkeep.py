@@ -37,31 +37,36 @@ class Upkeep:
         self._clock = clock
         self._cleaned = cleaned
         self._faults = Fault.NONE
+        self.rounds: dict[str, Callable[[], None]] = {
+            "store_upkeep": self._keep_store,
+            "statistics": statistics.sample,
+        }
+        """The periodic work by name; whoever measures it may put something around it."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_store(), name="store upkeep")
-            tasks.create_task(self._sample(), name="statistics")
+            for (name, round_), interval_s in zip(
+                self.rounds.items(), (_STORE_INTERVAL_S, _SAMPLE_INTERVAL_S), strict=True
+            ):
+                tasks.create_task(_repeat(round_, interval_s), name=name)
             tasks.create_task(self._release_locks(), name="queue locks")
 
-    async def _keep_store(self) -> None:
-        while True:
-            report = self._store.upkeep()
-            if report is not None:
-                self._cleaned(report)
-            if report is not None and report.problem:
-                _log.warning("expired files could not be removed: %s", report.problem)
-            for remark in self._store.queues.mending_remarks():
-                _log.warning("damage in the store: %s", remark)
-            if self._store.has_dispatch_work:
-                # A full disk may have stopped the dispatch, and nothing else would resume it.
-                self._appending.dispatch_soon()
-            self._appending.durability.expire()
-            self._appending.resends.expire()
-            self._tell_faults()
-            for notice in self._store.time.take_notices():
-                _log.warning("%s", notice)
-            await asyncio.sleep(_STORE_INTERVAL_S)
+    def _keep_store(self) -> None:
+        report = self._store.upkeep()
+        if report is not None:
+            self._cleaned(report)
+        if report is not None and report.problem:
+            _log.warning("expired files could not be removed: %s", report.problem)
+        for remark in self._store.queues.mending_remarks():
+            _log.warning("damage in the store: %s", remark)
+        if self._store.has_dispatch_work:
+            # A full disk may have stopped the dispatch, and nothing else would resume it.
+            self._appending.dispatch_soon()
+        self._appending.durability.expire()
+        self._appending.resends.expire()
+        self._tell_faults()
+        for notice in self._store.time.take_notices():
+            _log.warning("%s", notice)
 
     def _tell_faults(self) -> None:
         faults = self._store.faults
@@ -73,12 +78,13 @@ class Upkeep:
             else:
                 _log.info("the store accepts messages again")
 
-    async def _sample(self) -> None:
-        while True:
-            self._statistics.sample()
-            await asyncio.sleep(_SAMPLE_INTERVAL_S)
-
     async def _release_locks(self) -> None:
         while True:
             await asyncio.sleep(_LOCK_INTERVAL_S)
             self._locks.remove_expired(elapsed_ms(self._clock))
+
+
+async def _repeat(work: Callable[[], None], interval_s: float) -> None:
+    while True:
+        work()
+        await asyncio.sleep(interval_s)

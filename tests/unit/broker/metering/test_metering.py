@@ -376,6 +376,9 @@ def test_requests_are_timed_under_apaches_names(world: World) -> None:
     assert world.figure("rocketmq_rpc_latency_milliseconds_sum", **send) == pytest.approx(9005)
     failed = labels | {"request_code": "heart_beat", "response_code": "system_error"}
     assert world.figure("rocketmq_rpc_latency_milliseconds_count", **failed) == 1
+    held = "pyromq_broker_stall_seconds_sum"
+    assert world.figure(held, cause="request", request="send_message_v2") == pytest.approx(9.004)
+    assert world.figure(held, cause="request", request="heart_beat") == pytest.approx(0.001)
 
 
 def test_a_pull_that_was_held_is_told_from_one_that_was_not(world: World) -> None:
@@ -390,6 +393,12 @@ def test_a_pull_that_was_held_is_told_from_one_that_was_not(world: World) -> Non
         ("pull_message", "true"): 1,
         ("send_message_v2", "false"): 2,
     }
+
+
+def test_only_requests_that_held_the_loop_are_stalls(world: World) -> None:
+    for waited in (True, False):
+        world.metering.requests.request_handled(CATALOGUE[11], 11, ResponseCode.SUCCESS, 0.1, waited)
+    assert world.figure("pyromq_broker_stall_seconds_count", cause="request", request="pull_message") == 1
 
 
 def test_sends_on_the_fast_path_are_timed_together(world: World) -> None:
@@ -411,6 +420,9 @@ def test_sends_on_the_fast_path_are_timed_together(world: World) -> None:
     (total_ms,) = world.figures("rocketmq_rpc_latency_milliseconds_sum").values()
     assert count == 3
     assert total_ms == pytest.approx(6)
+    assert world.figure(
+        "pyromq_broker_stall_seconds_sum", cause="request", request="several"
+    ) == pytest.approx(0.002)
     timed(b"x" * 28 + b"pe", peer)
     counts = world.figures("rocketmq_rpc_latency_milliseconds_count")
     assert {dict(key)["request_code"]: count for key, count in counts.items()} == {
