@@ -1,4 +1,4 @@
-"""Which micro-batches of a transactional sink are decided, as files beside Spark's own in the checkpoint.
+"""Which micro-batches of a transactional sink are decided, as files next to Spark's own in the checkpoint.
 
 A file `N` says that batch N is committed, and lists its half messages. One driver creates it, before the
 first of them is committed; from then on there is no way back: whoever finds it commits the rest. `N.ended`
@@ -25,7 +25,7 @@ _ENDED: Final = ".ended"
 _TOPIC: Final = b"topic"
 _DRIVER: Final = b"driver"
 _KEPT: Final = 100
-"""So many decided batches are remembered; Spark repeats no batch but its last one."""
+"""Number of decided batches that are remembered; Spark repeats only its last batch."""
 
 
 class StoredHalf(NamedTuple):

@@ -150,5 +150,5 @@ def verdict(journal: BatchJournal, batch: int, unique_key: str, now_ms: int) -> 
         # Of an attempt that lost: all that an ended batch decided is committed, and Spark never returns to an
         # earlier batch.
         return SysFlag.TRANSACTION_ROLLBACK
-    # java: a broker that is told twice stores the message twice, so the driver goes first.
+    # java: a broker that gets two commits stores the message twice, so the driver goes first.
     return SysFlag.TRANSACTION_COMMIT if now_ms - decided_ms > _STALE_MS else None

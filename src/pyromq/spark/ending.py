@@ -1,6 +1,6 @@
 """Half messages are committed or rolled back, many requests at a time, until every broker has answered.
 
-Brokers of ours commit a transaction once, however often they are told. Apache's store the message again, so a
+Our brokers commit a transaction once, however often they are asked. Apache's store the message again, so a
 commit whose answer was lost is only repeated if the message is not there.
 """
 
@@ -68,7 +68,7 @@ class Ending:
         self._cluster.persist(f"broker {broker.broker}", attempt)
 
     def roll_back(self, halves: Sequence[StoredHalf]) -> None:
-        """Tell the brokers; one that is not told discards them later, when nobody commits them."""
+        """Tell the brokers. A broker that cannot be reached discards them later, as no commit follows."""
         for broker, own in _by_broker(halves):
             try:
                 for first in range(0, len(own), _AT_ONCE):

@@ -36,5 +36,5 @@ def _cache() -> Path:
         if os.access(cache, os.W_OK):
             return cache
     except OSError:
-        pass  # a user without a home gets a directory that nobody else can have prepared
+        pass  # a user without a home gets a directory that no other user can have prepared
     return Path(tempfile.mkdtemp(prefix="pyromq-spark-"))

@@ -82,7 +82,7 @@ def _existing_ends(cluster: OffsetSource, end: dict[Queue, int], options: ReadOp
     for queue, offset in end.items():
         if offset > newest[queue]:
             what = f"{queue} ends at {newest[queue]} now, before the end at {offset} that endingOffsets gives"
-            report(f"{what}: messages are gone, or there were never so many", fails=options.fail_on_data_loss)
+            report(f"{what}: messages are gone, or were never there", fails=options.fail_on_data_loss)
     return {queue: min(offset, newest[queue]) for queue, offset in end.items()}
 
 

@@ -242,7 +242,7 @@ class StreamProgress:
         queue, fails = span.queue, self._options.fail_on_data_loss
         if is_given and self._options.start.kind == "offsets":
             what = f"{queue} ends at {span.end} now, before the start at {span.start}"
-            gone = "messages are gone, or there were never so many"
+            gone = "messages are gone, or were never there"
             report(f"{what} that startingOffsets gives: {gone}", fails=fails)
             return span.end
         what = f"{queue} ends at {span.end} now and was read up to {span.start}"

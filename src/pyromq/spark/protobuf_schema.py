@@ -128,7 +128,8 @@ def _with_nested(message: Any) -> list[Any]:
 def _inside(outer: Any) -> list[Any]:
     """The message types of a file or a message, in their order.
 
-    Entries of maps are messages, too, but nobody wrote them, and Confluent's Java client does not count them.
+    Entries of maps are messages, too, but compilers make them, and Confluent's Java client does not count
+    them.
     """
     if hasattr(outer, "nested_types"):
         return [each for each in outer.nested_types if not is_map_entry(each)]

@@ -49,7 +49,7 @@ def repeats_before(cluster: SparkCluster, options: ReadOptions, span: Span, wind
     if start >= span.start:
         return repeats
     before = Span(span.queue, start, span.start)
-    # What is deleted meanwhile cannot be repeated: it concerns nobody.
+    # Messages that were deleted meanwhile cannot be repeated, so their loss is not an error.
     for chunk in Fetch(cluster, before, replace(options, fail_on_data_loss=False)):
         end = min(chunk.end, before.end)
         _, columns = read_columns(chunk.bodies, COLUMNS, {}, chunk.start, end)

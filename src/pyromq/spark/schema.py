@@ -100,7 +100,7 @@ def default_ddl(options: ReadOptions) -> str:
 
 
 def may_be_null(name: str, options: ReadOptions) -> bool:
-    """Whether Spark is told that a column may be null."""
+    """Whether the schema that Spark gets says that a column may be null."""
     is_there = name in _NEVER_NULL or (name == "value" and options.value_format == "binary")
     return options.nullability == "loose" or not is_there
 

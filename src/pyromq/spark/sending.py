@@ -43,7 +43,7 @@ _BUSY_PAUSE_MS = 2
 
 @dataclass(slots=True)
 class SendUnit:
-    """One request: a batch of messages, or a single one with its properties beside it."""
+    """One request: a batch of messages, or a single one with its properties next to it."""
 
     topic: str
     body: Data

@@ -2,7 +2,7 @@
 
 They collect garbage after every step, and need not scan imported modules each time. Spark hangs up on workers
 when it has rows enough, as for `show()`, and when a query ends; they would print a traceback each time.
-An error of ours that ends a step on the driver is one line: where in our code it was found helps nobody.
+An error of ours that ends a step on the driver is one line, without a traceback through our code.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """A Spark home without Spark's own zip of PySpark.
 
 Spark puts that zip before everything else on the path of its Python processes. It holds no compiled files, so
-each of them, and every query starts some, spends a second on compiling what is installed beside it anyway.
+each process, and every query starts some, spends a second on compiling modules that are installed anyway.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Writes exactly once: tasks send half messages, which nobody can read, and Spark's commit shows them.
+"""Writes exactly once: tasks send half messages, which consumers cannot read, and Spark's commit shows them.
 
 The batch journal decides. A batch that was decided is neither rolled back nor sent again when Spark repeats
 it; one that was not decided is sent with new ids, and what its earlier attempts sent is never committed.
@@ -136,9 +136,9 @@ def commit(halves: list[StoredHalf], options: WriteOptions, journal: BatchJourna
 
 
 def abort(messages: list[WriterCommitMessage | None], options: WriteOptions) -> None:
-    """Roll back what a batch has sent if a task failed: then its message is missing, and nobody has tried to
-    commit. Otherwise a commit failed, or goes on in a process that Spark does not wait for: only the journal
-    knows how the batch ends, so the next attempt, or the answer to a broker's question, follows it."""
+    """Roll back what a batch has sent if a task failed: then its message is missing, and no commit was tried.
+    Otherwise a commit failed, or continues in a process that Spark does not wait for. Only the journal knows
+    how the batch ends, so the next attempt, or the answer to a broker's question, follows it."""
     if None in messages:
         settle_in()
         _ending(options).roll_back(_halves(messages))

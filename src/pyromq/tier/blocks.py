@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0
 """Between two attempts."""
 _FOOTER_GROWTH: Final = 8
-"""A footer in memory is so many times larger than the stored one, about."""
+"""A footer in memory is about this many times larger than the stored one."""
 
 Wake = Callable[[], None]
 Key = tuple[str, int]
@@ -106,7 +106,7 @@ class Blocks:
 
     def _load_block(self, name: str, block: PackedBlock, piece: Piece) -> _Kept:
         loaded = LoadedBlock(unpack_block(block, self._objects.read(name, block.position, block.size_bytes)))
-        loaded.records(piece)  # here, where it keeps nobody waiting
+        loaded.records(piece)  # here, in a thread, where it delays no request
         return _Kept(loaded, len(loaded.content))
 
     def _load_footer(self, entry: SegmentEntry) -> _Kept:
@@ -170,7 +170,7 @@ class Blocks:
             when_there()
 
     def forget(self, name: str) -> None:
-        """Nobody needs a segment any more."""
+        """A segment is no longer needed."""
         self.problems.pop(name, None)
         for key in [each for each in self._kept if each[0] == name]:
             self.size_bytes -= self._kept.pop(key).size_bytes

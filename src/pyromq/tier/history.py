@@ -1,7 +1,7 @@
 """The messages of a tier as readers see them: below what the disk has, queue by queue, at their old offsets.
 
 Everything here answers at once, on the event loop. A read ends where its block ends, and at the latest where
-the disk begins. If a block is not in memory, or nobody knows what is there, the answer is IN_TIER: ask again.
+the disk begins. If a block is not in memory, or its content is unknown, the answer is IN_TIER: ask again.
 """
 
 from bisect import bisect_left, bisect_right
@@ -79,8 +79,8 @@ class OlderHistory:
     # What the store asks
 
     def min_offset(self, topic: str, queue_id: int, local: int) -> int:
-        """0 as long as messages could be there that nobody can see now: whoever begins there waits for them
-        instead of passing over them."""
+        """0 as long as there may be messages that cannot be seen now: a reader that begins there waits for
+        them instead of skipping them."""
         if is_internal(topic):
             return local
         if not self.is_known:
@@ -114,8 +114,8 @@ class OlderHistory:
     def at_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary, log_start: int
     ) -> TierSpan | int | None:
-        """Where what a reader looks for is: its offset, or the span that has it. None if the disk has it, or
-        nobody. `log_start`: where the disk begins. Raises OlderUnknown."""
+        """Where a reader finds its message: its offset, or the span that has it. None if the disk has it, or
+        if it does not exist. `log_start`: where the disk begins. Raises OlderUnknown."""
         if is_internal(topic):
             return None
         self._require_known()
@@ -185,7 +185,7 @@ class OlderHistory:
         number = span_at(spans, offset)
         if number >= 0 and offset < spans[number].end_offset:
             return self._read_span(spans, number, wanted, local)
-        # Nobody has this offset: unless it is in a segment that cannot be read, the queue goes on elsewhere.
+        # No segment has this offset: unless one that cannot be read has it, the queue continues elsewhere.
         following = spans[number + 1] if number + 1 < len(spans) else None
         after = spans[number].last_log if number >= 0 else 0
         if self.index.has_gap(after, following.first_log if following is not None else None, gone_before):

@@ -1,6 +1,6 @@
 """Which messages a tier has, queue by queue: made from footers in a thread, and replaced as a whole.
 
-A footer that cannot be read leaves a gap that is known as one: nobody may pass over what could be in it.
+A footer that cannot be read leaves a known gap: readers must not skip the messages that may be in it.
 """
 
 from bisect import bisect_right

@@ -37,7 +37,7 @@ class SegmentEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Removal(msgspec.Struct, frozen=True, rename="camel"):
-    """An object that nobody needs any more."""
+    """An object that is no longer needed."""
 
     name: str
     not_before_ms: int

@@ -213,7 +213,7 @@ class Manifests:
 
     def _require_claim(self, newest: Manifest, epoch: int) -> None:
         if (newest.epoch, newest.writer) != (epoch, self._writer):
-            raise Fenced(f"{manifest_name(newest.number)} was written by {newest.writer or 'nobody'}")
+            raise Fenced(f"{manifest_name(newest.number)} was written by {newest.writer or 'another'}")
 
     @contextmanager
     def borrowed(self) -> Iterator[int]:

@@ -66,8 +66,8 @@ class Objects(Readable, Protocol):
 
 
 def create_settled(objects: Objects, name: str, content: bytes) -> None:
-    """Create an object, and find out what has become of it if the answer does not say so. The content must be
-    one that nobody else writes.
+    """Create an object, and find out what has become of it if the answer does not say so. No other writer may
+    write the same content.
 
     Raises ObjectExists if another one is there, TransportError if it cannot be known: it may still appear.
     """

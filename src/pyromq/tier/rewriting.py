@@ -1,4 +1,4 @@
-"""Rewriting: a segment becomes another one in which some messages are replaced by records that nobody reads.
+"""Rewriting: a segment becomes another one in which fillers, which are never read, replace some messages.
 
 The log file is rebuilt, messages that are gone get fillers of the same size, and the result is packed again:
 so the log offsets of all others stay, and a log file can still be rebuilt from it.

@@ -1,7 +1,8 @@
 """Objects in S3, Google Cloud Storage or Azure, by obstore.
 
 Only its blocking calls are used: its threads end badly when Python exits while an `await` is under way. It
-must be opened after a fork. An error of a write may mean anything, so nobody here repeats a conditional one.
+must be opened after a fork. An error of a write may mean anything, so a conditional one is never repeated
+here.
 """
 
 from collections.abc import Iterator

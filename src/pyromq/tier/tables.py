@@ -1,4 +1,4 @@
-"""A copy of the broker's tables beside the manifests: topics, groups, and what the groups have read.
+"""A copy of the broker's tables next to the manifests: topics, groups, and what the groups have read.
 
 The log does not have them, so without a copy a store that is rebuilt from the tier would have messages that
 no group knows. The newest manifest names the copy that counts. Users and their secrets are not in it.

@@ -33,7 +33,7 @@ KEPT_MANIFESTS: Final = 100
 _KEPT_MANIFESTS_MS: Final = 24 * 3_600_000
 """A delayed request of an old master must not find its number free."""
 _WORTH: Final = 4
-"""A segment is rewritten for its old messages if one byte in so many is of them."""
+"""A segment is rewritten for its old messages if at least one byte in this many belongs to them."""
 
 OldestMs = Callable[[str], int]
 """Messages of a topic that were stored before this time go; 0 keeps all."""
@@ -54,7 +54,7 @@ def due(index: TierIndex, oldest_ms: OldestMs, default_oldest_ms: int) -> list[D
     for entry in manifest.segments if manifest is not None else ():
         spans = index.parts.get(entry.name)
         if spans is None:
-            continue  # nobody can say what is in it
+            continue  # its content is unknown
         deleted = old = kept = 0
         older: dict[str, int] = {}
         for (topic, queue_id), span in spans:

@@ -127,7 +127,7 @@ cdef class PlainBatch:
         return [(<Gathered>each)._key for each in self._sends]
 
     cdef uint8_t *_more(self, Py_ssize_t size) except NULL:
-        """Room for so many bytes behind what is there."""
+        """Room for that many more bytes."""
         cdef Py_ssize_t wanted = self.size_bytes + size
         cdef void *moved
         if wanted > self._room:
@@ -267,10 +267,10 @@ cdef class Gathering(PlainSends):
         Py_ssize_t max_bytes,
     ):
         """`topics`: the application's names of topics that may be batched → the brokers' names. `find_topic`
-        tells those that are not there yet, None for a topic that may not be batched.
+        finds those that are not there yet: None for a topic that may not be batched.
 
-        `now_ms` tells the time, None is the machine's own. `begin` is told of every new batch, `flush` of one
-        that is full. `generally` sends a message by the general path. Bodies must be shorter than `body_limit`; `suffix` is appended to the properties.
+        `now_ms` tells the time, None is the machine's own. `begin` gets every new batch, `flush` one that is
+        full. `generally` sends a message by the general path. Bodies must be shorter than `body_limit`; `suffix` is appended to the properties.
         """
         self._plain = PlainMessages(kind)
         self._topics = topics

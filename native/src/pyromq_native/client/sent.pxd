@@ -1,4 +1,4 @@
-"""A send is begun, awaited and told here; kinds of sends say how."""
+"""A send begins, is awaited and gets its result here; kinds of sends say how."""
 
 from cpython.object cimport PyObject
 

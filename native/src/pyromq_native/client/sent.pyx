@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """One object for one send: the coroutine that its caller awaits, and the future that the caller's task gets.
 
-A coroutine and a future of its own would cost as much as all the rest of a send, and so would a callback of the
-loop for each of them: many of these are told in one callback, and each wakes its task itself.
+A separate coroutine and future would cost as much as all the rest of a send, and so would a callback of the
+loop for each of them: one callback gives many of these their results, and each wakes its task itself.
 """
 
 from asyncio import CancelledError
@@ -72,7 +72,7 @@ cdef class Sent:
         raise NotImplementedError
 
     cdef int give_up(self) except -1:
-        """Nobody waits for the result any more."""
+        """The result is no longer awaited."""
         return 0
 
     cdef int resume(self, object value, PyObject **result) except -1:

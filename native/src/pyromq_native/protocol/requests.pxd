@@ -74,7 +74,7 @@ cdef struct Traits:
     bint is_unusual_for_lite
     bint waits
     bint is_half
-    # A time of delivery: in units of so many ms from now on, or with 0 the time itself.
+    # A time of delivery: in units of this many ms from now on, or with 0 the time itself.
     bint is_timed
     int64_t asked
     int32_t unit_ms

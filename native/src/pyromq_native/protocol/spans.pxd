@@ -1,4 +1,4 @@
-"""Spans of headers beside texts of ours."""
+"""Spans of headers compared with our texts."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t

@@ -209,8 +209,8 @@ cdef class Carrier:
         add_light=None,
         enters_light=None,
     ):
-        """`mark_dirty` is told of each queue that was not written since the last flush. A record that names `light`
-        queues enters them, unless others that are unusual are in `light_waiting`: then `add_light` is told of its
+        """`mark_dirty` gets each queue that was not written since the last flush. A record that names `light`
+        queues enters them, unless others that are unusual are in `light_waiting`: then `add_light` gets its
         topic, log offset, size, tags code and properties. `enters_light` says whether the records of a topic do."""
         self._queues_by_topic = queues_by_topic
         self._mark_dirty = mark_dirty

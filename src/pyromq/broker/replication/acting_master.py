@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 3.0
 _RETRY_S: Final = 1.0
 _CONNECT_S: Final = 10.0
-"""A returning master waits this long for a replica that it told its address."""
+"""A returning master waits this long for a replica that has its address."""
 _TICK_S: Final = 0.05
 
 

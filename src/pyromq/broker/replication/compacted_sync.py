@@ -1,7 +1,7 @@
 """The compacted topics of a replica: it asks its master for messages that were before the log that it copies.
 
 The master's log has lost them, but its snapshots have them. Until the replica has them, too, it does not
-count as in sync: nobody would have them after a fail-over. Every broker compacts its own log by itself.
+count as in sync: a fail-over would lose them. Every broker compacts its own log by itself.
 """
 
 import asyncio

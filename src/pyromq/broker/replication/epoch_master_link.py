@@ -39,7 +39,8 @@ class EpochMasterLink(MasterLink):
         confirmed: Callable[[int], None],
         was_cut: Callable[[], None],
     ) -> None:
-        """`confirmed` is told up to where readers may see the log, `was_cut` when its end was taken back."""
+        """`confirmed` is called with the offset up to which readers may see the log, `was_cut` after its end
+        was cut off."""
         super().__init__(store, clock, appended, hello)
         self._greeting = greeting
         self._confirmed = confirmed
@@ -85,7 +86,7 @@ class EpochMasterLink(MasterLink):
                 f" {_told(theirs)}): to copy the master's log again, stop this broker and move its store away"
             )
         if agreed < store.log.start:
-            # A log that goes on in the middle of a file begins with no record: nobody could copy it.
+            # A log that starts inside a file does not start with a record: no replica could copy it.
             agreed = 0
         cut = store.cutting.begin(agreed)
         if (wait := cut.next()) is None:

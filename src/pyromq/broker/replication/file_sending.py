@@ -1,8 +1,8 @@
 """Frames for a replica that is far behind, sent to its socket straight from the files of the log.
 
 A thread does it: it may wait for the disk, and for the replica for a moment. Nothing is copied on this side:
-the socket holds the file's own pages until the replica reads them. So only bytes that nobody can take back
-are sent this way.
+the socket holds the file's own pages until the replica reads them. So only bytes that cannot be cut off any
+more are sent this way.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ WhenSent = Callable[[BaseException | None], None]
 
 
 class FileSender(Protocol):
-    """While it `is_busy`, nobody else may write to the connection."""
+    """While it `is_busy`, no other code may write to the connection."""
 
     is_busy: bool
 
@@ -36,7 +36,7 @@ class FileSender(Protocol):
         ...
 
     def close(self) -> None:
-        """Send nothing more; nobody is told any more."""
+        """Send nothing more, and call nothing more."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The files `brokerIdentity…`: which id the controller gave this broker, and the name of its last start.
 
-The id is asked for in two steps. First the broker notes the id that it wants and a text that nobody else has;
-then it claims the id with that text. After a crash in between it claims the same id again with the same text.
+The broker gets its id in two steps. First it notes the id that it wants and a unique text; then it claims the
+id with that text. After a crash in between it claims the same id again with the same text.
 
 A name for each start is on disk before the broker takes part in its group. So a store with that name is the
 one that took part since, and no older copy of it.

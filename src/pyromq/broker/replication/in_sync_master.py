@@ -1,8 +1,8 @@
 """The master's side of replication under a controller: a message is confirmed when all in sync have it.
 
-The controller makes nobody master who is not in sync, so a confirmed message survives its master. A master
-that waits for nobody, because it is alone in sync or because the settings say so, confirms only while it
-holds its lease: a master that was replaced confirms nothing.
+The controller promotes only replicas in sync, so a confirmed message survives its master. A master that waits
+for no replica, because it is alone in sync or because the settings say so, confirms only while it holds its
+lease: a master that was replaced confirms nothing.
 
 Replicas of a new master are in sync a moment later. Until then senders wait for their answer, and are not
 refused: a refused sender would have to guess when to try again.
@@ -105,7 +105,7 @@ class InSyncMaster(Master):
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
         self._replicas = settings.in_sync_replicas - 1
-        """So many must have a message, besides all in sync."""
+        """Number of replicas that must have a message, besides all in sync."""
         self._waits = settings.all_in_sync or self._replicas > 0
         self._min_in_sync = settings.min_in_sync_replicas
         super()._apply_settings(settings)

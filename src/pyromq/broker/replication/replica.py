@@ -71,7 +71,7 @@ class Replica:
         self._told = ""
         self._ha_address: str | None = None
         self.master: str | None = None
-        """Where the master serves requests; None if nobody has told."""
+        """Where the master serves requests; None if that is unknown."""
         self.master_flush_offset = 0
         """How much the master's disk has, as an operator or the master said last; for operators."""
         self.link: MasterLink | None = None

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _MAX_BYTES_PER_TURN = 1024 * 1024
 _HIGH_WATER_BYTES = 2 * 1024 * 1024
 _WARM_BYTES = 64 * 1024 * 1024
-"""So much of the log's end is assumed to be in memory."""
+"""Number of bytes at the log's end that are assumed to be in memory."""
 _FLOW_TICK_S = 0.01
 _LOAD_BYTES = 4 * 1024 * 1024
 _FAR_BYTES = 8 * 1024 * 1024
@@ -330,7 +330,7 @@ class ReplicaLink(asyncio.Protocol):
 
     @property
     def _fixed_end(self) -> int:
-        """Nobody takes back what is in the log before this offset."""
+        """The log before this offset is never cut off."""
         return self._store.log.end
 
     def _were_sent(self, problem: BaseException | None) -> None:

@@ -2,9 +2,9 @@
 
 Each table counts its changes. A replica repeats the counts of the last answer; the tables that have other
 counts now are sent. Changed topics, groups, deletions, users and offsets that an operator reset are sent at
-once, and promised to nobody before the replicas in sync have them (`table_copies`); offsets of consumers and
-delays are sent once a second. All are stamped with the end of the log (`stamped_tables`). Replicas of Apache
-do not ask; they read whole tables with Apache's requests.
+once, and not promised before the replicas in sync have them (`table_copies`); offsets of consumers and delays
+are sent once a second. All are stamped with the end of the log (`stamped_tables`). Replicas of Apache do not
+ask; they read whole tables with Apache's requests.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class TableChanges:
         await copied()
 
     def release(self) -> None:
-        """The broker stops: nobody waits any longer."""
+        """The broker stops: all waits end."""
         self._is_stopping = True
         self._wake()
 

@@ -22,7 +22,7 @@ from pyromq.spark.pipelines.kept_values import Placeholder
 
 UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 _MEANING = {"c": UPSERT, "r": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": None}
-"""By Debezium's letters; a message that the database was told to send (m) changes no row."""
+"""By Debezium's letters; a message that the application logged in the database (m) changes no row."""
 
 _UNREADABLE = (
     ValueError,

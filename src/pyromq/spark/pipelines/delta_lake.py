@@ -100,7 +100,8 @@ class DeltaLake:
                 )
                 return
             wider = grown(self.schema(), schema)
-            # The only commit that may change the schema replaces files: here those of a topic nobody has.
+            # The only commit that may change the schema replaces files: here those of a topic that does not
+            # exist.
             is_wider = wider != self.schema()
             self._table.create_write_transaction(
                 actions,

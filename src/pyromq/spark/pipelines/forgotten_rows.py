@@ -22,7 +22,7 @@ class ForgottenRows:
         self._values = values
 
     def __repr__(self) -> str:
-        return f"<ForgottenRows by {', '.join(self._values)}>"  # who they are is nobody's business
+        return f"<ForgottenRows by {', '.join(self._values)}>"  # who they are is private
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """The columns that decide; raises ConfigError if one of them, or a value, cannot be there."""

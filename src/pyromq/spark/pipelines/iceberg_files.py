@@ -1,4 +1,4 @@
-"""The files of an Iceberg table: those that its snapshots need, and those that nobody needs any more."""
+"""The files of an Iceberg table: those that its snapshots need, and those that are no longer needed."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -11,7 +11,7 @@ from pyromq.errors import ConfigError
 from pyromq.spark.object_stores import arrow_files
 
 _DIRECTORIES = ("data", "metadata")
-"""Where tables have their files. Checkpoints and dead letters are beside them."""
+"""Where tables have their files. Checkpoints and dead letters are next to them."""
 
 
 def needed(table: Table, snapshots: Iterable[Snapshot] | None = None) -> set[str]:

@@ -47,7 +47,7 @@ class DataFile(NamedTuple):
 
 
 def with_times_in_micros(frame: "DataFrame") -> "DataFrame":
-    """Spark writes times in a form that nobody else wants any more, unless its session is told otherwise."""
+    """By default, Spark writes times in an outdated form that other readers do not expect."""
     frame.sparkSession.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
     return frame
 

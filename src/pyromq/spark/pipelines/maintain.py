@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEEP: Final = timedelta(days=7)
-"""Readers that began before have ended, and nobody needs the table as it was then."""
+"""Readers that began before have ended, and the table as it was then is no longer needed."""
 
 MIN_ORPHAN_AGE: Final = timedelta(days=1)
 """A batch takes less time from its first file to its commit."""

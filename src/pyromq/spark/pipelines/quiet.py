@@ -105,7 +105,7 @@ def java_has_ended() -> bool:
 
 @cache
 def _logging_file() -> Path:
-    """Written once for each process, under a name that nobody can foresee, and gone with the process."""
+    """Written once for each process, under an unpredictable name, and removed with the process."""
     descriptor, name = tempfile.mkstemp(prefix="pyromq-log4j2-", suffix=".properties")
     with os.fdopen(descriptor, "w") as file:
         file.write(_LOGGING)
