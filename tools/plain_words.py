@@ -1,4 +1,4 @@
-"""Finds prose that a native reader stumbles over, in everything that a user reads.
+"""Finds prose that a native reader stumbles over, in everything that a user reads, docstrings and comments.
 
 `python -m tools.plain_words` lists the findings, `… FILE` those of one file. There must not be any.
 """
@@ -21,6 +21,7 @@ _ENGLISH = _SOURCE / "console" / "i18n" / "en.toml"
 _REFERENCE = ROOT / "docs" / "reference"
 _WRITTEN_BY_HAND = {_REFERENCE / "compatibility.md", _REFERENCE / "extensions.md"}
 
+_CLAUSE = "a clause as the subject: begin with the thing"
 FLAVOUR = {
     "told: say reported, or name who reports": r"\btold\b|\bun?told\b",
     "nobody: say who, or use the passive": r"\bnobody\b",
@@ -32,9 +33,10 @@ FLAVOUR = {
     "comes again: say is delivered again": r"\bcom(?:es?|ing) again\b",
     "left out: say omitted or skipped": r"\b(?:is|are|was|were|be) left out\b",
     "has to be: say must be": r"\b(?:has|have|had) to be\b",
-    "a clause as the subject: begin with the thing": r"^(?:What|Who|Whoever|Whatever)\b.*[.:]$",
+    _CLAUSE: r"^(?:What|Who|Whoever|Whatever)\b.*[.:]$",
 }
 _FLAVOUR = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in FLAVOUR.items()}
+_INSIDE = re.compile(r'"""(.*?)"""|(?:^|  )# ([^\n]+)$', re.MULTILINE | re.DOTALL)
 _PRONOUN = re.compile(r"^(?:It|Its|They|Them|Their|Theirs|These|Those|The same)\b")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_`\[]*[A-Z0-9`])")
 
@@ -43,6 +45,8 @@ class Text(NamedTuple):
     path: str
     words: str
     is_setting: bool = False
+    is_inside: bool = False
+    """Read by developers only: the words count, the form of sentences does not."""
 
 
 class Finding(NamedTuple):
@@ -53,7 +57,8 @@ class Finding(NamedTuple):
 
 @functools.cache
 def findings() -> list[Finding]:
-    return [finding for text in (*_in_source(), *_in_console(), *_in_pages()) for finding in judge(text)]
+    texts = (*_in_source(), *_inside(), *_in_console(), *_in_pages())
+    return [finding for text in texts for finding in judge(text)]
 
 
 def judge(text: Text) -> Iterator[Finding]:
@@ -61,9 +66,10 @@ def judge(text: Text) -> Iterator[Finding]:
         yield Finding(text.path, "a setting stands alone: begin with its subject", text.words)
     for sentence in sentences(text.words):
         for reason, pattern in _FLAVOUR.items():
-            for _ in pattern.findall(sentence):
-                yield Finding(text.path, reason, sentence)
-        if len(sentence.split()) > MAX_WORDS:
+            if not (text.is_inside and reason == _CLAUSE):
+                for _ in pattern.findall(sentence):
+                    yield Finding(text.path, reason, sentence)
+        if not text.is_inside and len(sentence.split()) > MAX_WORDS:
             yield Finding(text.path, f"more than {MAX_WORDS} words", sentence)
 
 
@@ -93,6 +99,16 @@ def _in_source() -> Iterator[Text]:
     for file in sorted((_SOURCE / "config" / "inert").iterdir()):
         path = str(file.relative_to(ROOT))
         yield from (Text(path, line[2:]) for line in file.read_text().splitlines() if line.startswith("# "))
+
+
+def _inside() -> Iterator[Text]:
+    """Docstrings and comments."""
+    for folder in ("src", "native/src"):
+        for file in sorted((ROOT / folder).rglob("*.p*")):
+            if file.suffix in {".py", ".pyi", ".pyx", ".pxd"}:
+                for docstring, comment in _INSIDE.findall(file.read_text()):
+                    words = re.sub(r"`[^`]*`", "X", docstring or comment)
+                    yield Text(str(file.relative_to(ROOT)), words, is_inside=True)
 
 
 def _words(node: ast.expr) -> str:

@@ -39,7 +39,7 @@ def use_in_process(clock: Clock) -> None:
 
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Without a CLOCK_BOOTTIME, as on macOS, that one goes on while the machine is suspended."""
+"""Without a CLOCK_BOOTTIME, as on macOS, that one keeps running while the machine is suspended."""
 
 
 class SystemClock:

@@ -1,7 +1,7 @@
 """Work that waits for the disk in between: its owner's thread makes the changes, any thread does the waiting.
 
-The work is a generator that yields functions. A function only writes or syncs files, and the generator goes
-on after it, with its error if there was one: so a loop can leave it to a thread. Whoever cannot
+The work is a generator that yields functions. A function only writes or syncs files, and the generator
+continues after it, with its error if there was one: so a loop can leave it to a thread. A caller that cannot
 wait has the rest done at once with `finish`.
 """
 
@@ -101,7 +101,7 @@ class DiskSteps(Generic[T]):
         return f"<DiskSteps {'over' if self.is_over else 'under way'}>"
 
     def next(self) -> Wait | None:
-        """Go on to the next function, which any thread may call; None at the end. Raises the errors of the
+        """Continue to the next function, which any thread may call; None at the end. Raises the errors of the
         work, also those of the last function."""
         if self.is_over:
             return None

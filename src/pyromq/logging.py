@@ -46,7 +46,7 @@ _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 class JsonFormatter(logging.Formatter):
     """A record as one JSON object: what was logged, where, by whom, and in which trace.
 
-    Whatever the application gave as `extra` is in `extra`. Fields without a value are left out.
+    Whatever the application gave as `extra` is in `extra`. Fields without a value are omitted.
     """
 
     def __init__(self, service: str | None = None) -> None:

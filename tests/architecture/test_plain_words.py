@@ -1,4 +1,4 @@
-"""All that a user reads is in plain words: settings, help, console, errors, pages."""
+"""All that a user reads is in plain words: settings, help, console, errors, pages; so are docstrings."""
 
 import pytest
 from tools.plain_words import Text, findings, judge, paragraphs, sentences
@@ -38,6 +38,11 @@ def test_plain_words_pass() -> None:
         " ".join(["word"] * 30),
     ):
         assert not list(judge(Text("", words)))
+
+
+def test_docstrings_and_comments_may_have_long_sentences_but_not_these_words() -> None:
+    assert not list(judge(Text("", " ".join(["What", *["word"] * 30, "ends."]), is_inside=True)))
+    assert list(judge(Text("", "The broker is told the address.", is_inside=True)))
 
 
 def test_a_setting_does_not_lean_on_its_neighbour() -> None:

@@ -42,7 +42,7 @@ from pyromq.security.users import NO_ACL, UserRules, parse_resource, policies_of
 
 async def servers(cluster: Cluster, cluster_name: str) -> list[str]:
     """The servers of a cluster that keep users: masters, from which replicas copy them, name servers, and the
-    controllers that masters name. Servers without access control are left out."""
+    controllers that masters name. Servers without access control are omitted."""
     masters = [member.address for member in await cluster.masters(cluster_name)]
     settings = await cluster.ask_each(masters, GetBrokerConfig(), some_will_do=True)
     controllers = {

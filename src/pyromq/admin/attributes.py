@@ -42,7 +42,7 @@ class Attribute(NamedTuple):
     """The field whose value it has where the form leaves it out."""
     key: str = ""
     """Its name among the `attributes` of the configuration, if it is one of them: a number as text. In
-    `mqadmin` it has no option of its own."""
+    `mqadmin` it has no separate option."""
 
     def of(self, config: Any) -> Any:
         """Its value in a configuration."""

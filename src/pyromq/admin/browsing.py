@@ -1,6 +1,6 @@
 """Reads a topic in the order of time, newest or oldest first, over all its queues, within limits.
 
-The result says how many messages it looked at and why it stopped, and where to go on: it never looks
+The result says how many messages it looked at and why it stopped, and where to continue: it never looks
 complete when it is not.
 """
 
@@ -65,8 +65,8 @@ class Place(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """The messages found. `positions` is where to go on, by queue: the next offset, or backwards the last one
-    read."""
+    """The messages found. `positions` is where to continue, by queue: the next offset, or backwards the last
+    one read."""
 
     found: list[Place]
     seen: int

@@ -200,8 +200,8 @@ class Admin(Opened):
     async def reset_offsets(
         self, group: str, topic: str, to: Literal["first", "last"] | datetime
     ) -> dict[MessageQueue, int]:
-        """Let a group go on at the first message, after the last one, or at a time; returns the new offsets.
-        Members may be running."""
+        """Let a group continue at the first message, after the last one, or at a time; returns the new
+        offsets. Members may be running."""
         if isinstance(to, datetime):
             at_ms = round(to.timestamp() * 1000)
         elif to in ("first", "last"):

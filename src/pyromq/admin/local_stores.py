@@ -57,7 +57,7 @@ class Verdict(msgspec.Struct, frozen=True, tag=True, rename="camel"):
 
 
 class UnreadableStore(msgspec.Struct, frozen=True, tag=True, rename="camel"):
-    """The directory cannot be read, or is no store."""
+    """The directory cannot be read, or is not a store."""
 
     problem: str
 

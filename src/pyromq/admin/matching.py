@@ -51,7 +51,7 @@ class BodyFilter:
 
 
 def parse_json_path(text: str) -> tuple[list[str | int], Any]:
-    """`$.a[0].b=VALUE` as steps and a value; a value that is no JSON is a text. ConfigError if it is no
+    """`$.a[0].b=VALUE` as steps and a value; a value that is not JSON is a text. ConfigError if it is not a
     path."""
     path, equals, value = text.strip().partition("=")
     path = path.strip()

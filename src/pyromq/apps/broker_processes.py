@@ -1,4 +1,4 @@
-"""Several brokers on one machine, each in a process of its own: it uses a core, and can be killed.
+"""Several brokers on one machine, each in its own process: it uses a core, and can be killed.
 
 The name server and the gRPC front run in this process, with replicas the controller, too. A broker that dies
 is started again after a while; every new master is announced.

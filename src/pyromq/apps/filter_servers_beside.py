@@ -1,4 +1,4 @@
-"""A broker and its filter servers, each in a process of its own, as `filterServerNums` asks.
+"""A broker and its filter servers, each in its own process, as `filterServerNums` asks.
 
 They read the broker's file. One that has died is started again after a while. All end with the broker.
 """

@@ -39,7 +39,7 @@ def set_up_logging(level: str, file: Path | None, max_bytes: int, backups: int) 
 
 
 def set_up_audit_log(file: Path, max_bytes: int = 0, backups: int = 0) -> None:
-    """Send the lines of the audit log to a file of its own, and only there; the level does not matter."""
+    """Send the lines of the audit log to its own file, and only there; the level does not matter."""
     audit = logging.getLogger(AUDIT)
     for old in audit.handlers[:]:
         audit.removeHandler(old)

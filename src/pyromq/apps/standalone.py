@@ -164,7 +164,8 @@ def _how_to_connect(files: SecureFiles, namesrv: str) -> str:
 
 
 def _grpc_port(asked: int | None, broker_port: int) -> int | None:
-    """The port for gRPC, if there is one; unless it was asked for, a missing package is no reason to fail."""
+    """The port for gRPC, if there is one; unless it was asked for, a missing package is not a reason to
+    fail."""
     if asked == -1:
         return None
     missing = _missing_for_grpc()

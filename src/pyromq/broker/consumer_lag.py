@@ -39,7 +39,7 @@ def lags(
     """java: of groups with members, in their subscribed topics, without retry topics.
 
     Groups without members follow, in the topics they have offsets in: their lag matters most. Groups of lite
-    topics are left out: they have offsets in up to a million of them, and none in the queues of the parent.
+    topics are omitted: they have offsets in up to a million of them, and none in the queues of the parent.
     """
     for group, topic, is_online in [*_online(consumers), *_offline(offsets, consumers)]:
         config, its_group = topics.get(topic), groups.get(group)

@@ -1,4 +1,4 @@
-"""All settings of a broker: Apache's keys under Apache's names, and a few of our own.
+"""All settings of a broker: Apache's keys under Apache's names, and a few of ours.
 
 A key of `broker.conf` has the same meaning as in Apache's broker. One file holds the settings of the broker
 and of its store, see `load_broker`. Apache's keys without effect here are in `config/inert`.

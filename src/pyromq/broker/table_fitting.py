@@ -24,7 +24,7 @@ _OURS = frozenset((*names.SYSTEM_GROUPS, names.REVIVE_GROUP))
 def fit_to_log(store: MessageStore, tables: Tables) -> None:
     """This broker is about to serve as master.
 
-    Consumers that go on from memory may be beyond the end, too: each group is held to the ends that its
+    Consumers that continue from memory may be beyond the end, too: each group is held to the ends that its
     queues have now, until it reads from before them. Raises StoreError if the log cannot be dispatched, or
     the offsets not be written.
     """

@@ -1,7 +1,7 @@
 """Warnings at the start about the tables under `config/`: those restored from a backup, and missing ones.
 
-A missing table is no error, because a first start has none. But a store with messages had tables, and their
-content cannot be rebuilt from the log: the operator must know.
+A missing table is not an error, because a first start has none. But a store with messages had tables, and
+their content cannot be rebuilt from the log: the operator must know.
 """
 
 from collections.abc import Iterable

@@ -380,7 +380,7 @@ class Inflow:
     async def _resend(
         self, queue: str, consumer: SimpleConsumer, message: PoppedMessage, times: Times
     ) -> None:
-        """Send a copy first: if that fails, the message itself comes again."""
+        """Send a copy first: if that fails, the message itself is delivered again."""
         if self._producer is None:
             size = self._target.options.max_message_bytes
             self._producer = Producer(

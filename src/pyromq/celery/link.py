@@ -230,7 +230,7 @@ class BrokerLink:
             return
 
         async def close() -> None:
-            with suppress(TimeoutError):  # then the messages come again by themselves
+            with suppress(TimeoutError):  # then the messages are delivered again by themselves
                 async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                     await self.inflow.close()
                     if self._waiting is not None:

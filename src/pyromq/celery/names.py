@@ -1,6 +1,6 @@
 """How queues and exchanges of AMQP are called at brokers.
 
-A queue is a topic with one group of its own: workers consume different sets of queues, and members of a group
+A queue is a topic with its own group: workers consume different sets of queues, and members of a group
 must subscribe alike. A queue with a UUID in its name is private to a process (replies, results, monitors):
 thousands of them share one topic for each exchange, and everyone knows that from the name alone.
 """

@@ -199,7 +199,7 @@ def _warn_of_a_loop(work: Callable[..., object]) -> None:
     """Nothing else runs on the caller's loop while it waits here."""
     owner, _, method = getattr(work, "__qualname__", "<unknown>").rpartition(".")
     name = f"{owner}.{_CALLED.get(method, method)}"
-    # Functions without a name of their own only switch threads; a notebook's loop has nothing else to do.
+    # Functions without their own name only switch threads; a notebook's loop has nothing else to do.
     if "<" in name or "ipykernel" in sys.modules:
         return
     level, frame = 2, sys._getframe(1)

@@ -1,7 +1,7 @@
 """How a client is: what it knows itself, and whether its brokers answer now.
 
 A client is well if it can do its work: each broker that it uses answers, each topic that it reads has a
-route, and no handler is lost. A broker that left the routes is not used any more: that is no problem.
+route, and no handler is lost. A broker that left the routes is not used any more: that is not a problem.
 """
 
 import asyncio

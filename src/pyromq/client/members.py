@@ -33,7 +33,7 @@ class ConsumerMember(Protocol):
         """The members of its group changed: rebalance soon."""
 
     def offsets_reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """An operator reset the group's offsets: go on from these."""
+        """An operator reset the group's offsets: continue from these."""
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
         """The offset of each queue up to which everything is done."""

@@ -1,7 +1,7 @@
 """The first tries of plain sends: the queues of topics whose brokers are all known, one after the other.
 
 A target has the pieces of the requests to its queue, so that the compiled core only fills in what varies. An
-answer that is no plain success is judged here, and the message's plan continues from there.
+answer that is not a plain success is judged here, and the message's plan continues from there.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol

@@ -35,7 +35,7 @@ class Kind:
 
 
 class BadValue(ValueError):
-    """A text that is no value, with the reason."""
+    """A text that is not a value, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ C = TypeVar("C")
 
 
 class Saving(Generic[C]):
-    """Writes the newest content to a file, on a thread of its own.
+    """Writes the newest content to a file, on its own thread.
 
     `content` is asked on the event loop, `write` is called on the thread.
 

@@ -78,7 +78,7 @@ def shown_body(body: bytes, max_bytes: int, form: str = "") -> ShownBody:
 
 
 def _indented(body: bytes) -> str:
-    """The same JSON on lines of its own: numbers as they are written; ValueError if it would not be the
+    """The same JSON on its own lines: numbers as they are written; ValueError if it would not be the
     same."""
     numbers: dict[str, Any] = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), _as_written)
     value = json.loads(body, object_pairs_hook=unique_pairs, **numbers)

@@ -1,5 +1,5 @@
-"""MessagePack bodies: what is no text, and is a whole map with names as keys, is taken for one; and what
-reading JSON must not lose.
+"""MessagePack bodies: those that are not text and are a whole map with names as keys. And what reading JSON
+must not lose.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Looks at stores on this machine, each in a process of its own: a page asks for a summary and gets it; a
-verification goes on behind it, one for each store, and the latest is remembered.
+"""Looks at stores on this machine, each in its own process: a page asks for a summary and gets it; a
+verification continues behind it, one for each store, and the latest is remembered.
 
 Only directories that the settings name are opened.
 """
@@ -63,7 +63,7 @@ class StoreJobs:
         raise ConfigError("directory", directory, f"one of the stores that the settings name ({known})")
 
     def verify(self, directory: Path, by: str) -> VerificationJob:
-        """Start to verify a store; a run that goes on already is returned as it is."""
+        """Start to verify a store; a run that is under way already is returned as it is."""
         known = self.verifications.get(directory)
         if known is not None and known.is_running:
             return known

@@ -14,7 +14,7 @@ _FOLLOWER, _LEADER = 2, 3
 _HEARTBEAT = declaration_of(SendBrokerHeartbeat)
 # java: microseconds
 _LATENCY_MICROSECONDS = (*(step * 10**power for power in range(7) for step in (1, 3, 5)), 10_000_000)
-# java: an answer with such a code is no failure
+# java: an answer with such a code is not a failure
 _SUCCEEDED = (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
 
 

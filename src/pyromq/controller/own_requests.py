@@ -72,7 +72,7 @@ class OwnRequests:
                 *(request.broker_name, request.broker_id, request.broker_addr),
             )
         if not self._store.is_leading:
-            # Noted, but a master that may go on alone because of it would be promised too much.
+            # Noted, but a master that may continue alone because of it would be promised too much.
             raise Refused(ResponseCode.CONTROLLER_NOT_LEADER, "this controller does not lead")
 
     @handles(GetControllerMetadata)

@@ -1,6 +1,6 @@
 """Runs Django's tasks on threads: a task is acknowledged when its result is stored.
 
-A task that comes again after a crash runs again, unless its result is there already.
+A task that is delivered again after a crash runs again, unless its result is there already.
 """
 
 import json

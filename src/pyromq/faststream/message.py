@@ -37,7 +37,7 @@ class RocketMessage(StreamMessage[ReceivedMessage]):
         await super().ack()
 
     async def nack(self, delay_s: float | None = None) -> None:
-        """It comes again, after `delay_s` or the subscriber's `retry_s`, or becomes a dead letter."""
+        """It is delivered again, after `delay_s` or the subscriber's `retry_s`, or becomes a dead letter."""
         if found := self._taken():
             found[0].retry(found[1], self.retry_s if delay_s is None else delay_s)
         await super().nack()

@@ -32,11 +32,11 @@ _GROUP_PREFIX = "FASTSTREAM_"
 class SubscriberOptions:
     """Arguments of `subscriber`.
 
-    `group`: None is `FASTSTREAM_` and the topic. Subscribers with the same group share the messages.
-    `tags`: as in "Created || Paid", or `Sql("price > 10")`. `start_from`: where a new group begins, "last",
-    "first" or a datetime. `max_workers`: how many handlers run at a time. `prefetch`: how many messages are
-    here, those that are handled included. `retry_s`: when a refused message comes again. The others are those
-    of FastStream's own brokers.
+    `group`: None is `FASTSTREAM_` and the topic. Subscribers with the same group share the messages. `tags`:
+    as in "Created || Paid", or `Sql("price > 10")`. `start_from`: where a new group begins, "last", "first"
+    or a datetime. `max_workers`: how many handlers run at a time. `prefetch`: how many messages are here,
+    those that are handled included. `retry_s`: when a refused message is delivered again. The others are
+    those of FastStream's own brokers.
     """
 
     group: str | None = None

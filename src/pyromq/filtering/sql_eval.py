@@ -2,7 +2,7 @@
 
 Properties are text; a literal on the other side decides what the text is read as. There are three truths:
 true, false and NULL. A text that cannot be read as what it must be is an error: the message does not match.
-Fields of bodies have kinds of their own: with one of them, a comparison of different kinds is NULL.
+Fields of bodies have their own kinds: with one of them, a comparison of different kinds is NULL.
 """
 
 import math

@@ -45,7 +45,7 @@ class SqlFilter:
     """A compiled expression; `work` tells what it costs to ask it, and to keep it."""
 
     def __init__(self, expression: str, root: sql.Node, work: int = 1, *, reads_body: bool = False) -> None:
-        """`reads_body`: whether it has to be asked about `MessageWithBody`, which have the body."""
+        """`reads_body`: whether it must be asked about `MessageWithBody`, which have the body."""
         self.expression = expression
         self.work = work
         self.reads_body = reads_body

@@ -1,6 +1,6 @@
 """Pulls through a filter: asks the broker, and passes on only what matches.
 
-As long as nothing matches it goes on pulling, until the time is over that the consumer would wait. If the
+As long as nothing matches it keeps pulling, until the time is over that the consumer would wait. If the
 filter fails, the consumer gets an error and stays where it is: no message is lost by a broken filter.
 """
 

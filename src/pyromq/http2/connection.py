@@ -280,7 +280,7 @@ class Http2Connection(SendingSide):
         events.append(DataReceived(stream_id, payload, has_ended))
 
     def hold(self, stream_id: int, *, is_held: bool) -> None:
-        """Let the peer send no more on a stream than its window allows now, or go on."""
+        """Let the peer send no more on a stream than its window allows now, or continue."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             stream.is_held = is_held

@@ -18,7 +18,7 @@ _OF_CONNECTIONS = frozenset(
 
 GOOD_NAMES: set[bytes] = set()
 _MAX_GOOD_NAMES = 1000
-"""Names are few and come again: most need no second look."""
+"""Names are few and repeat: most need no second look."""
 
 
 def problem_of_request(headers: list[Header], *, takes_protocols: bool = False) -> str | None:

@@ -119,7 +119,7 @@ class SendingSide:
         self._output.append(frames.frame(frames.PING, 0, 0, bytes(8)))
 
     def leave(self) -> None:
-        """Take no more streams; those that are open go on."""
+        """Take no more streams; those that are open continue."""
         if not self.is_leaving and not self.has_ended:
             self.is_leaving = True
             self._output.append(frames.goaway(self._last_stream_id, ErrorCode.NO_ERROR))

@@ -76,7 +76,7 @@ class ChangingTools:
     async def plan_reset_offsets(
         self, group: str, topic: str, reason: str, to_time_ms: int | None = None, cluster: str = ""
     ) -> dict[str, Any]:
-        """Preview: let a group go on at a time, or without one after the last message. Needs `apply`."""
+        """Preview: let a group continue at a time, or without one after the last message. Needs `apply`."""
         asked = self._desk.cluster(cluster)
         moves = await resets.moves(asked, group, topic, time_ms=to_time_ms)
 

@@ -73,7 +73,7 @@ class Desk:
                     await each.__aexit__(None, None, None)
 
     def cluster(self, name: str) -> Cluster:
-        """With one cluster its name may be left out."""
+        """With one cluster its name may be omitted."""
         if not self._open:
             raise StateError("the server is not running")
         if not name and len(self._open) == 1:

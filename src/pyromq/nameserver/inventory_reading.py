@@ -55,7 +55,7 @@ class InventoryLimits(NamedTuple):
 
 
 def read_inventory(unread: UnreadRegistration, limits: InventoryLimits, broker: str) -> Inventory:
-    """Decode a registration; topics with an invalid number of queues are left out, the others are kept."""
+    """Decode a registration; topics with an invalid number of queues are omitted, the others are kept."""
     try:
         read = registration.decode(
             unread.body,

@@ -2,7 +2,7 @@
 
 A hundred thousand topics on a hundred brokers are ten million pairs, but only a handful of different
 layouts. Removing a broker changes layouts, not topics, and a route is encoded once for each layout. Where
-many topics have to be touched, `sweep` does it later, some at a time: when a large layout loses its last
+many topics must be touched, `sweep` does it later, some at a time: when a large layout loses its last
 broker, its topics disappear at once and are removed from the index later; when it becomes equal to another
 layout, both exist until all topics have moved.
 """

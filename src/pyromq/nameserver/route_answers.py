@@ -137,7 +137,7 @@ class RouteAnswers:
 
 
 def _is_elsewhere(group: BrokerGroup, is_acting: bool, zone: str) -> bool:
-    """Whether the group is left out for this zone; a group without a master is in every zone's route."""
+    """Whether the group is omitted for this zone; a group without a master is in every zone's route."""
     has_master = group.has_master or is_acting
     return has_master and (not group.zone or group.zone.lower() != zone)
 

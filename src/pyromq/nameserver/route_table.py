@@ -49,7 +49,7 @@ class RouteTable:
         self._tables = NameServerTables(rules or RouteRules())
         self.answers = RouteAnswers(self._tables)
         self.repetitions = 0
-        """Registrations whose body did not have to be decoded."""
+        """Registrations whose body did not need decoding."""
 
     def __repr__(self) -> str:
         return f"<RouteTable {self._tables!r}>"
@@ -98,7 +98,7 @@ class RouteTable:
     def repeat(
         self, who: Announcement, *, digest: Hashable, connection: Hashable, origin: str | None, now_ms: float
     ) -> Registered | None:
-        """Handle a registration that is a repetition; None if it is not, and has to be decoded."""
+        """Handle a registration that is a repetition; None if it is not, and must be decoded."""
         if digest is None or not registration.is_repetition(self._tables, who, digest):
             return None
         if registration.conflicting_brokers(self._tables, who, connection, origin):

@@ -1,4 +1,4 @@
-"""The settings of a name server: Apache's keys under Apache's names, and a few of our own.
+"""The settings of a name server: Apache's keys under Apache's names, and a few of ours.
 
 A key of `namesrv.properties` has the meaning that it has in Apache's name server.
 """
@@ -79,7 +79,7 @@ class NameServerSettings(ServerSettings):
         named = super().metric_exporters
         if self.metrics_port is not None:
             return named | {"PROM"}
-        # A controller in this process reads the same key, and has a port of its own.
+        # A controller in this process reads the same key, and has its own port.
         if "PROM" in named and not self.enable_controller_in_namesrv:
             raise ConfigError("metricsPort", "", "a port, because metricsExporterType names PROM")
         return named - {"PROM"}

@@ -64,7 +64,7 @@ NAMESERVER, BROKER, CLIENT, CONTROLLER, FILTER_SERVER = Peer
 
 
 FRAME_LEVEL = frozenset({"body", "remark", "code"})
-"""Fields that are no extension fields. The code of a request is its declaration's."""
+"""Fields that are not extension fields. The code of a request is its declaration's."""
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ _NEITHER = bytes(set(range(256)) - set(b'"\3'))
 def as_standard_json(data: bytes) -> bytes | None:
     """The same document with its numbers and objects that are keys in quotes.
 
-    None if it has no such keys. If it has other oddities as well, the result is no JSON, either.
+    None if it has no such keys. If it has other oddities as well, the result is not JSON, either.
     """
     if any(code in data for code in (_NEW_QUOTE, _ESCAPED_BACKSLASH, _ESCAPED_QUOTE, _STRING_IN_KEY)):
         return None

@@ -67,13 +67,13 @@ class LiteGroup(NamedTuple):
     """A new owner of a lite topic begins with its first message."""
     resets_when_unsubscribed: bool = False
     quota: int = DEFAULT_QUOTA
-    """How many lite topics a client may subscribe to; -1 is no limit."""
+    """How many lite topics a client may subscribe to; -1 means no limit."""
     is_wildcard: bool = False
     """The group reads all lite topics of the parent."""
 
 
 def lite_group(attributes: Mapping[str, str]) -> LiteGroup | None:
-    """The lite settings in a group's attributes; None if it is no lite group."""
+    """The lite settings in a group's attributes; None if it is not a lite group."""
     topic = attributes.get(BIND_TOPIC)
     if not topic:
         return None

@@ -170,7 +170,7 @@ RESERVED_NAMES: Final = frozenset(
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> str:
-    """The property string of a message; a name whose value is None is left out."""
+    """The property string of a message; a name whose value is None is omitted."""
     parts = []
     for name, value in properties.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""Quotas of topics, groups and users: attributes with a whole number a second; 0 is no limit."""
+"""Quotas of topics, groups and users: attributes with a whole number a second; 0 means no limit."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def rates(attributes: Mapping[str, str], wanted: tuple[str, str]) -> tuple[int, 
 
 
 def checked_rates(attributes: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
-    """The attributes without those that are 0; raises ValueError if one is unknown, or is no rate."""
+    """The attributes without those that are 0; raises ValueError if one is unknown, or is not a rate."""
     for name, value in attributes.items():
         if name not in known:
             raise ValueError(f"attribute {name!r} is unknown: expected one of {', '.join(known)}")

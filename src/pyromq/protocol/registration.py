@@ -1,4 +1,4 @@
-"""How a broker registers its topics with a name server: as JSON, or in a compressed form of its own.
+"""How a broker registers its topics with a name server: as JSON, or in its own compressed form.
 
 The compressed form is one zlib stream of
 

@@ -22,7 +22,7 @@ from pyromq.protocol.requests.topics import (
 
 UNDECIDED: Final = -1
 ROOM: Final = 10_000
-"""A moved queue goes on at a multiple of this."""
+"""A moved queue continues at a multiple of this."""
 
 _MOCK_PREFIX: Final = "__syslo__"
 NOWHERE: Final = "__syslo__none__"
@@ -57,7 +57,7 @@ def delta(item: LogicQueueMappingItem) -> int:
 
 
 def beginning_after(end: int, room: int = ROOM) -> int:
-    """Where a queue goes on that ended at `end`: at least half of `room` stays free.
+    """Where a queue continues that ended at `end`: at least half of `room` stays free.
 
     java: the same places as Apache's tools.
     """

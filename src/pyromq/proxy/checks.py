@@ -19,7 +19,7 @@ from pyromq.proxy.settings import ProxySettings
 _GOOD_TOPICS: set[str] = set()
 _GOOD_GROUPS: set[str] = set()
 _MAX_GOOD_NAMES = 10_000
-"""Names are few and come again: most need no second look."""
+"""Names are few and repeat: most need no second look."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

@@ -28,7 +28,7 @@ _SETTINGS_WAIT_S = 3.0
 _ID_PARTS = 4
 _BASE_36 = re.compile(r"[0-9a-zA-Z]{1,13}")
 _MIN_AGE_MS, _MAX_AGE_MS = 10_000, 10 * 365 * 86_400_000
-"""Of a client that sent its settings elsewhere. Other numbers in an id are no time of day."""
+"""Of a client that sent its settings elsewhere. Other numbers in an id are not a time of day."""
 _LANGUAGES = {each.name: each for each in Language}
 _CLIENT_TYPES = enum_values("ClientType")
 PUSH_CONSUMER, SIMPLE_CONSUMER = _CLIENT_TYPES["PUSH_CONSUMER"], _CLIENT_TYPES["SIMPLE_CONSUMER"]
@@ -175,7 +175,7 @@ class Clients:
     async def known(self, call: Call) -> FrontClient:
         """The same, but settings that are still on their way are waited for.
 
-        Some clients send them and go on without waiting for the answer.
+        Some clients send them and continue without waiting for the answer.
         """
         client_id = client_id_of(call)
         if client_id not in self._by_id:

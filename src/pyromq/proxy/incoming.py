@@ -79,7 +79,7 @@ def received(stored: StoredMessage, topic: str | None = None) -> Any:
 
 
 def _set_time(timestamp: Any, milliseconds: int) -> None:
-    """A time that no Timestamp can have is left out: a producer says what it likes, and others must not
+    """A time that no Timestamp can have is omitted: a producer says what it likes, and others must not
     suffer from it."""
     if _FIRST_MS <= milliseconds <= _LAST_MS:
         timestamp.FromMilliseconds(milliseconds)

@@ -1,6 +1,6 @@
 """Makes the front's clients known to brokers.
 
-Each consumer has connections of its own to the brokers of its topics, as if it spoke their protocol: brokers
+Each consumer has its own connections to the brokers of its topics, as if it spoke their protocol: brokers
 list it as a member of its group, and operators' questions to it arrive there. Producers share one membership
 for each topic: a broker's question about a transaction may go to any of them.
 """

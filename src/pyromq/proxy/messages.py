@@ -1,4 +1,4 @@
-"""The messages of apache.rocketmq.v2 as classes of their own.
+"""The messages of apache.rocketmq.v2 as our own classes.
 
 They are made from the compiled .proto files in `apis`, in a private pool: the official Python client
 registers the same names in protobuf's common pool, and a second registration there would fail. After a change

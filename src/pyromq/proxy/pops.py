@@ -92,7 +92,7 @@ class Pops:
         return waiting
 
     def _forget(self, kind: Hashable, waiting: _Waiting) -> bool:
-        """False: somebody went on with it."""
+        """False: another receive continued it."""
         abandoned = self._abandoned.get(kind, {})
         was_there = waiting in abandoned
         abandoned.pop(waiting, None)

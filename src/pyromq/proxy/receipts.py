@@ -72,7 +72,7 @@ class Handle(NamedTuple):
 
 
 def decode_handle(text: str, lite_topic: str = "") -> Handle:
-    """Raises Rejected if the text is no handle."""
+    """Raises Rejected if the text is not a handle."""
     words = text.split(" ")
     try:
         receipt = decode_pop_receipt(" ".join(words[:_RECEIPT_WORDS]))

@@ -117,7 +117,7 @@ class ProxySending:
     # Any message
 
     def send(self, request: Any, call: Call) -> Any:
-        """Every message has an entry of its own in the answer; a request that cannot be sent has none."""
+        """Every message has its own entry in the answer; a request that cannot be sent has none."""
         self._clients.seen(client_id_of(call))
         messages = request.messages
         if not messages or (len(messages) > 1 and len({each.topic.name for each in messages}) > 1):

@@ -1,4 +1,4 @@
-"""The settings of the gRPC front: the keys of rmq-proxy.json, and a few of our own."""
+"""The settings of the gRPC front: the keys of rmq-proxy.json, and a few of ours."""
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
 import re

@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
         return decode_answer(started.request_type, frame, self.peer_address)
 
     def begin(self, request: FilledForm[A] | Request[A], timeout_s: float) -> "StartedCall[A]":
-        """The same for callers that are no coroutines; only while the connection is writable."""
+        """The same for callers that are not coroutines; only while the connection is writable."""
         opaque = self._pending.take_opaque()
         request_type: type[Request[A]]
         if type(request) is FilledForm:
@@ -384,7 +384,7 @@ class Connection(asyncio.Protocol):
             if self._outbox.size_bytes:
                 self.flush()
             # The fast path stops at a frame for the general path, or when the outbox is full. In the latter
-            # case go on, unless the peer does not read.
+            # case it continues, unless the peer does not read.
             if not is_much or self._pause_reasons:
                 break
         return data

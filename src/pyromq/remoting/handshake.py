@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE = 0x16
 _HTTP2 = b"PRI"
-"""How HTTP/2 begins. As a frame of our own protocol it would have more than a gigabyte."""
+"""How HTTP/2 begins. As a frame of our protocol it would have more than a gigabyte."""
 _HTTP1 = (b"GET", b"POS", b"PUT", b"HEA", b"DEL", b"OPT", b"PAT")
 """How requests of HTTP/1.1 begin; the same holds for them."""
 

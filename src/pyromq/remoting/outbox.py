@@ -48,7 +48,7 @@ class Outbox:
         self.size_bytes += len(piece)
 
     def put_whole(self, head: bytes, body: bytes) -> None:
-        """Queue a frame; a body without bytes is left out."""
+        """Queue a frame; a body without bytes is omitted."""
         self._pieces.append(head)
         if body:
             self._pieces.append(body)

@@ -103,7 +103,7 @@ class AccountRules(msgspec.Struct, frozen=True):
 def read_accounts(contents: Iterable[tuple[str, Any]]) -> AccountRules:
     """The rules in the values of YAML files, each with its name; raises ConfigError.
 
-    java: an account that an earlier file has already is left out
+    java: an account that an earlier file has already is omitted
     """
     accounts: dict[str, Account] = {}
     trusted: list[AddressPattern] = []

@@ -9,7 +9,7 @@ the field `FullSignature`, which Apache's servers pass over:
 
 The first three are hexadecimal; numbers increase within a session. The sum is made over a label, these 40
 characters, code, flag and version (4 bytes each), the remark, the number of fields, names and values in the
-order of names, and the body. Texts have their length in front (4 bytes). Both signature fields are left out.
+order of names, and the body. Texts have their length in front (4 bytes). Both signature fields are omitted.
 """
 
 import base64

@@ -111,7 +111,7 @@ class Checks:
         if state is None:
             return
         if state == SysFlag.TRANSACTION_COMMIT:
-            # On a connection of its own: on this one the broker may ask something else meanwhile.
+            # On its own connection: on this one the broker may ask something else meanwhile.
             with self._links.borrow(link.address) as other:
                 if is_stored(other, half.topic, key):
                     state = SysFlag.TRANSACTION_ROLLBACK

@@ -13,7 +13,8 @@ _TEXTS: Final = ("id", "source", "type", "specversion", "subject", "dataschema",
 
 
 def with_event_columns(messages: DataFrame) -> DataFrame:
-    """Add `ce_id`, `ce_source`, `ce_type`, …, `ce_time` and `ce_data`: null where a message is no CloudEvent.
+    """Add `ce_id`, `ce_source`, `ce_type`, …, `ce_time` and `ce_data`: null where a message is not a
+    CloudEvent.
 
     Needs the columns `value` (binary) and `properties`. `ce_data` has the bytes of the data. Extensions are
     `properties['CE_name']` in the binary mode, and fields of the body in the structured one.

@@ -241,7 +241,7 @@ class SparkCluster:
         )
 
     def committed(self, group: str, queues: Iterable[Queue]) -> dict[Queue, int]:
-        """Where a group stands; queues it never read are left out."""
+        """Where a group stands; queues it never read are omitted."""
         answers = self.ask_brokers(
             {
                 queue: QueryConsumerOffset(

@@ -1,4 +1,5 @@
-"""Compacted topics: gaps in their queues are no losses, because newer messages of the same keys are there."""
+"""Compacted topics: gaps in their queues are not losses, because newer messages of the same keys are
+there."""
 
 from collections.abc import Mapping
 

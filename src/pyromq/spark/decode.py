@@ -53,7 +53,7 @@ class Block:
     """The records of some offsets, as columns on demand."""
 
     def __init__(self, data: Data, constants: Mapping[str, Any], start: int, end: int) -> None:
-        """`constants`: columns that are the same for all. Records outside `start` to `end` are left out."""
+        """`constants`: columns that are the same for all. Records outside `start` to `end` are omitted."""
         self._hosts: dict[int, tuple[Host, Host]] = {}
         self._at: Longs
         self._set(data, record_starts(data))

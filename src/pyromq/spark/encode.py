@@ -162,7 +162,7 @@ class OutgoingMessages:
         return self._batch.column("value").cast(pa.binary())
 
     def _columns_of_properties(self) -> list[tuple[str, pa.StringArray]]:
-        """The properties that have a column of their own, in the order in which they are written."""
+        """The properties that have their own column, in the order in which they are written."""
         keys = self.column("key")
         if (several := self.column("keys")) is not None:
             keys = pc.binary_join(_without_nulls(several), KEY_SEPARATOR)

@@ -216,7 +216,7 @@ class ObjectFiles:
 
 
 def _lost(place: str, problem: Exception) -> TransportError:
-    """obstore's text goes on with its own state, over many lines."""
+    """obstore's text continues with its own state, over many lines."""
     return TransportError(f"{place}: {str(problem).partition(chr(10))[0]}")
 
 

@@ -57,7 +57,7 @@ def lags(query: "StreamingQuery") -> list[SourceLag]:
 
 
 def lags_of(progress: Mapping[str, Any]) -> list[SourceLag]:
-    """The same from the progress that Spark reports, as JSON; sources of other formats are left out."""
+    """The same from the progress that Spark reports, as JSON; sources of other formats are omitted."""
     found = map(lag_of, progress["sources"])
     return [lag for lag in found if lag is not None]
 

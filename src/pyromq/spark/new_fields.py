@@ -1,6 +1,6 @@
 """Fields that bodies have and the column does not, because their schema is newer than the query.
 
-The type of a column is fixed while a query runs. Such fields are left out with a warning, or end the query
+The type of a column is fixed while a query runs. Such fields are omitted with a warning, or end the query
 before any of its rows is without them; a query that starts again has them.
 """
 

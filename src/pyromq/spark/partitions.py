@@ -12,7 +12,7 @@ TASK_MESSAGES = 10_000
 """Short spans are joined up to this number of messages: a task costs more than it takes to read them."""
 
 FEW_TASKS = 32
-"""This number of tasks is no burden, and work on rows is shared by as many cores."""
+"""This number of tasks is not a burden, and work on rows is shared by as many cores."""
 
 OPENING_MESSAGES = 100
 """The number of messages that can be read in the time in which the first one of a queue is found."""

@@ -187,7 +187,7 @@ class StreamProgress:
         }
         taken = self._admit(sizes, effective, limit)
         if not taken and not any(queue in begins for queue in journal):
-            # Queues that are new and empty are no reason for a batch.
+            # Queues that are new and empty do not cause a batch.
             return dict(begins), {}
         return {queue: begin + taken.get(queue, 0) for queue, begin in effective.items()}, journal
 
@@ -237,8 +237,8 @@ class StreamProgress:
         return spans
 
     def _begin_again(self, span: Span, *, is_given: bool) -> int:
-        """Where to go on in a queue that has lost its end, or is a new one with an old name, or never had so
-        many messages as the option says."""
+        """Where to continue in a queue that has lost its end, or is a new one with an old name, or never had
+        as many messages as the option says."""
         queue, fails = span.queue, self._options.fail_on_data_loss
         if is_given and self._options.start.kind == "offsets":
             what = f"{queue} ends at {span.end} now, before the start at {span.start}"

@@ -1,7 +1,7 @@
 """Message types from the text of .proto files, and the types of Spark's columns for them.
 
-Google's own compiler (`grpcio-tools`) reads the text, in a process of its own that says what is wrong. Each
-schema has a pool of descriptors of its own: two versions of a type never meet. Types are those of Spark's
+Google's own compiler (`grpcio-tools`) reads the text, in its own process that says what is wrong. Each
+schema has its own pool of descriptors: two versions of a type never meet. Types are those of Spark's
 `from_protobuf` with its option `upcast.unsigned.ints`: no number changes.
 """
 
@@ -172,7 +172,7 @@ def protobuf_to_ddl(text: str, references: Texts = (), name: str | None = None) 
 
 
 def _message_ddl(message: Any, around: tuple[str, ...], text: str) -> str | None:
-    """None if it has no fields: there is no such column, so it is left out."""
+    """None if it has no fields: there is no such column, so it is omitted."""
     if message.full_name in _TIMES:
         return _TIMES[message.full_name]
     if message.full_name in around:

@@ -1,6 +1,6 @@
-"""Messages that a queue holds twice, because whoever sent them had no answer: the later ones are left out.
+"""Messages that a queue holds twice, because whoever sent them had no answer: the later ones are omitted.
 
-Whether a message is left out depends on a window of messages before it in its queue, and on nothing else.
+Whether a message is omitted depends on a window of messages before it in its queue, and on nothing else.
 So it is the same in every batch and partition. Each task reads the window before its span once more.
 """
 
@@ -15,7 +15,7 @@ from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Span
 
 COLUMNS = ("msgId", "offset")
-"""The columns that have to be known of each message."""
+"""The columns that must be known of each message."""
 
 
 class Repeats:

@@ -92,7 +92,7 @@ class TaskSender:
         self._lines: dict[Queue | int, deque[SendUnit]] = {}
         """Batches by queue, in their order; the first one is in flight, or about to be."""
         self._again: deque[SendUnit] = deque()
-        """Those at the head of their line that have to be sent."""
+        """Those at the head of their line that must be sent."""
         self._unstored = 0
         self._pause = threading.Event()
         self._stored_since_busy = 0

@@ -32,7 +32,7 @@ def is_creating(options: Mapping[str, str]) -> bool:
 
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The connector's options: Spark adds some of its own, and a second copy of ours."""
+    """The connector's options: Spark adds some, and a second copy of ours."""
     return {
         name: value
         for name, value in options.items()

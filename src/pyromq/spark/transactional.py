@@ -115,7 +115,7 @@ def prepare(
 
 
 def commit(halves: list[StoredHalf], options: WriteOptions, journal: BatchJournal, batch: int) -> None:
-    """On return the batch is committed. After a crash it goes on where the last attempt was."""
+    """On return the batch is committed. After a crash it continues where the last attempt was."""
     settle_in()
     cluster = SparkCluster(options.access, links_of_this_worker(options.access))
     ending = Ending(cluster, options.group)

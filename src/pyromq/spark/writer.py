@@ -53,7 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @told_in_a_line()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        settle_in()  # Spark commits in a process of its own, which comes back for the next job
+        settle_in()  # Spark commits in its own process, which comes back for the next job
         raise_refusal(messages)
 
 

@@ -1,6 +1,6 @@
 """Reading a compacted queue: first its snapshot, and behind that what the log has.
 
-Messages keep their queue offsets, so there are gaps: a read goes on with the next message that is there.
+Messages keep their queue offsets, so there are gaps: a read continues with the next message that is there.
 """
 
 from collections.abc import Collection
@@ -67,7 +67,7 @@ class CompactedReader:
             if only is None or only.matches(view):
                 views.append(view)
                 size_bytes += entry.size
-        # Without messages, readers come again at once, behind the gap.
+        # Without messages, readers ask again at once, behind the gap.
         status = ReadStatus.FOUND if views else ReadStatus.NO_MATCHED_MESSAGE
         end = queue.end_offset
         return ReadResult(status, min(next_offset, end), least, end, views, len(views), size_bytes)

@@ -326,4 +326,4 @@ def _runs(entries: list[SnapshotEntry]) -> Iterator[tuple[int, int]]:
 
 
 def _pause() -> None:
-    """Others may go on."""
+    """Others may continue."""

@@ -1,4 +1,4 @@
-"""Copying a master's log: a replica's store adds nothing of its own.
+"""Copying a master's log: a replica's store adds nothing itself.
 
 The log is a byte-for-byte prefix of the master's; queues and index are dispatched from it. A topic that the
 master deletes is deleted up to the same log offset.

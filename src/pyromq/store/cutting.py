@@ -110,7 +110,7 @@ class Cutting:
         """Make `end` the end of the log, which must be where a record ends; how many bytes were cut off.
 
         Raises StoreError if no record ends there, OSError if a file cannot be changed. Then the next attempt,
-        or the next start, goes on. Readers find what stays all the time.
+        or the next start, continues. Readers find what stays all the time.
         """
         log = self._log
         self._copying.drop_part()

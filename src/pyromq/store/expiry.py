@@ -1,9 +1,9 @@
 """Expiry: what readers of a queue no longer get, although the log still has it.
 
-The log belongs to all topics and goes by whole files, so a topic that keeps less has a later beginning of its
-own: each queue has a *floor*, a log offset before which its messages are gone for readers. Limits of age and
-size move floors whenever someone reads; nothing of that is on disk, and it is found again after a restart. A
-purge is written to the file `purges`, which has the format of `deletions`: it counts for good.
+The log belongs to all topics and goes by whole files, so a topic that keeps less has its own, later
+beginning: each queue has a *floor*, a log offset before which its messages are gone for readers. Limits of
+age and size move floors whenever someone reads; nothing of that is on disk, and it is found again after a
+restart. A purge is written to the file `purges`, which has the format of `deletions`: it counts for good.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _MAX_ADDED = 100_000
 
 
 class QueueLimit(NamedTuple):
-    """Limits on what readers of each queue of a topic get; 0 is no limit."""
+    """Limits on what readers of each queue of a topic get; 0 means no limit."""
 
     max_age_ms: int = 0
     max_bytes: int = 0

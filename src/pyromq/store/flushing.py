@@ -185,7 +185,7 @@ class Flusher:
             raise
 
     def _flush_log(self) -> Steps[bool]:
-        """False if it has to be tried again."""
+        """False if it must be tried again."""
         self._log_wanted = False
         if self.failure is not None:
             return True
@@ -208,7 +208,7 @@ class Flusher:
         return True
 
     def _flush_queues(self, flush: QueueFlush) -> Steps[bool]:
-        """False if it has to be tried again."""
+        """False if it must be tried again."""
         if not (yield from self._flush_log()):
             return False
         try:

@@ -44,7 +44,7 @@ class LightReader:
         next_offset = min(offset + scanned, end)
         status, views, size_bytes, tested = ReadStatus.NO_MATCHED_MESSAGE, list[memoryview](), 0, 0
         if not entries:
-            # Its messages were damaged: readers go on behind them.
+            # Its messages were damaged: readers continue behind them.
             return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, next_offset, least, end)
         for entry in entries:
             is_full = len(views) >= max_messages or size_bytes + entry.size > max_bytes

@@ -258,7 +258,7 @@ class OfflineStore:
     def messages(self, topic: str, queue_id: int | None = None, offset: int = 0) -> Iterator[StoredMessage]:
         """The messages of a topic, queue by queue, in the order of their offsets.
 
-        Those that cannot be read are left out, and a remark says which.
+        Those that cannot be read are omitted, and a remark says which.
         """
         for summary in self.queues(topic):
             if queue_id is None or summary.queue_id == queue_id:

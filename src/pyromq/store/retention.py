@@ -2,7 +2,7 @@
 What was set aside under `damaged/` is kept as long, and goes before messages if space is short.
 
 The age of a file is its modification time compared with a time that ignores jumps of the clock. A file that
-was completed while the store was open is no older than that, even if its date says so.
+was completed while the store was open is not older than that, even if its date says so.
 """
 
 import time
@@ -41,7 +41,7 @@ class CleaningReport:
     is_forced: bool = False
     """Files had to go before they expired."""
     is_kept_for_tier: bool = False
-    """Nothing more goes, because elsewhere is no copy of it yet."""
+    """Nothing more goes, because there is no copy of it elsewhere yet."""
     is_kept_for_groups: bool = False
     """Nothing more goes, because a group has not read it."""
     is_kept_for_compaction: bool = False
@@ -92,7 +92,7 @@ class Retention:
         self._settings = settings
 
     def keep_until_uploaded(self, log_offset: int) -> None:
-        """No file goes that ends behind this log offset: elsewhere is no copy of it yet."""
+        """No file goes that ends behind this log offset: there is no copy of it elsewhere yet."""
         self.uploaded_to = log_offset
 
     def spaces(self) -> tuple[Space, Space]:

@@ -1,4 +1,4 @@
-"""The settings of a message store: Apache's keys under Apache's names, and a few of our own."""
+"""The settings of a message store: Apache's keys under Apache's names, and a few of ours."""
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
 from dataclasses import dataclass

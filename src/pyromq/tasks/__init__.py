@@ -1,4 +1,4 @@
-"""The common part of task frameworks on RocketMQ: a queue is a topic with a group of its own, popped.
+"""The common part of task frameworks on RocketMQ: a queue is a topic with its own group, popped.
 
 `celery`, `taskiq`, `dramatiq` and `django` are built on it. It knows none of them.
 """

@@ -1,6 +1,7 @@
 """Messages that a worker has, waiting or worked on: each is renewed until it is settled.
 
-A worker that lives keeps its messages for days. Those of a dead one come again when their time is over.
+A worker that lives keeps its messages for days. Those of a dead one are delivered again when their time is
+over.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ class HeldMessages:
             held.consumer.ack_soon(held.message)
 
     def show(self, key: int, after_s: float = _SOON_S) -> None:
-        """Give it back: it comes again, to any worker."""
+        """Give it back: it is delivered again, to any worker."""
         if held := self.take(key):
             self.start(show(*held, after_s))
 

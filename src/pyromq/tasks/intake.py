@@ -129,12 +129,12 @@ class Intake:
         self._has_room.set()
 
     def retry(self, taken: TakenTask, after_s: float) -> None:
-        """It comes again after a while, to any worker."""
+        """It is delivered again after a while, to any worker."""
         self._held.show(taken.key, after_s)
         self._has_room.set()
 
     def give_back(self, taken: TakenTask) -> None:
-        """It comes again, to any worker; with its priority."""
+        """It is delivered again, to any worker; with its priority."""
         held = self._held.take(taken.key)
         if held is not None and taken.message.priority is not None:
             self._held.start(self._send_again(taken.queue, held.consumer, held.message))
@@ -255,7 +255,7 @@ class Intake:
         self._ready.put_nowait(taken)
 
     async def _send_again(self, queue: str, consumer: SimpleConsumer, message: PoppedMessage) -> None:
-        """Send a copy first: if that fails, the message itself comes again."""
+        """Send a copy first: if that fails, the message itself is delivered again."""
         try:
             await self._link.send_again(queue, message, self._own)
         except PyroError as problem:

@@ -1,6 +1,6 @@
 """An object store whose requests and bytes are counted: they are what a bucket costs.
 
-A part of a large upload is a request of its own. What a library repeats by itself is not seen here.
+A part of a large upload is its own request. What a library repeats by itself is not seen here.
 """
 
 import threading

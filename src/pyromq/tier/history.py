@@ -25,9 +25,9 @@ from pyromq.tier.manifest import SegmentEntry
 from pyromq.tier.segment_format import BadObject, Footer
 
 _MAX_AHEAD: Final = 16
-"""Blocks that a reader who goes on and on finds fetched: 4 MiB."""
+"""Blocks that a reader who keeps reading finds fetched: 4 MiB."""
 _MAX_READERS: Final = 10_000
-"""Queues for which it is known where a reader will go on."""
+"""Queues for which it is known where a reader will continue."""
 
 WakeQueue = Callable[[str, int], None]
 """Somebody waits for messages of this queue, and they may be there now."""
@@ -50,7 +50,7 @@ class OlderHistory:
         self._gone_before_here = gone_before
         self._oldest_ms = oldest_ms
         self._ahead: dict[Queue, tuple[int, int]] = {}
-        """Where a reader of the queue will go on, and how many blocks were fetched ahead of it."""
+        """Where a reader of the queue will continue, and how many blocks were fetched ahead of it."""
         self.index = TierIndex()
         self.is_known = False
         """Whether it was found out what the tier has."""
@@ -240,7 +240,7 @@ class OlderHistory:
         max_bytes = min(wanted.max_bytes, settings.max_batch_bytes_on_disk)
         gone_before = self.gone_before(wanted.topic, wanted.queue_id)
         oldest_ms = self._oldest_ms(wanted.topic)
-        # Where this disk goes on, it does so by itself.
+        # Where this disk continues, it does so by itself.
         records = records[: max(local.next_offset - offset, 1)]
         views: list[memoryview] = []
         size_bytes = examined = 0
@@ -279,7 +279,7 @@ class OlderHistory:
         offset: int,
         following: int,
     ) -> None:
-        """A reader who goes on where he ended gets twice as much ahead each time."""
+        """A reader who continues where he ended gets twice as much ahead each time."""
         expected, depth = self._ahead.pop(queue, (-1, 0))
         depth = min(max(2 * depth, 1), _MAX_AHEAD) if expected == offset else 1
         self._ahead[queue] = following, depth

@@ -102,7 +102,7 @@ class TierIndex:
         return [each for each in spans if each.last_log >= gone_before and each.last_ms >= oldest_ms]
 
     def end_of(self, queue: Queue, before_log: int = 1 << 63) -> int:
-        """Where a queue goes on behind what is in the tier before a log offset; 0 if nothing is, or if its
+        """Where a queue continues behind what is in the tier before a log offset; 0 if nothing is, or if its
         topic was deleted since. A segment that cannot be read counts as if it were full of its messages: so
         no offset is given twice."""
         end, known_to = self._known_end(queue, before_log)
@@ -132,7 +132,7 @@ class TierIndex:
 
 
 def _in_line(spans: Sequence[TierSpan], deleted_before: int) -> tuple[list[TierSpan], list[TierSpan]]:
-    """The spans of a queue that follow each other, and those that are left out. A single one that is out of
+    """The spans of a queue that follow each other, and those that are omitted. A single one that is out of
     line hides no others; if offsets go back for good, the queue began anew."""
     kept: list[TierSpan] = []
     odd: list[TierSpan] = []

@@ -128,7 +128,7 @@ class Offloading:
         `queue@topic`, and the log offsets before which their messages are gone. `files`: all that are closed;
         those before this one are compared with the tier.
 
-        Raises Fenced, WrongTier, or TransportError if it has to be tried again."""
+        Raises Fenced, WrongTier, or TransportError if it must be tried again."""
         if self.manifest is not None:
             self.compare(self.manifest, files)
         task = msgspec.structs.replace(self._task, path=str(file.path), log_start=file.start, epoch=epoch)

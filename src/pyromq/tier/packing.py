@@ -43,7 +43,7 @@ from pyromq.tier.segment_format import (
 _native = twin("protocol.records")
 
 _SHARED_BYTES: Final = 64 * 1024
-"""A run begins a block of its own if it is at least this large."""
+"""A run begins its own block if it is at least this large."""
 _CHUNK_BYTES: Final = 1024 * 1024
 _MAGIC_START: Final = b"\xda\xa3\x20"
 """The first bytes of both magic numbers."""

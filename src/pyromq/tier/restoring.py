@@ -3,12 +3,12 @@
 The log files come first, each rebuilt bit for bit, compared with its checksums, synced, and only then given
 its name. Queues and index follow from them at the first start. Then come deletions, tables and the footers of
 all segments. Until all of that is there, the file `restoring` keeps every broker from starting. Another run
-goes on where one was killed.
+continues where one was killed.
 
 Parts of the log may have left the tier because they were too old, while older ones with other topics stay. A
 file with one filler stands for each log file of such a hole, so that the log has no gap.
 
-The log goes on in a new file behind the last one of the tier. It begins with the record of a rolled back
+The log continues in a new file behind the last one of the tier. It begins with the record of a rolled back
 message: so what the tier has stays as it is, and no log offset is used twice.
 """
 

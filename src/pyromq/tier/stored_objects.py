@@ -96,6 +96,6 @@ def reached(name: str) -> Iterator[None]:
     except (ObjectExists, ObjectMissing):
         raise
     except (BaseError, OSError) as problem:
-        # The library's text goes on with its own state, over many lines.
+        # The library's text continues with its own state, over many lines.
         text = str(problem).partition("\n")[0]
         raise TransportError(f"{name}: {text}") from None

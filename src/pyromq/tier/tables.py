@@ -100,8 +100,8 @@ End = Callable[[str, int], int]
 def fitted(tables: TieredTables, deleted_before: Mapping[str, int], end_of: End) -> dict[str, bytes]:
     """The files for a log that ends earlier than the tables say. Raises BadObject.
 
-    A topic whose deletion is newer than the copy is left out. A group that had read messages behind the end
-    of a queue goes on at the end: new messages get the offsets of those that are lost.
+    A topic whose deletion is newer than the copy is omitted. A group that had read messages behind the end
+    of a queue continues at the end: new messages get the offsets of those that are lost.
     """
 
     def is_deleted(topic: str) -> bool:

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """Twin of `pyromq.client.pulled_message`: messages of a pull answer, decoded only as far as they are asked.
 
-A message keeps a copy of its own record and nothing else of the answer, so holding one of them is cheap.
+A message keeps a copy of its record and nothing else of the answer, so holding one of them is cheap.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -29,7 +29,7 @@ cdef extern from *:
         return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
     }
 
-    /* Eight bytes at a time, each with a table of its own. */
+    /* Eight bytes at a time, each with its own table. */
     static uint32_t pyromq_crc_by_tables(uint32_t crc, const uint8_t *data, size_t length) {
         while (length >= 8) {
             uint32_t low = crc ^ pyromq_little_endian(data), high = pyromq_little_endian(data + 4);

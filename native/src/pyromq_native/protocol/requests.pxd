@@ -69,7 +69,7 @@ cdef struct RouteQuery:
 
 cdef struct Traits:
     Span unique_key
-    # The lite topic that the message names, and whether more than that has to be looked at if it enters it.
+    # The lite topic that the message names, and whether more than that must be looked at if it enters it.
     Span lite_topic
     bint is_unusual_for_lite
     bint waits

@@ -30,7 +30,7 @@ cdef enum:
     MOST_PAIRS = 128
     MOST_COLUMNS = 16
 
-# Compressed bodies, IPv6 hosts, inner batches: they have to be opened first.
+# Compressed bodies, IPv6 hosts, inner batches: they must be opened first.
 cdef uint32_t ODD = FLAG_COMPRESSED | FLAG_HOSTS_MASK | FLAG_NEED_UNWRAP | FLAG_INNER_BATCH
 
 ctypedef const uint8_t *Bytes
@@ -389,7 +389,7 @@ cdef class Scan:
 
 
 def scan(list bodies, int64_t start, int64_t end):
-    """The records in `bodies`, or None if one of them is damaged or has to be opened."""
+    """The records in `bodies`, or None if one of them is damaged or must be opened."""
     cdef Scan made = Scan.__new__(Scan)
     made.views = <Py_buffer *>calloc(max(len(bodies), 1), sizeof(Py_buffer))
     if made.views == NULL:

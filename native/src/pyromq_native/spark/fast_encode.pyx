@@ -138,7 +138,7 @@ def entries(allocate, int64_t count, values, tuple texts, pairs, tuple skipped, 
     """Each row as an entry: (edges, bytes, bytes used), or None if a row cannot be sent like that.
 
     `texts`: for each property that is a column, its name and the column. `pairs`: the column of maps with the
-    columns of names and values below it, or None; names in `skipped` are left out. Ids are `prefix` and the
+    columns of names and values below it, or None; names in `skipped` are omitted. Ids are `prefix` and the
     number of the row, counted from `first`.
     """
     cdef int64_t bound = count * (

@@ -2,7 +2,7 @@
 """Twin of the usual case of dispatch: from the records of one log file to queue units and index entries.
 
 The usual case: a sound record of a queue that exists, whose next unit fits where the queue is written, and
-whose keys fit in the index file. At anything else the run ends, and the interpreted twin goes on from there.
+whose keys fit in the index file. At anything else the run ends, and the interpreted twin continues from there.
 A record is either carried completely or not at all.
 """
 

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, uint32_t, uint8_t
 
 
 cdef bint add_to_hash(const uint8_t *text, Py_ssize_t length, uint32_t *value) noexcept nogil:
-    """Go on hashing from `value`; False if the text is not ASCII."""
+    """Continue hashing from `value`; False if the text is not ASCII."""
     cdef uint32_t total = value[0]
     cdef uint8_t seen = 0
     cdef const uint8_t *end = text + length

@@ -30,7 +30,7 @@ _GOOD_RUN_S = 600.0
 """After a run of this length a failure is a new one."""
 
 _LASTING = re.compile(r"\b(ConfigError|RemoteProtocolError|BadMessage|DataLoss): ")
-"""Our own errors in Spark's text that come again however often a job starts."""
+"""Our own errors in Spark's text that recur however often a job starts."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 

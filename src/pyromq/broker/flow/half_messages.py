@@ -35,7 +35,7 @@ class HalfOutline(NamedTuple):
 
 
 def read_half(record: memoryview) -> HalfOutline:
-    """Raises RemoteProtocolError if it is no record."""
+    """Raises RemoteProtocolError if it is not a record."""
     found = None if _native is None else _native.read_half(record)
     if found is not None:
         born_timestamp, unique_key, topic, has_original = found
@@ -111,7 +111,7 @@ def op_body(offsets: Sequence[int]) -> bytes:
 
 
 def read_op(record: memoryview) -> list[int]:
-    """The offsets that an op message lists; raises RemoteProtocolError if it is no record."""
+    """The offsets that an op message lists; raises RemoteProtocolError if it is not a record."""
     return op_offsets(decode_record(record, check_crc=False).body)
 
 

@@ -135,7 +135,7 @@ class Quotas:
 
     def account_of(self, topic: str) -> tuple[list[int], list[float], float]:
         """Rates and levels of a topic, of messages and of bytes, and the longest delay; the compiled path
-        counts on by itself until a read is over. A rate of 0 is no limit."""
+        counts on by itself until a read is over. A rate of 0 means no limit."""
         buckets = [bucket for limit in self.of_sends(topic, "") for bucket in limit.buckets] or [None, None]
         now_s = self._monotonic()
         rates = [0 if bucket is None else bucket.rate for bucket in buckets]

@@ -1,6 +1,6 @@
 """The retry policy of a consumer group: how often a failed message is delivered again, and how much later.
 
-java: each retry waits on the next higher delay level, unless the consumer asks for a level of its own. The
+java: each retry waits on the next higher delay level, unless the consumer asks for its own level. The
 group or, since 3.4.9, the consumer limits the number of retries; after that the message is a dead letter.
 """
 
@@ -22,7 +22,7 @@ class RetryPolicy(NamedTuple):
         return cls(client_max_retries)
 
     def has_retries_left(self, failures: int) -> bool:
-        """`failures` counts all failed deliveries, also the first one, which was no retry."""
+        """`failures` counts all failed deliveries, also the first one, which was not a retry."""
         return failures <= self.max_retries
 
     def delay_level(self, failures: int) -> int:

@@ -61,7 +61,7 @@ class SendThrottle:
                 self._longest_gap = 0.0
                 return True
             # It was read before the previous send was handled, and has waited since.
-            # What the loop did between the turns was no append.
+            # What the loop did between the turns was not an append.
             self._turn_began, self._last_send = received_at, now
         # The time between two sends of a turn is nearly all spent on one append.
         gap = now - self._last_send

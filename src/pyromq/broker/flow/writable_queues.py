@@ -130,7 +130,7 @@ class WritableQueues:
                 f" {settings.start_accept_send_ms}",
             )
         config = self._topics.get(request.topic)
-        # java: other topics go on as long as producers still have the old route
+        # java: other topics continue as long as producers still have the old route
         if not settings.broker_permission & names.WRITE and config is not None and config.order:
             raise Refused(
                 ResponseCode.NO_PERMISSION,

@@ -1,4 +1,4 @@
-"""How long a master may go on alone: until a controller may have given its place to another broker.
+"""How long a master may continue alone: until a controller may have given its place to another broker.
 
 A controller replaces a master from which it has heard nothing for the heartbeat time-out. A master reckons
 from when it sent the last heartbeat that was answered, on its own clock, so its time is over first; time in

@@ -1,7 +1,7 @@
 """The replica's side of replication: finds its master, checks that the logs agree, and copies the log.
 
 Name servers tell where the master is, whenever the replica registers. After any failure the replica tries
-again, for ever; it goes on serving readers meanwhile.
+again, for ever; it keeps serving readers meanwhile.
 """
 
 import asyncio

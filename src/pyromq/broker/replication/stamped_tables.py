@@ -3,8 +3,8 @@
 The offset of a group, the progress of delays, the position of half messages: each says what was done with
 records of the log, and what was done is in the log itself. So the master stamps its tables with the end of
 its log, read after the tables. The replica uses them when its own log has reached the stamp. Tables that
-still wait when a broker becomes master are dropped: with older ones a message may come again, and none is
-lost.
+still wait when a broker becomes master are dropped: with older ones a message may be delivered again, and
+none is lost.
 """
 
 from collections.abc import Callable

@@ -394,7 +394,7 @@ class Offsets:
         try:
             return (await client.channel.call(question, CLIENT_TIMEOUT_S)).body
         except PyroError as problem:
-            # java: members that do not answer are left out
+            # java: members that do not answer are omitted
             _log.warning("no status group=%s client=%s: %s", request.group, client.client_id, problem)
             return None
 

@@ -125,7 +125,7 @@ class Replies:
         )
         result = self._appending.append(draft)
         if not result.is_ok:
-            # java: a copy that is not stored is no error for the client
+            # java: a copy that is not stored is not an error for the client
             self._statistics.put_failures += 1
             return
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)

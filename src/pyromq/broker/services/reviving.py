@@ -1,8 +1,8 @@
 """Reviving: reads the revive log, and sees to popped messages that were not acknowledged in time.
 
 A pop is decided on when everything that was acknowledged before its time is known: all records that were
-written until then have left the timer wheel and were read. Only a master revives. Its progress is the offset
-of a group of its own, which replicas copy.
+written until then have left the timer wheel and were read. Only a master revives. Its progress is an offset
+of an internal group, which replicas copy.
 """
 
 import asyncio

@@ -376,8 +376,8 @@ def _for_lite_topic(topic: str, text: str, *, is_half: bool) -> tuple[str, list[
 
 
 def _lite_queues(topic: str, text: str) -> list[str]:
-    """The lite topics among the light queues that a message names. A lite topic takes messages of its own
-    topic alone: the right to send to that one is what counts."""
+    """The lite topics among the light queues that a message names. A lite topic takes messages only under its
+    own topic: the right to send to that one is what counts."""
     if get_property(text, props.INNER_MULTI_DISPATCH) is None or not enters_light_queues(topic):
         return []
     try:

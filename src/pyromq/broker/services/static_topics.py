@@ -216,7 +216,7 @@ class StaticTopics:
         )
         is_at_end = False
         if found.code != ResponseCode.SUCCESS and index + 1 < len(items):
-            # What it may not give to readers yet is no end, and a replica may lack the end.
+            # What it may not give to readers yet is not an end, and a replica may lack the end.
             self._addresses.pop(item.bname or "", None)
             end = await self._ask(
                 item, GetMaxOffset(topic=inner.topic, queue_id=item.queue_id, is_logical_queue=False)

@@ -1,8 +1,8 @@
 """The lake tier: closed files of the log go to an object store, and old messages are read from there.
 
 Only a master uploads, and only what is on disk and confirmed by its replicas. Every wait is in a thread. If
-the store is away, sends go on and files stay. If an object is damaged, its readers wait, and everything else
-goes on. If the tier belongs to another store, this broker leaves it alone, says so, and looks again.
+the store is away, sends continue and files stay. If an object is damaged, its readers wait, and everything
+else continues. If the tier belongs to another store, this broker leaves it alone, says so, and looks again.
 """
 
 import asyncio
@@ -156,7 +156,7 @@ class Tiering:
         self._role.on_change(self._role_changed)
 
     def _begin_with_kept(self) -> None:
-        """Readers and queues go on at once where this broker has read the tier before."""
+        """Readers and queues continue at once where this broker has read the tier before."""
         manifest = self._kept
         if manifest is None:
             return
@@ -281,7 +281,7 @@ class Tiering:
                 self._go_on(self._tiered_queues(), self._store.log.start)
 
     def _is_wrong(self, problem: WrongTier) -> None:
-        """Stop until another look finds the right tier. Readers go on with what they know."""
+        """Stop until another look finds the right tier. Readers continue with what they know."""
         if str(problem) != self.problem:
             _log.error("nothing is uploaded to the tier any more: %s", problem)
         self._failed(str(problem))

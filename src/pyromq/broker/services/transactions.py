@@ -1,6 +1,6 @@
 """The end of a transaction: its message is committed to its own queue, or rolled back, once.
 
-Requests come again: producers repeat them, and answer checks while the first request is still on its way. All
+A request may arrive twice: producers repeat it, and answer checks while the first request is on its way. All
 copies of a half message stand for one transaction, and only the first end counts.
 """
 

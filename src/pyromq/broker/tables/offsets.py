@@ -187,7 +187,7 @@ class OffsetTable:
         if reads_at is not None and is_reset and reads_at != offset:
             return offset
         if reads_at is not None and is_held and reads_at > offset:
-            # Its consumer forgets what it has read and not finished: all of that comes again.
+            # Its consumer forgets what it has read and not finished: all of that is delivered again.
             return min(offset, self._committed.get((topic, group), {}).get(queue_id, offset))
         self._held.discard((topic, group, queue_id))
         del queues[queue_id]

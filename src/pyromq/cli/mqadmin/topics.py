@@ -85,7 +85,7 @@ async def topic_route(
 
 
 def _without_nothing(route: TopicRouteData) -> dict[str, Any]:
-    """java: null members are left out."""
+    """java: null members are omitted."""
     values: dict[str, Any] = msgspec.to_builtins(route)
     values["brokerDatas"] = [_given(data) for data in values["brokerDatas"]]
     return _given(values)

@@ -209,8 +209,8 @@ class PushConsumer(BlockingConsumer):
     def drain(self) -> None:
         """Stop pulling; return when all pulled messages are handled and committed. Then close the consumer.
 
-        Called by a handler, or in the loop over a stream, it returns at once: handlers go on until no message
-        is left, and the loop ends after the last message.
+        Called by a handler, or in the loop over a stream, it returns at once: handlers continue until no
+        message is left, and the loop ends after the last message.
         """
         self._thread.run(self._aio._drain_for, threading.current_thread())
 

@@ -87,8 +87,8 @@ class LiteConsumer(SimpleConsumer):
         self._repeating = asyncio.create_task(self._repeat(), name="lite subscriptions")
 
     async def close(self) -> None:
-        """Leave the group. Messages that were received and not acknowledged come again after their invisible
-        time."""
+        """Leave the group. Messages that were received and not acknowledged are delivered again after their
+        invisible time."""
         if self._repeating is not None:
             self._repeating.cancel()
             await asyncio.wait([self._repeating])
@@ -188,8 +188,8 @@ class LiteConsumer(SimpleConsumer):
     async def change_invisible_time(
         self, message: PoppedMessage, seconds: float, *, suspend: bool = False
     ) -> None:
-        """The message comes again after `seconds` from now, unless it is acknowledged. With `suspend` all
-        that was received of its lite topic does, and the attempt does not count."""
+        """The message is delivered again after `seconds` from now, unless it is acknowledged. With `suspend`
+        so is everything received of its lite topic, and the attempt does not count."""
         if not suspend:
             await super().change_invisible_time(message, seconds)
             return
@@ -203,7 +203,7 @@ class LiteConsumer(SimpleConsumer):
         """Call the handler with each message until the consumer is closed or this is cancelled.
 
         Lite topics are handled side by side, the messages of one after the other. A message is done when the
-        handler returns. If it raises an exception, the message and those behind it come again after
+        handler returns. If it raises an exception, the message and those behind it are delivered again after
         `retry_s`; after `max_retries` (16) retries it becomes a dead letter. A handler that is not `async`
         runs in a thread.
         """

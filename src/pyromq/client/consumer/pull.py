@@ -1,7 +1,7 @@
 """A consumer that the application polls: it pulls ahead, and `poll` returns messages that were pulled.
 
 Messages are done when the application commits, or, with auto commit, when it polls again: after a crash,
-unfinished messages come again.
+unfinished messages are delivered again.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class _Polling:
         self.arrived.set()
 
     async def give_up(self, held: InFlight[ReceivedMessage]) -> None:
-        """A queue is given up at once; messages that were not polled come again elsewhere."""
+        """A queue is given up at once; messages that were not polled are delivered again elsewhere."""
         held.close()
 
     def committable(self, reader: QueueReader) -> int | None:

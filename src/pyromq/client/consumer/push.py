@@ -1,7 +1,7 @@
 """A consumer that calls handlers with messages as they arrive.
 
 A message is committed, or acknowledged if it was popped, only after its handler returned or a broker took it
-back: after a crash, unfinished messages come again.
+back: after a crash, unfinished messages are delivered again.
 """
 
 import asyncio
@@ -274,8 +274,8 @@ class PushConsumer(Consumer[_Parts]):
     async def drain(self) -> None:
         """Stop pulling; return when all pulled messages are handled and committed. Then close the consumer.
 
-        Called by a handler, or in the loop over a stream, it returns at once: handlers go on until no message
-        is left, and the loop ends after the last message.
+        Called by a handler, or in the loop over a stream, it returns at once: handlers continue until no
+        message is left, and the loop ends after the last message.
         """
         await self._drain_for(None)
 

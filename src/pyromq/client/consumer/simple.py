@@ -1,7 +1,7 @@
 """A consumer that receives messages and acknowledges each by itself: brokers divide the messages, by pop.
 
 All members of a group get messages of all queues; none has to wait for another. A message that is not
-acknowledged while it is invisible comes again, to any member.
+acknowledged while it is invisible is delivered again, to any member.
 """
 
 import asyncio
@@ -127,8 +127,8 @@ class SimpleConsumer(Opened):
         return SimpleMember(group, on_the_wire(self.settings.start_from), self._subscriptions)
 
     async def close(self) -> None:
-        """Leave the group. Messages that were received and not acknowledged come again after their invisible
-        time; those that no call has received, at once."""
+        """Leave the group. Messages that were received and not acknowledged are delivered again after their
+        invisible time; those that no call has received, at once."""
         session = self._session
         if session is None:
             self._is_closed = True
@@ -364,7 +364,7 @@ class SimpleConsumer(Opened):
         self, messages: Iterable[PoppedMessage], *, invisible_s: float | None = None
     ) -> list[PoppedMessage]:
         """Hide messages for `invisible_s` from now on, while they are worked on. Returns those for which that
-        failed: they may come again. One that is being acknowledged is left alone."""
+        failed: they may be delivered again. One that is being acknowledged is left alone."""
         self._running()
         return await self._acks.renew(
             messages, self.settings.invisible_s if invisible_s is None else invisible_s
@@ -380,7 +380,7 @@ class SimpleConsumer(Opened):
         await self._acks.together([message])
 
     async def change_invisible_time(self, message: PoppedMessage, seconds: float) -> None:
-        """The message comes again after `seconds` from now, unless it is acknowledged."""
+        """The message is delivered again after `seconds` from now, unless it is acknowledged."""
         self._running()
         if seconds < _LEAST_INVISIBLE_S:
             raise ConfigError("seconds", seconds, f"at least {_LEAST_INVISIBLE_S}")
@@ -421,7 +421,7 @@ class SimpleMember:
         """Brokers divide the messages."""
 
     def offsets_reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Brokers go on from there by themselves."""
+        """Brokers continue from there by themselves."""
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
         return {}

@@ -173,7 +173,7 @@ class SendPlan:
         assert self.current is not None
         self._note_failure(str(problem))
         self.problem = problem
-        # A broker that refuses connections may be starting. Nothing was sent, so this is no retry.
+        # A broker that refuses connections may be starting. Nothing was sent, so this is not a retry.
         if not isinstance(problem, ConnectFailed):
             self.is_over = not self._tries_left
             self._tries_left = max(0, self._tries_left - 1)

@@ -101,7 +101,7 @@ def mqadmin_at(
 
 
 def mqadmin(command: str, namesrv: str, flags: Mapping[str, object]) -> str:
-    """A line to copy: flags without a value are left out, True is a flag alone."""
+    """A line to copy: flags without a value are omitted, True is a flag alone."""
     words = ["mqadmin", command, "-n", namesrv]
     for flag, value in flags.items():
         if value is False or value in (None, ""):

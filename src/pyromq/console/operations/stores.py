@@ -8,7 +8,7 @@ from pyromq.console.security.roles import UserRole
 
 
 class VerifyStore(Operation, frozen=True, kw_only=True):
-    """Read every record and every unit of a store that the settings name; it goes on after the answer."""
+    """Read every record and every unit of a store that the settings name; it continues after the answer."""
 
     NAME: ClassVar[str] = "stores.verify"
     ROLE: ClassVar[UserRole] = UserRole.ADMIN

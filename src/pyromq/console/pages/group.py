@@ -1,4 +1,4 @@
-"""One group. Each tab is a page of its own and asks only for what it shows."""
+"""One group. Each tab is its own page and asks only for what it shows."""
 
 import asyncio
 from shlex import join

@@ -12,7 +12,7 @@ _MINUTE_MS = 60_000
 
 
 async def show(visit: Visit) -> Data:
-    """`?q=` shows those that begin with it, `?begin=` goes on there."""
+    """`?q=` shows those that begin with it, `?begin=` continues there."""
     name, q = visit.path["topic"], visit.text("q")
     begin = visit.text("begin") or q or None
     (parents,) = await visit.cluster.known([lite.parent(visit.cluster, name)])

@@ -20,7 +20,7 @@ _KEYS_PER_PAGE = 64
 
 
 def positions_in(topic: str, text: str) -> dict[MessageQueue, int]:
-    """Where to go on: `broker:queue:offset` for each queue."""
+    """Where to continue: `broker:queue:offset` for each queue."""
     found: dict[MessageQueue, int] = {}
     for part in filter(None, text.split(",")):
         broker, _, rest = part.partition(":")

@@ -1,4 +1,4 @@
-"""One topic. Each tab is a page of its own and asks only for what it shows."""
+"""One topic. Each tab is its own page and asks only for what it shows."""
 
 from pyromq.admin import connections, topics
 from pyromq.cluster.routes import route_addresses

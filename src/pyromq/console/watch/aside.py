@@ -1,4 +1,4 @@
-"""A thread with an event loop and connections of its own, for answers that take long to decode.
+"""A thread with its own event loop and connections, for answers that take long to decode.
 
 Apache's brokers tell the lag of all groups in JSON with objects as keys: decoding takes hundreds of
 milliseconds, which the pages must not wait for.

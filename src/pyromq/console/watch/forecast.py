@@ -83,7 +83,7 @@ def slope(readings: Readings) -> Slope | None:
 
 
 def thinned(readings: Readings) -> list[tuple[float, float]]:
-    """At most `MAX_READINGS`, spread evenly, with the newest; readings that are no numbers are left out."""
+    """At most `MAX_READINGS`, spread evenly, with the newest; readings that are not numbers are omitted."""
     points = [point for point in readings if math.isfinite(point[1])]
     if len(points) <= MAX_READINGS:
         return points

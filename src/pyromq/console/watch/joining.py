@@ -239,7 +239,7 @@ def is_system_topic(name: str, system: frozenset[str]) -> bool:
 
 
 def system_topics(parts: Mapping[str, BrokerPart]) -> frozenset[str]:
-    """Each cluster and each broker has topics of its own, named after it."""
+    """Each cluster and each broker has its own topics, named after it."""
     found: set[str] = set()
     for part in parts.values():
         member = part.member

@@ -57,7 +57,7 @@ class DelayOffsetSerializeWrapper(Body):
 
 
 class OffsetSerializeWrapper(Body):
-    """The offsets that a broadcasting client keeps in a file of its own."""
+    """The offsets that a broadcasting client keeps in its own file."""
 
     offset_table: dict[MessageQueue, Int64] = {}
 

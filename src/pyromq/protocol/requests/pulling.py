@@ -21,7 +21,7 @@ from pyromq.protocol.needs import GET, SUB, group, topic
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG, CLASS_FILTER_FLAG, LITE_FLAG = 1, 2, 4, 8, 16
 """Bits of a pull's system flag."""
 
-# Nothing new, nothing that passed the filter, an offset outside the queue: each says where to go on.
+# Nothing new, nothing that passed the filter, an offset outside the queue: each says where to continue.
 PULLED = (
     ResponseCode.SUCCESS,
     ResponseCode.PULL_NOT_FOUND,

@@ -73,7 +73,7 @@ class DeletedTopic(Body):
 class ReplicatedTables(Body):
     """`topics` are all topics, or only new and changed ones if `has_all_topics` is false.
 
-    `resets` come with the offsets: where operators want groups to go on. `is_promised`: an operator waits
+    `resets` come with the offsets: where operators want groups to continue. `is_promised`: an operator waits
     until replicas have the offsets on disk.
     """
 

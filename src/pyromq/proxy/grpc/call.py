@@ -47,7 +47,7 @@ class Shape(Enum):
 
 
 class Later(NamedTuple):
-    """Returned by a handler that is no coroutine and cannot answer yet."""
+    """Returned by a handler that is not a coroutine and cannot answer yet."""
 
     waiting: "asyncio.Future[Any]"
     answer: Callable[[], Any]

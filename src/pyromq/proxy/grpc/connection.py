@@ -62,7 +62,7 @@ def _trailers(error: GrpcError) -> list[hpack.Header]:
 
 
 class HttpExchanges(Protocol):
-    """Takes the requests that are no calls of gRPC, and all of HTTP/1.1."""
+    """Takes the requests that are not calls of gRPC, and all of HTTP/1.1."""
 
     def __len__(self) -> int:
         """The number of HTTP/1.1 connections."""
@@ -109,7 +109,7 @@ class GrpcConnection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._begun: set[int] = set()
         self._refused: dict[int, bytes] = {}
-        """Requests that are no calls, and their status: it is sent when the request has ended."""
+        """Requests that are not calls, and their status: it is sent when the request has ended."""
         self._loop = asyncio.get_running_loop()
         self._soon = soon_of(self._loop)
         self._is_flush_planned = False
@@ -283,7 +283,7 @@ class GrpcConnection(asyncio.Protocol):
     def _open_exchange(
         self, stream_id: int, headers: list[hpack.Header], http: "HttpExchanges"
     ) -> Call | None:
-        """A new request that is no call of gRPC; None if there are too many."""
+        """A new request that is not a call of gRPC; None if there are too many."""
         exchange = http.exchange(self, stream_id, headers, self._is_secure)
         if exchange is None:
             self._refused[stream_id] = b"503"
@@ -436,7 +436,7 @@ class GrpcConnection(asyncio.Protocol):
             self._flush_soon()
 
     def hold(self, call: Call, *, is_held: bool) -> None:
-        """Have the peer send little more, or go on."""
+        """Have the peer send little more, or continue."""
         if self.has_call(call):
             self._http2.hold(call.stream_id, is_held=is_held)
             self._flush_soon()

@@ -184,7 +184,7 @@ class Http1Connection(asyncio.Protocol):
             self._timer = self._loop.call_later(seconds, self._transport.close)
 
     def leave(self) -> None:
-        """End what goes on: the server stops."""
+        """End what is under way: the server stops."""
         if self._task is not None:
             self._task.cancel()
         self._transport.close()

@@ -188,7 +188,7 @@ class HttpMessages:
         return Answered(204)
 
     async def hide(self, exchange: Exchange, asked: Asked) -> Answered:
-        """Let messages come again at another time; their new receipts."""
+        """Let messages be delivered again at another time; their new receipts."""
         settling, topic, receipts = await self._settled(exchange, asked)
         hidden_ms = check_invisible_time(round(settling.invisible_seconds * 1000), 0, self._settings)
         changed = []

@@ -114,7 +114,7 @@ class HttpServer:
     # Ending
 
     async def stop(self, grace_s: float) -> None:
-        """End all that goes on: streams of a lite topic would last for ever."""
+        """End everything under way: streams of a lite topic would last for ever."""
         self.is_draining = True
         self._empty = asyncio.Event()
         for connection in list(self._connections):

@@ -1,8 +1,8 @@
 """Sessions: a lite topic that a writer appends to, and that readers tail from any offset on.
 
 The place of a reader is the offset of the last message that it has; the front keeps nothing of a session. A
-reader that comes back, to this front or to another one, names its place and goes on there. Writers take turns
-by epochs: whoever claims a session has the next one, and the broker refuses appends of those before.
+reader that comes back, to this front or to another one, names its place and continues there. Writers take
+turns by epochs: whoever claims a session has the next one, and the broker refuses appends of those before.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class SessionMessage(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
 
 
 class SessionMoved(msgspec.Struct, frozen=True):
-    """The session does not have what a reader asked for: it goes on elsewhere."""
+    """The session does not have what a reader asked for: it continues elsewhere."""
 
     asked: int
     next: int
@@ -202,7 +202,7 @@ class HttpSessions:
         return (found[-1].epoch, found[-1].kind) if isinstance(found, list) and found else (0, None)
 
     async def _pull(self, place: _Place, offset: int) -> tuple[list[SessionMessage] | SessionMoved, int]:
-        """The next messages, and where to go on. It waits if there are none."""
+        """The next messages, and where to continue. It waits if there are none."""
         name = lite_queue(place.topic, place.session)
         pulled = await self._fetching.pull(place.light_queue, _everything(name), offset)
         if pulled.is_moved:
@@ -334,7 +334,7 @@ class HttpSessions:
         return await self._take(topic, session, await exchange.body.read(), kind)
 
     async def _take(self, topic: str, session: str, body: bytes, kind: str) -> dict[str, Any]:
-        """Begin a new epoch. Others may do so at the same time: each gets one of its own."""
+        """Begin a new epoch. Others may do so at the same time: each gets its own."""
         for _ in range(_CLAIM_ATTEMPTS):
             place = await self._place(topic, session)
             _, following, _ = await self._bounds(place)

@@ -155,7 +155,7 @@ def _text(tokens: JsonTokens) -> str:
 
 
 def _copied(tokens: JsonTokens) -> str:
-    """A value that is no text, written again."""
+    """A value that is not text, written again."""
     if tokens.kind == OBJECT:
         entries: list[str] = []
         while tokens.next() != OBJECT_END:

@@ -38,7 +38,7 @@ _IN_NUMBERS: Flags = np.isin(np.arange(256), np.frombuffer(b"0123456789.eE+-", n
 class Quick(NamedTuple):
     rows: pa.StructArray
     doubtful: Flags
-    """Rows that have to be read another way."""
+    """Rows that must be read another way."""
 
 
 class QuickReader:
@@ -181,7 +181,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 def _are_objects(bodies: pa.BinaryArray) -> Flags:
     """Whether each body has the edges of an object: joined, none can then be taken for part of another.
 
-    Bodies with numbers that are too long are left out, too.
+    Bodies with numbers that are too long are omitted, too.
     """
     _, edge_buffer, data = bodies.buffers()
     edges = np.frombuffer(edge_buffer, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1]

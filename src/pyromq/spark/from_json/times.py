@@ -105,7 +105,7 @@ def _offset(text: str) -> int:
 
 
 def moment(text: str, zone: Zone) -> int:
-    """With a zone of its own, or in `zone`."""
+    """With its own zone, or in `zone`."""
     try:
         return _moment(text, zone)
     except Unfit:

@@ -1,7 +1,8 @@
 """The tokens of a JSON text as Spark's parser gives them, also those that come after a mistake.
 
-It goes on behind a mistake if it is asked to, and `from_json` asks: what a row then holds depends on where it
-stands. The name of a field and the beginning of its value are one step, and a text is read when it is wanted.
+It continues behind a mistake if it is asked to, and `from_json` asks: what a row then holds depends on where
+it stands. The name of a field and the beginning of its value are one step, and a text is read when it is
+wanted.
 """
 
 import re

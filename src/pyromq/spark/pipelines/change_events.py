@@ -2,8 +2,8 @@
 
 An event may have its schema around it (`schema` and `payload`) or not. With a schema, dates, times and
 decimals, which Debezium writes as numbers and bytes, get the types they have in the database. Everything else
-is read as `from_json` does. A message that cannot be read ends the job, unless it is asked to go on: a table
-that misses a change is wrong for ever.
+is read as `from_json` does. A message that cannot be read ends the job, unless it is asked to continue: a
+table that misses a change is wrong for ever.
 """
 
 import base64
@@ -137,7 +137,7 @@ class Event(NamedTuple):
 
 
 def read_event(key: str | None, body: bytes, *, flattened: bool = False) -> Event | None:
-    """None if it changes nothing; ValueError says why a body is no event.
+    """None if it changes nothing; ValueError says why a body is not an event.
 
     `flattened`: the body is the row, as Debezium's ExtractNewRecordState leaves it.
     """
@@ -507,7 +507,7 @@ def refused(
 
 
 Refuse = Callable[[Mapping[str, Any], Exception], None]
-"""Handles a message that is no event."""
+"""Handles a message that is not an event."""
 
 
 def _stop(message: Mapping[str, Any], problem: Exception) -> None:

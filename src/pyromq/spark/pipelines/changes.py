@@ -41,7 +41,7 @@ CHANGES_PER_BATCH = 100_000
 
 STOP, SKIP, DEAD_LETTER = ON_ERROR = ("stop", "skip", "dead-letter")
 DEAD_LETTERS = "_dead_letters"
-"""The directory of a table with the messages that are no events."""
+"""The directory of a table with the messages that are not events."""
 
 _logger = logging.getLogger(__name__)
 _PLACE = "topic string, brokerName string, queueId int, offset bigint, timestamp timestamp"
@@ -88,10 +88,10 @@ def apply_changes(
     for events without schemas. A new table is partitioned by the columns of `partition_by`.
     With `tables` there is a table for each topic, in a directory of `place`. A topic that is not in it has
     the settings of the other arguments. Without it there is one topic, or several with `merge_topics`: rows
-    of different tables may have the same keys. A value that is `placeholder` is left out by the event, and
+    of different tables may have the same keys. A value that is `placeholder` is omitted by the event, and
     stays as it was. `flattened`: bodies are rows, as ExtractNewRecordState leaves them. The columns of
     `texts` are kept as text: numbers with more than 38 digits, times without an end or after the year 9999.
-    `on_error`, one of `ON_ERROR`, is for messages that are no events. Dead letters are Parquet files in
+    `on_error`, one of `ON_ERROR`, is for messages that are not events. Dead letters are Parquet files in
     `_dead_letters` of the table, with the reason and the place of each.
     """
     if on_error not in ON_ERROR:
@@ -231,7 +231,7 @@ def _apply_batch(frame: "DataFrame", batch: int, place: str, form: str, expected
 def _set_aside(
     messages: "DataFrame", batch: int, place: str, columns: StructType | None, expected: _Events
 ) -> None:
-    """Say how many messages are no events, and keep them where that is asked for."""
+    """Say how many messages are not events, and keep them where that is asked for."""
     type_ = to_arrow_type(StructType() if columns is None else columns, timezone="UTC")
     read = partial(change_events.refused, type_=type_, placeholder=expected.placeholder, **expected.ways())
     wanted = StructType([*messages.schema.fields]).add("reason", "string")

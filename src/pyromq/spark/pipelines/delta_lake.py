@@ -39,7 +39,7 @@ _READ = {"timestampNtz"}
 
 @contextmanager
 def _panics_are_errors() -> Iterator[None]:
-    """A panic of delta-rs is no Exception. Spark would wait for ever for a batch that ends with one."""
+    """A panic of delta-rs is not an Exception. Spark would wait for ever for a batch that ends with one."""
     try:
         yield
     except BaseException as problem:
@@ -142,7 +142,7 @@ class DeltaLake:
             )
         self._widen(changes.schema)
         if cleared:
-            self._table.delete()  # a commit of its own: whoever dies here does it again
+            self._table.delete()  # its own commit: whoever dies here does it again
         if not changes.num_rows:
             return
         merge = self._table.merge(
@@ -151,7 +151,7 @@ class DeltaLake:
             "new",
             "old",
             merge_schema=True,
-            streamed_exec=False,  # files without these keys are left out
+            streamed_exec=False,  # files without these keys are omitted
             commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, batch)]),
         )
         merge.when_matched_delete(f"new.{DELETED}").when_matched_update_all(except_cols=[DELETED])
@@ -177,7 +177,7 @@ class DeltaLake:
         ).cast(pa.schema(known))
 
     def _widen(self, rows: pa.Schema) -> None:
-        """Enter the fields that structures of the table get, in a commit of their own; and wider types.
+        """Enter the fields that structures of the table get, in their own commit; and wider types.
 
         A merge that enters them would make these columns null in all rows of the files that it writes anew.
         """

@@ -1,6 +1,6 @@
 """The progress of a pipeline on the terminal: live on stderr while it runs, a summary on stdout at its end.
 
-Where stderr is no terminal there is only the summary.
+Where stderr is not a terminal there is only the summary.
 """
 
 import sys

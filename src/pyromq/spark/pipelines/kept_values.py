@@ -51,7 +51,7 @@ class Placeholder:
         self._starts = [start.encode() for start in sorted(starts)] if text else []
 
     def split(self, row: bytes) -> tuple[bytes, list[str]]:
-        """The JSON of a row without the columns that are left out, and their names."""
+        """The JSON of a row without the columns that are omitted, and their names."""
         if not any(start in row for start in self._starts):
             return row, []
         columns = msgspec.json.decode(row, type=dict[str, msgspec.Raw])

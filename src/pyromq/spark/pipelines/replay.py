@@ -1,6 +1,6 @@
 """A lake back into topics: archived messages are sent again, oldest first, no faster than asked.
 
-A batch of the lake is the unit of work. With a checkpoint a replay that was interrupted goes on with the
+A batch of the lake is the unit of work. With a checkpoint a replay that was interrupted continues with the
 batch it was at, whose messages get the same ids again.
 """
 

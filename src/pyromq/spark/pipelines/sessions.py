@@ -78,7 +78,7 @@ def keep_sessions(
 ) -> Tally:
     """Bring the table in the directory `place` up to date, or keep doing so with a `trigger`.
 
-    Messages of the selected topics that belong to no lite topic are left out.
+    Messages of the selected topics that belong to no lite topic are omitted.
     """
     wanted = table or SessionTable()
     given = checked(options, content=wanted.content)

@@ -1,4 +1,4 @@
-"""Streaming SQL: a script of statements becomes streaming queries, each with a checkpoint of its own."""
+"""Streaming SQL: a script of statements becomes streaming queries, each with its own checkpoint."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -65,10 +65,10 @@ def run_sql(
     """Run a script to its end.
 
     `options` of the connector hold for all topics in it, `sink` is where queries without INSERT go. With the
-    option `subscribePattern`, each topic that matches is a stream of its own name; the checkpoint keeps its
+    option `subscribePattern`, each topic that matches is a stream with its own name; the checkpoint keeps its
     schema.
     """
-    # A session of its own: the views of a script are private.
+    # Its own session: the views of a script are private.
     session = spark.newSession()
     given = {name: value for name, value in options.items() if name.lower() != _PATTERN}
     if (pattern := next((options[name] for name in options if name.lower() == _PATTERN), None)) is not None:

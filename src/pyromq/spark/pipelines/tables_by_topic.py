@@ -1,6 +1,7 @@
 """One table for each topic, in a directory with its name. All of them share a query, and so its journal.
 
-Each table knows its own last batch: whatever died between two of them, the next run goes on with the second.
+Each table knows its own last batch: whatever died between two of them, the next run continues with the
+second.
 """
 
 from collections.abc import Iterable

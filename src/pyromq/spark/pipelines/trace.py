@@ -69,7 +69,7 @@ def consumptions(rows: "DataFrame") -> "DataFrame":
 
 
 def attempts(rows: "DataFrame") -> "DataFrame":
-    """Each attempt together with the send of its message; delayed messages are left out."""
+    """Each attempt together with the send of its message; delayed messages are omitted."""
     sent = sends(rows).where(f"is_sent AND kind != '{_DELAYED}'").drop("group", "is_sent", "kind")
     joined = consumptions(rows).join(sent.dropDuplicates(["id"]), "id")
     # Clocks of two machines are compared: a little before the send means at once.

@@ -250,7 +250,7 @@ class LightQueues(LightEnd):
             elif entry.queue not in removed:
                 before = entries.find(entry.previous)
                 self.lasts[entry.queue] = entry.previous if before is not None else 0
-                # What was before it may have left the log: the queue goes on where it was.
+                # What was before it may have left the log: the queue continues where it was.
                 self.ends[entry.queue] = entry.queue_offset if before is None else before.queue_offset + 1
         if number < self._saved_entries:
             self._files.remove(self._ends_path)

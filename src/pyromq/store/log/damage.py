@@ -107,7 +107,7 @@ class DamagedBytes:
             self._files.sync_directory(self._directory.parent)
         damage.kept_as = tuple(kept)
         if damage.is_tail:
-            damage.end = last  # zeros behind the end of the log are no damage
+            damage.end = last  # zeros behind the end of the log are not damage
 
     def _end_of_data(self, segment: Segment, start: int, end: int) -> int:
         """Where the last byte that is not zero ends."""

@@ -51,7 +51,7 @@ class EpochFile:
         return ()
 
     def begin(self, number: int, start: int) -> None:
-        """The log goes on at its end `start` in a new epoch. Raises StoreError or OSError."""
+        """The log continues at its end `start` in a new epoch. Raises StoreError or OSError."""
         self._replace(begin_epoch(self.epochs, number, start))
 
     def enter(self, epoch: Epoch, offset: int) -> None:

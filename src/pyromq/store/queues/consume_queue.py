@@ -39,7 +39,7 @@ class ConsumeQueue(FiledQueue):
         """Messages before this log offset are gone for readers, although the log may have them."""
         self.topic = topic
         self.topic_bytes = topic.encode()
-        # Two hosts are left out: their 16 bytes or more are counted with the message.
+        # Two hosts are omitted: their 16 bytes or more are counted with the message.
         self.fixed_bytes = record_size(0, len(self.topic_bytes), 0) - 16
         """The bytes of a record of this queue besides its body, properties and hosts."""
         self.index_prefix = self.topic_bytes + b"#"

@@ -3,8 +3,8 @@
 No checksum covers a record's queue offset, queue id and topic, and one wrong offset could hide all later
 messages of a queue. Offsets in a queue increase by one. A record whose offset jumps ahead therefore waits for
 the next records of its queue: if they continue from it, the jump is real, because messages in between were
-damaged or have expired; if they continue from before it, its offset is damaged, and the record is left out of
-its queue. It stays in the log.
+damaged or have expired; if they continue from before it, its offset is damaged, and the record is kept
+out of its queue. It stays in the log.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Numbering:
         """Queue offsets that no record of the log has."""
         self.left_out = 0
         self.places_left_out: list[int] = []
-        """Log offsets of the first records that were left out of their queues."""
+        """Log offsets of the first records that were kept out of their queues."""
 
     def must_wait(self, segment: ReadableSegment, outline: RecordOutline) -> bool:
         """Whether a record cannot be added to its queue now; its unit is added later, or never."""

@@ -15,7 +15,7 @@ from pyromq.store.queues.consume_queue import ConsumeQueue
 NEAR_STRIDE: Final = 25
 FAR_STRIDE: Final = 204
 """One in this many units that are skipped because of their tags is compared with its record: one per disk
-sector, or one per page if the record may have to be read from disk."""
+sector, or one per page if the record may need to be read from disk."""
 
 _HEAD: Final = Struct(">ii4xi4xqqi")
 _USUAL_HEAD: Final = Struct(">ii4xi4xqqi44xi")

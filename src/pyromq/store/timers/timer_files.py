@@ -186,7 +186,7 @@ class TimerFiles:
                 self.wheel.clear(number)
 
     def _is_torn(self, slot: Slot) -> bool:
-        """Whether the slot does not lead to a unit of its own. The units of old slots may be gone."""
+        """Whether the slot leads to no unit that belongs to it. The units of old slots may be gone."""
         unit = self.log.unit(slot.last)
         number = None if unit is None else unit.slot_ms // self.precision_ms
         return slot.last >= self.log.start and number != slot.number
@@ -250,7 +250,7 @@ class TimerFiles:
         self.delivered_from = log_end
 
     def skip_empty_slots(self, end: int, log_end: int) -> None:
-        """Go on to the next slot with messages, but not beyond `end`."""
+        """Continue to the next slot with messages, but not beyond `end`."""
         self.read_number = self.wheel.next_used(self.read_number, end)
         self.delivered_from = log_end
 

@@ -1,1 +1,1 @@
-"""Lite topics: who reads them, what is handed out of them, and when it comes again."""
+"""Lite topics: who reads them, what is handed out of them, and when it is delivered again."""

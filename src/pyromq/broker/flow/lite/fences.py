@@ -1,8 +1,8 @@
 """Fences of lite topics: a message may say what it expects there, and is refused if that is not so.
 
 `LITE_OFFSET` is the offset that the message must get. `LITE_EPOCH` counts the writers of the lite topic: a
-message with a lower one than the last message is refused, and so is one without. The rule needs no table of
-its own: it holds as long as the log has the last message, on every replica and after a restart.
+message with a lower one than the last message is refused, and so is one without. The rule needs no table:
+it holds as long as the log has the last message, on every replica and after a restart.
 """
 
 from typing import Final

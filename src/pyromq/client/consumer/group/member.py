@@ -74,7 +74,7 @@ class Member:
 
     def offsets_reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         if self._kind.consume_type is ConsumeType.CONSUME_POP:
-            return  # brokers go on from there by themselves
+            return  # brokers continue from there by themselves
         self._assigned.begin_soon(
             {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
         )

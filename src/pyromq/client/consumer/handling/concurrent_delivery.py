@@ -1,7 +1,7 @@
 """Concurrent delivery: messages go to handlers in no particular order, up to `concurrency` at a time.
 
 A worker task takes messages until none is left. Another worker is started only when the running ones wait for
-something: handlers that never wait need no task of their own. The worker of a plain function has a thread
+something: handlers that never wait need no separate task. The worker of a plain function has a thread
 take messages for a moment; another thread is started only when those that run take long over each, and it
 leaves when short handlers fill the interpreter.
 """
@@ -302,7 +302,7 @@ class ConcurrentDelivery(Delivery):
             running = self._loop.run_in_executor(
                 self._threads, self._run_there, run, lot if only is not None else None
             )
-        except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
+        except RuntimeError:  # the threads are gone, as at exit: unfinished messages are delivered again
             self.halt()
             return
         self._thread_runs[run] = _this_task()

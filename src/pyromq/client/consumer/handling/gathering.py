@@ -68,7 +68,7 @@ class Gathering:
             timer.cancel()
 
     def clear(self) -> None:
-        """Forget what was gathered: it comes again."""
+        """Forget what was gathered: it is delivered again."""
         for key in list(self._timers):
             self._stop_timer(key)
         self._gathered.clear()

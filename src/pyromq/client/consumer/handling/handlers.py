@@ -88,8 +88,8 @@ class MessageStream(Taking):
     """`async for message in stream`: taking the next message marks the one before as done.
 
     So does leaving the loop by `break` or `return`, once the reader takes another message, or closes the
-    consumer. If the loop is left by an exception, its last message is not done and comes again. Several tasks
-    may read one stream; each is responsible for the messages it took.
+    consumer. If the loop is left by an exception, its last message is not done and is delivered again.
+    Several tasks may read one stream; each is responsible for the messages it took.
     """
 
     def __init__(self, topic: str, check_loop: Callable[[], None] = lambda: None) -> None:

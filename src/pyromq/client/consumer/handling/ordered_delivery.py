@@ -3,7 +3,7 @@
 A line has the messages of a queue or, ordered by key, those of one key in a queue. A message that fails holds
 up its line until it succeeds, or has failed so often that it is put aside. Messages are handled only with a
 valid lock on the queue: while we hold it, no other member handles them. The offset of a queue stays at its
-first message that is not done: after a crash, what other lines have done since comes again.
+first message that is not done: after a crash, what other lines have done since is delivered again.
 """
 
 import asyncio
@@ -133,7 +133,8 @@ class OrderedDelivery(Delivery):
         return [running.task for running in self._running.values() if running.is_late]
 
     def stop_late(self, timeout_s: float) -> int:
-        """A cancelled handler has failed. A thread cannot be stopped: its line waits, other lines go on."""
+        """A cancelled handler has failed. A thread cannot be stopped: its line waits, other lines
+        continue."""
         begun_before, late = self._clock.monotonic() - timeout_s, 0
         for line, running in self._running.items():
             if running.is_late or running.since is None or running.since >= begun_before:
@@ -206,7 +207,7 @@ class OrderedDelivery(Delivery):
                 try:
                     problem = await self._handle(line, handler, messages, running)
                 except asyncio.CancelledError:
-                    work.messages = list(running.handled)  # the thread may go on
+                    work.messages = list(running.handled)  # the thread may continue
                     self._settling.done(work, self._clock.monotonic())
                     raise
                 finally:
@@ -271,7 +272,7 @@ class OrderedDelivery(Delivery):
             run = partial(self._all_at_once, handler, messages, running)
         try:
             ended = self._loop.run_in_executor(self._threads, run)
-        except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
+        except RuntimeError:  # the threads are gone, as at exit: unfinished messages are delivered again
             self.halt()
             return None
         return await ended

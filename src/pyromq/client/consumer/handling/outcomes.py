@@ -12,7 +12,7 @@ TO_DEAD_LETTERS = -1
 BROKER_DECIDES = 0
 
 Delay: TypeAlias = int | timedelta
-"""When a failed message comes again: after a delay level of the broker, or after a time."""
+"""When a failed message is delivered again: after a delay level of the broker, or after a time."""
 
 LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """The delay levels of brokers, by default."""

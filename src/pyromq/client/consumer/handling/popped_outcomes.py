@@ -38,7 +38,7 @@ class PoppedOutcomes:
         return f"<PoppedOutcomes renewing={len(self._renewing)} ending={len(self._ending)}>"
 
     async def acknowledge(self, message: ReceivedMessage) -> None:
-        """Tries for a while; then the message comes again."""
+        """Tries for a while; then the message is delivered again."""
         await self._end(message)
         try:
             await self._acknowledge(_popped(message))
@@ -46,7 +46,7 @@ class PoppedOutcomes:
             self._ending.discard(id(message))
 
     async def give_back(self, message: ReceivedMessage, delay: Delay, reason: str) -> None:
-        """Have the message come again after the delay; raises if the broker cannot be asked."""
+        """Have the message delivered again after the delay; raises if the broker cannot be asked."""
         await self._end(message)
         popped = _popped(message)
         try:

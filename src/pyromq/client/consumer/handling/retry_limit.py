@@ -1,4 +1,4 @@
-"""Tells the application about messages that will not come again: one warning for each dead letter.
+"""Tells the application about messages that will not be delivered again: one warning for each dead letter.
 
 The broker decides, and says nothing when it does. The limit is the consumer's own, or else the group's, which
 is asked for only after failures, and then at most once a minute.

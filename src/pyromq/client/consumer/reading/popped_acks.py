@@ -1,7 +1,7 @@
 """Acknowledgements and renewals of popped messages, several together.
 
 A renewal changes the receipt, so a message is never acknowledged while it is being renewed. What `soon` is
-given is tried until the message is visible again; then it comes again, and the log says so.
+given is tried until the message is visible again; then it is delivered again, and the log says so.
 """
 
 import asyncio

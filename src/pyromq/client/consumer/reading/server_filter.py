@@ -38,7 +38,7 @@ class ServerFilter:
 
     @classmethod
     def of(cls, code: FilterCode) -> "ServerFilter":
-        """Raises ConfigError if the source is not the whole filter, or the file is no module."""
+        """Raises ConfigError if the source is not the whole filter, or the file is not a module."""
         if isinstance(code, Path):
             return cls(code.stem, _module(code))
         return cls._of_function(code)
