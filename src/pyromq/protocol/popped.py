@@ -1,10 +1,12 @@
 """Popped messages: the receipt of each, and the requests that a consumer makes with it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
+from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.pop_receipt import (
+    NORMAL_TOPIC,
     PopReceipt,
     QueueKey,
     decode_pop_receipt,
@@ -12,8 +14,9 @@ from pyromq.protocol.pop_receipt import (
     marked_topic,
     retry_mark_of,
 )
-from pyromq.protocol.properties import POP_CK
-from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, LITE_TOPIC, POP_CK
+from pyromq.protocol.record import StoredMessage, decode_records
+from pyromq.protocol.requests.lite import PopLiteMessageAnswer
 from pyromq.protocol.requests.popping import (
     AckMessage,
     BatchAck,
@@ -42,6 +45,34 @@ def receipt_of(
         record.queue_id,
         record.queue_offset,
     )
+
+
+def lite_records(
+    answer: PopLiteMessageAnswer, broker_name: str
+) -> Iterator[tuple[StoredMessage, str, PopReceipt]]:
+    """The records of a pop, with their offsets in the lite topics; the lite topic and the receipt of each."""
+    counts = (answer.order_count_info or "").split(";")
+    for number, record in enumerate(decode_records(answer.body)):
+        lite_topic, offset = record.get(LITE_TOPIC), record.get(INNER_MULTI_QUEUE_OFFSET) or ""
+        if lite_topic is None or not offset.isdecimal():
+            raise RemoteProtocolError(f"{broker_name} answered a lite pop with a message of no lite topic")
+        record.queue_id, record.queue_offset = 0, int(offset)
+        if number < len(counts) and counts[number].isdecimal():
+            record.reconsume_times = int(counts[number])
+        yield (
+            record,
+            lite_topic,
+            PopReceipt(
+                0,
+                answer.pop_time,
+                answer.invisible_time,
+                answer.revive_qid,
+                NORMAL_TOPIC,
+                broker_name,
+                0,
+                record.queue_offset,
+            ),
+        )
 
 
 def ack_request(receipt: PopReceipt, topic: str, group: str, offset: int) -> AckMessage:

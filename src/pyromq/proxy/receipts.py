@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.pop_receipt import (
-    NORMAL_TOPIC,
     PopReceipt,
     decode_offsets,
     decode_order_counts,
@@ -12,8 +11,15 @@ from pyromq.protocol.pop_receipt import (
     decode_start_offsets,
     encode_pop_receipt,
 )
-from pyromq.protocol.popped import ack_request, change_request, changed_receipt, find_request, receipt_of
-from pyromq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, LITE_TOPIC, POP_CK
+from pyromq.protocol.popped import (
+    ack_request,
+    change_request,
+    changed_receipt,
+    find_request,
+    lite_records,
+    receipt_of,
+)
+from pyromq.protocol.properties import POP_CK
 from pyromq.protocol.record import StoredMessage, decode_records
 from pyromq.protocol.requests.lite import PopLiteMessageAnswer
 from pyromq.protocol.requests.popping import (
@@ -107,24 +113,7 @@ def popped(answer: PopMessageAnswer, broker_name: str) -> list[tuple[StoredMessa
 
 def lite_popped(answer: PopLiteMessageAnswer, broker_name: str) -> list[tuple[StoredMessage, Handle]]:
     """The same for a pop of lite topics; the messages have their offsets there."""
-    found: list[tuple[StoredMessage, Handle]] = []
-    counts = (answer.order_count_info or "").split(";")
-    for number, stored in enumerate(decode_records(answer.body)):
-        lite_topic, offset = stored.get(LITE_TOPIC), stored.get(INNER_MULTI_QUEUE_OFFSET) or ""
-        if lite_topic is None or not offset.isdecimal():
-            raise RemoteProtocolError(f"{broker_name} answered a lite pop with a message of no lite topic")
-        stored.queue_id, stored.queue_offset = 0, int(offset)
-        if number < len(counts) and counts[number].isdecimal():
-            stored.reconsume_times = int(counts[number])
-        receipt = PopReceipt(
-            0,
-            answer.pop_time,
-            answer.invisible_time,
-            answer.revive_qid,
-            NORMAL_TOPIC,
-            broker_name,
-            0,
-            stored.queue_offset,
-        )
-        found.append((stored, Handle(receipt, stored.log_offset, lite_topic)))
-    return found
+    return [
+        (record, Handle(receipt, record.log_offset, lite_topic))
+        for record, lite_topic, receipt in lite_records(answer, broker_name)
+    ]

@@ -5,12 +5,9 @@ from collections.abc import Iterable
 from pyromq.client.consumer.reading.popping import ANY_QUEUE, PoppedMessage, PopReading
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import MessageQueue
-from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
-from pyromq.protocol.pop_receipt import NORMAL_TOPIC, PopReceipt
-from pyromq.protocol.properties import INNER_MULTI_QUEUE_OFFSET, LITE_TOPIC
-from pyromq.protocol.record import decode_records
+from pyromq.protocol.popped import lite_records
 from pyromq.protocol.requests.lite import PopLiteMessage, PopLiteMessageAnswer
 from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime
 
@@ -44,29 +41,9 @@ class LitePopReading(PopReading):
     def _popped(
         self, broker_name: str, subscription: Subscription, answer: PopLiteMessageAnswer
     ) -> list[PoppedMessage]:
-        counts = (answer.order_count_info or "").split(";")
         shown, found = self._session.unwrap(subscription.topic), list[PoppedMessage]()
         queue = MessageQueue(topic=subscription.topic, broker_name=broker_name, queue_id=0)
-        for number, record in enumerate(decode_records(answer.body)):
-            offset = record.get(INNER_MULTI_QUEUE_OFFSET) or ""
-            if record.get(LITE_TOPIC) is None or not offset.isdecimal():
-                raise RemoteProtocolError(
-                    f"{broker_name} answered a lite pop with a message of no lite topic"
-                )
-            # The place in the lite topic is what counts here.
-            record.queue_id, record.queue_offset = 0, int(offset)
-            if number < len(counts) and counts[number].isdecimal():
-                record.reconsume_times = int(counts[number])
-            receipt = PopReceipt(
-                0,
-                answer.pop_time,
-                answer.invisible_time,
-                answer.revive_qid,
-                NORMAL_TOPIC,
-                broker_name,
-                0,
-                record.queue_offset,
-            )
+        for record, _, receipt in lite_records(answer, broker_name):
             (opened,) = open_message(record)
             found.append(PoppedMessage(opened, queue, shown, receipt))
         return found
