@@ -15,8 +15,8 @@ from pyromq import Message, Producer, PullConsumer
 from pyromq.errors import NoRoute
 from pyromq.spark.batch_reader import BatchReader
 from pyromq.spark.cluster import SparkCluster
+from pyromq.spark.offsets import ends_of, seen_of
 from pyromq.spark.options import Access, read_options, write_options
-from pyromq.spark.queues import flatten
 from pyromq.spark.stream_reader import StreamReader
 from pyromq.spark.writer import write_rows
 
@@ -102,7 +102,7 @@ def test_each_message_is_read_once_while_queues_move(names: str, client_of: Clie
         write(names, 100)
         follow(200)
         # Were the topic made anew, each queue that has messages would tell.
-        assert flatten(start["seen"]).keys() == {q for q, end in flatten(start["q"]).items() if end}
+        assert seen_of(start).keys() == {queue for queue, end in ends_of(start).items() if end}
     finally:
         stream.stop()
     batch = BatchReader(read_options({"namesrv": names, "subscribe": TOPIC}, streaming=False), VALUE)

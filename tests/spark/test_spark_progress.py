@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +13,10 @@ from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import DataLoss
 from pyromq.spark.lag import lag_of
+from pyromq.spark.offsets import FIRST, Seen, ends_of, seen_of, spans_between
 from pyromq.spark.options import Access, Selection, read_options
-from pyromq.spark.progress import FIRST, IDLE_WAIT_S, StreamProgress, spans_between
-from pyromq.spark.queues import Queue, flatten
+from pyromq.spark.progress import IDLE_WAIT_S, StreamProgress
+from pyromq.spark.queues import Queue
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -106,7 +108,7 @@ def test_trap_latest_means_the_moment_of_the_first_decision(restart: bool) -> No
     if restart:
         stream.restarted()  # batch 0 is journalled: Spark plans it again from the same end
     else:
-        assert flatten(stream.next(FIRST)["from"]) == flatten(end["from"])
+        assert stream.next(FIRST)["from"] == end["from"]
     assert sizes(FIRST, end) == {}
     assert sizes(end, stream.next(end)) == {A0: 50}
 
@@ -165,7 +167,7 @@ def test_new_queues_and_new_brokers_are_read_from_their_beginning() -> None:
     stream.cluster.born_ms |= {B0: stream.clock.now_ms(), A2: 0}
     later = stream.next(end)
     assert sizes(end, later) == {A2: 3, B0: 25}
-    assert later["from"] == {"Orders": {"a:2": 0, "b:0": 15}}
+    assert later["from"] == {"Orders": {"a": [None, None, 0], "b": [15]}}
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -186,7 +188,7 @@ def test_what_a_broker_had_before_the_start_is_not_new_when_it_comes_back(restar
     stream.cluster.born_ms |= {B0: started_ms - 1_000_000, B1: started_ms - 1_000_000}
     later = stream.next(end)
     assert sizes(end, later) == {B0: 30}
-    assert later["from"] == {"Orders": {"b:0": 1_000_000, "b:1": 5}}
+    assert later["from"] == {"Orders": {"b": [1_000_000, 5]}}
 
 
 def test_a_broker_that_was_down_at_the_start_is_read_from_that_time_on(topics_of_two: "Topics") -> None:
@@ -210,13 +212,13 @@ def test_a_broker_that_was_down_at_the_start_is_read_from_that_time_on(topics_of
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"startingOffsets": "earliest"}, {"b:0": 0, "b:1": 0}),
-        ({"startingOffsets": "group", "consumerGroup": "g"}, {"b:0": 20, "b:1": 0}),
-        ({"startingTimestamp": "7"}, {"b:0": 7, "b:1": 7}),
+        ({"startingOffsets": "earliest"}, [0, 0]),
+        ({"startingOffsets": "group", "consumerGroup": "g"}, [20, 0]),
+        ({"startingTimestamp": "7"}, [7, 7]),
     ],
 )
 def test_a_broker_that_was_away_at_the_start_begins_where_the_others_did(
-    options: dict[str, str], expected: dict[str, int]
+    options: dict[str, str], expected: list[int]
 ) -> None:
     stream = Stream(**options)
     stream.cluster.last = {A0: 50}
@@ -224,7 +226,7 @@ def test_a_broker_that_was_away_at_the_start_begins_where_the_others_did(
     stream.clock.advance(2)
     stream.cluster.last |= {B0: 40, B1: 40}
     stream.cluster.first |= {B0: 0, B1: 0}
-    assert stream.next(end)["from"] == {"Orders": expected}
+    assert stream.next(end)["from"] == {"Orders": {"b": expected}}
 
 
 def test_a_new_queue_without_messages_is_no_reason_for_a_batch() -> None:
@@ -307,7 +309,7 @@ def test_a_queue_taken_from_the_route_stays_where_it_is_until_it_comes_back() ->
     stream.clock.advance(2)
     stream.cluster.last = {A0: 15}
     without = stream.next(end)
-    assert flatten(without["q"]) == {A0: 15, B0: 10}
+    assert ends_of(without) == {A0: 15, B0: 10}
     stream.clock.advance(2)
     stream.cluster.last = {A0: 15, B0: 12}
     assert sizes(without, stream.next(without)) == {B0: 2}
@@ -387,7 +389,7 @@ def test_queues_that_lost_their_end_are_waited_for_together() -> None:
     end = stream.next(FIRST)
     stream.cluster.last = dict.fromkeys(stream.cluster.first, 0)
     before = stream.clock.monotonic()
-    assert set(flatten(stream.next(end)["q"]).values()) == {0}
+    assert set(ends_of(stream.next(end)).values()) == {0}
     assert stream.clock.monotonic() - before < 2
 
 
@@ -435,7 +437,7 @@ def test_a_topic_made_anew_is_noticed_although_it_is_longer_than_the_old_one(fai
         return
     after = stream.next(end)
     assert sizes(end, after) == {A0: 90, A1: 10}
-    assert flatten(after["from"]) == {A0: 0}
+    assert after["from"] == {"Orders": {"a": [0]}}
     stream.cluster.last = {A0: 95, A1: 50}
     assert sizes(after, stream.next(after)) == {A0: 5}
 
@@ -477,7 +479,39 @@ def test_a_checkpoint_from_before_queues_were_told_apart_is_continued() -> None:
     old = {"v": 1, "q": {"Orders": {"a:0": 50, "a:1": 0}}}
     end = stream.next(old)
     assert sizes(old, end) == {A0: 10}
-    assert end["seen"] == {"Orders": {"a:0": [59, 59]}}
+    assert seen_of(end) == {A0: Seen(59, 59)}
+
+
+def test_a_checkpoint_of_the_first_version_is_continued_with_what_it_has_seen() -> None:
+    stream = Stream()
+    stream.cluster.last = {A0: 50, A1: 7}
+    old = {"v": 1, "since": 5, "q": {"Orders": {"a:0": 50, "a:1": 7}}, "seen": {"Orders": {"a:0": [40, 40]}}}
+    assert stream.next(old) == old  # nothing is new: no batch, only because the form is
+    assert seen_of(old) == {A0: Seen(40, 40)}
+    stream.cluster.last = {A0: 50, A1: 9}
+    end = stream.next(old)
+    assert (end["v"], end["since"], end["q"]) == (2, 5, {"Orders": {"a": [50, 9]}})
+    assert sizes(old, end) == {A1: 2}
+    assert seen_of(end) == {A0: Seen(40, 40), A1: Seen(8, 8)}
+    stream.cluster.born_ms[A0], stream.cluster.last = 5_000, {A0: 90, A1: 9}
+    with pytest.raises(DataLoss, match="created again"):
+        stream.next(old)
+
+
+def test_offsets_of_a_thousand_queues_are_small() -> None:
+    stream = Stream(startingOffsets="earliest")
+    chance = Random(1)
+    queues = [Queue("Orders", "broker-a", number) for number in range(1000)]
+    stream.cluster.first = dict.fromkeys(queues, 0)
+    stream.cluster.last = {queue: chance.randrange(1_000_000, 9_000_000) for queue in queues}
+    stream.cluster.born_ms = {queue: 1_700_000_000_000 + chance.randrange(600_000) for queue in queues}
+    busy = stream.next(FIRST)
+    assert len(json.dumps(busy["q"])) < 9_100
+    assert len(json.dumps(busy["seen"])) < 9_100
+    stream.cluster.last = {queue: 22 if queue.queue_id < 5 else 0 for queue in queues}
+    stream.restarted()
+    idle = stream.next(FIRST)
+    assert len(json.dumps(idle)) < 300
 
 
 def test_the_limit_of_a_trigger_is_told_to_spark() -> None:
@@ -488,5 +522,7 @@ def test_the_limit_of_a_trigger_is_told_to_spark() -> None:
 
 
 def test_an_offset_of_another_version_is_refused() -> None:
-    with pytest.raises(ValueError, match="another version"):
-        spans_between(FIRST, {"v": 2, "q": {}})
+    with pytest.raises(ConfigError, match="an offset of version 3: expected one that this release"):
+        spans_between(FIRST, {"v": 3, "q": {}})
+    with pytest.raises(ConfigError, match="an offset of version 3"):
+        Stream().next({"v": 3, "q": {}})

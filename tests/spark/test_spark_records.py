@@ -15,12 +15,14 @@ from pyromq.protocol.batch import BatchEntry, decode_batch, encode_batch
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.protocol.message import open_message, shown_message_id
 from pyromq.protocol.properties import RESERVED_NAMES, decode_properties
+from pyromq.protocol.queue_runs import unpack
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records, encode_record
 from pyromq.spark.decode import Block
 from pyromq.spark.destinations import shards
 from pyromq.spark.encode import Ids, OutgoingMessages, check_columns
-from pyromq.spark.progress import make_offset, share_out, spans_between
-from pyromq.spark.queues import Queue, Span, flatten, nest, split_spans
+from pyromq.spark.offsets import Seen, ends_of, make_offset, seen_of, spans_between
+from pyromq.spark.progress import share_out
+from pyromq.spark.queues import Queue, Span, flatten, nest, parse_numbers, split_spans
 
 
 @settings(max_examples=examples(200))
@@ -233,5 +235,35 @@ def test_a_batch_that_ends_where_it_starts_reads_nothing_even_if_its_start_is_jo
     end = make_offset({QUEUES[0]: 9}, {QUEUES[0]: 4})
     assert spans_between(end, end) == []
     assert spans_between({"v": 1, "first": True}, end) == [Span(QUEUES[0], 4, 9)]
-    with pytest.raises(ValueError, match="another version"):
-        spans_between({"v": 2, "q": {}}, end)
+    with pytest.raises(ConfigError, match="version 3"):
+        spans_between({"v": 3, "q": {}}, end)
+
+
+PLACES = st.builds(
+    Queue, st.sampled_from(["Orders", "Bills"]), st.sampled_from(["a", "b:1"]), st.integers(0, 40)
+)
+
+
+@given(st.dictionaries(PLACES, st.tuples(st.integers(1, 2**62), st.integers(1, 9), st.integers(0, 2**50))))
+def test_an_offset_says_of_each_queue_what_was_put_in(queues: dict[Queue, tuple[int, int, int]]) -> None:
+    ends = {queue: end for queue, (end, _, _) in queues.items()}
+    seen = {queue: Seen(end - behind, ms) for queue, (end, behind, ms) in queues.items() if ms % 3}
+    offset = json.loads(json.dumps(make_offset(ends, ends, seen)))
+    assert ends_of(offset) == ends
+    assert seen_of(offset) == seen
+    assert [span.start for span in spans_between({"v": 2, "first": True}, offset)] == [
+        ends[queue] for queue in sorted(ends)
+    ]
+    assert parse_numbers(json.dumps(offset["q"])) == ends if ends else True
+
+
+@pytest.mark.parametrize("packed", [[[5, 0]], [["x", 3]], [[5, 2_000_000]], ["x"], [[1, 2, 3]], [True]])
+def test_lists_that_no_offset_has_are_refused(packed: list[object]) -> None:
+    with pytest.raises(ValueError, match=r"neither a number nor a run|more than"):
+        unpack(packed)
+
+
+def test_a_queue_with_a_high_number_needs_no_long_list() -> None:
+    assert make_offset({Queue("Orders", "a", 2**31 - 1): 5}, {})["q"] == {
+        "Orders": {"a": [[None, 2**31 - 1], 5]}
+    }

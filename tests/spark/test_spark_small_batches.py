@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 from tests.spark.test_spark_stream import numbers
 
 from pyromq.spark import stream_reader
+from pyromq.spark.offsets import FIRST
 from pyromq.spark.options import read_options
-from pyromq.spark.progress import FIRST
 from pyromq.spark.stream_reader import StreamReader
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """A topic's life on Spark, from the checkpoints of streaming queries: plain files, no Spark session.
 
 `offsets/N` of a checkpoint is what batch N reads up to, written before it runs; `commits/N` is written when
-it is done. The third line of the former has the positions of our source: `{"v": 1, "q": {"t": {"b:0": 42}}}`.
+it is done. The third line of the former has the positions of our source: `{"v": 2, "q": {"t": {"b": [42]}}}`,
+or, from earlier versions, `{"v": 1, "q": {"t": {"b:0": 42}}}`.
 """
 
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from pyromq.admin import topics
 from pyromq.admin.cluster import Cluster
 from pyromq.protocol.body import MessageQueue
 from pyromq.protocol.catalogue import Int64
+from pyromq.protocol.queue_runs import unpack
 from pyromq.protocol.requests.inspection import TopicOffset
 
 _MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -110,13 +112,16 @@ def _of_source(line: str) -> dict[MessageQueue, int]:
         offset = msgspec.json.decode(line)
     except msgspec.DecodeError:
         return {}
-    if not isinstance(offset, dict) or offset.get("v") != 1 or not isinstance(offset.get("q"), dict):
+    if not isinstance(offset, dict) or offset.get("v") not in (1, 2) or not isinstance(offset.get("q"), dict):
         return {}
     found = {}
     for topic, places in offset["q"].items():
         for place, position in places.items() if isinstance(places, dict) else ():
             broker, _, queue_id = place.rpartition(":")
-            if broker and queue_id.isdecimal() and isinstance(position, int):
+            if isinstance(position, list):
+                for number, each in unpack(position).items():
+                    found[MessageQueue(topic, place, number)] = each
+            elif broker and queue_id.isdecimal() and isinstance(position, int):
                 found[MessageQueue(topic, broker, int(queue_id))] = position
     return found
 

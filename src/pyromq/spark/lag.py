@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyromq.spark.queues import Queue, flatten
+from pyromq.spark.offsets import ends_of, is_first
+from pyromq.spark.queues import Queue
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -64,9 +65,9 @@ def lags_of(progress: Mapping[str, Any]) -> list[SourceLag]:
 
 def lag_of(source: Mapping[str, Any]) -> SourceLag | None:
     end = source["endOffset"]
-    if not isinstance(end, dict) or "q" not in end:
+    if not isinstance(end, dict) or is_first(end):
         return None
     newest = source.get("latestOffset") or end
-    reached = flatten(end["q"])
-    behind = {queue: max(latest - reached.get(queue, 0), 0) for queue, latest in flatten(newest["q"]).items()}
+    reached = ends_of(end)
+    behind = {queue: max(latest - reached.get(queue, 0), 0) for queue, latest in ends_of(newest).items()}
     return SourceLag(behind, newest.get("bytes", {}), tuple(newest.get("away", ())))

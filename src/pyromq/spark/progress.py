@@ -1,15 +1,7 @@
-"""How far a stream goes next. The journal of Spark is the only memory: nothing is decided twice.
-
-An offset is `{"v": 1, "q": positions}`. Where a queue is read for the first time, the end of that batch also
-journals where it begins, as `"from"`: the first offset of all is symbolic, because Spark asks for it several
-times, and "latest" means something else each time. `"since"` is the time of that start, for queues of brokers
-that were away then: they have older messages, which are not new. `"seen"` has one message of each queue, with
-the time at which it was stored: a queue in which another message has its place was made anew.
-"""
+"""How far a stream goes next. The journal of Spark is the only memory: nothing is decided twice."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
@@ -18,17 +10,14 @@ from pyromq.errors import TransportError
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import report
 from pyromq.spark.group_progress import GroupProgress
+from pyromq.spark.offsets import Offset, Seen, ends_of, is_first, make_offset, seen_of
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.positions import resolve_late, resolve_start
-from pyromq.spark.queues import Queue, Span, flatten, nest
+from pyromq.spark.queues import Queue, Span
 from pyromq.spark.record_sizes import RecordSizes
-from pyromq.spark.witnesses import Seen, Witnesses
+from pyromq.spark.witnesses import Witnesses
 
 _log = logging.getLogger(__name__)
-
-VERSION = 1
-FIRST = {"v": VERSION, "first": True}
-"""The symbolic start, before any queue has a position."""
 
 IDLE_WAIT_S = 0.5
 """Spark asks again at once when nothing is new, so the answer may take its time."""
@@ -36,35 +25,6 @@ IDLE_POLL_S = 0.01
 QUEUES_FRESH_S = 1.0
 
 _UNLIMITED = 2**62
-
-Offset = dict[str, Any]
-
-
-def make_offset(
-    positions: Mapping[Queue, int],
-    begins: Mapping[Queue, int],
-    seen: Mapping[Queue, Seen] | None = None,
-    since_ms: int | None = None,
-) -> Offset:
-    offset: Offset = {"v": VERSION, "q": nest(positions)}
-    if since_ms is not None:
-        offset["since"] = since_ms
-    if begins:
-        offset["from"] = nest(begins)
-    if seen:
-        offset["seen"] = nest({queue: list(message) for queue, message in seen.items()})
-    return offset
-
-
-def spans_between(start: Offset, end: Offset) -> list[Span]:
-    """The spans that the batch from `start` to `end` reads."""
-    for offset in (start, end):
-        if offset.get("v") != VERSION:
-            raise ValueError(f"an offset of another version of this connector: {offset}")
-    if start == end:
-        return []
-    begins = flatten(start.get("q", {})) | flatten(end.get("from", {}))
-    return [Span(queue, begins[queue], to) for queue, to in sorted(flatten(end["q"]).items())]
 
 
 class StreamProgress:
@@ -114,15 +74,15 @@ class StreamProgress:
 
     def latest(self, start: Offset, limit: ReadLimit) -> Offset:
         """Where the next batch ends; `start` itself if there is nothing to do."""
-        is_first = "q" not in start
-        seen = {queue: Seen(*message) for queue, message in flatten(start.get("seen", {})).items()}
-        if is_first:
+        seen = seen_of(start)
+        starts = is_first(start)
+        if starts:
             if self._first is None:
                 self._since_ms = self._clock.now_ms() if self._options.start.kind == "latest" else None
                 self._first = resolve_start(self._cluster, self._options, self._known_queues(fresh=True))
             begins = self._first
         else:
-            begins = flatten(start["q"])
+            begins = ends_of(start)
             self._since_ms = start.get("since")  # journals of earlier releases do not say it
             self.finished(begins)
         deadline = self._clock.monotonic() + IDLE_WAIT_S
@@ -130,9 +90,9 @@ class StreamProgress:
             end, journal = self._plan(begins, seen, limit)
             self._reached = end
             # A queue that was made anew may end where the old one ended.
-            if is_first or end != begins or not begins.keys().isdisjoint(journal):
+            if starts or end != begins or not begins.keys().isdisjoint(journal):
                 self._last_batch_at = self._clock.monotonic()
-                if is_first:
+                if starts:
                     journal = {**begins, **journal}
                 seen = self._witnesses.after(end, {**begins, **journal}, seen)
                 return make_offset(end, journal, seen, self._since_ms)

@@ -1,4 +1,4 @@
-"""Queues and positions in them, as Spark journals them: canonical, so that equal positions are equal text.
+"""Queues and positions in them, as people write them in options.
 
 {"Orders": {"broker-a:0": 42, "broker-a:1": 17}}
 """
@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pyromq.config.kinds import BadValue
+from pyromq.protocol.queue_runs import unpack
 
 V = TypeVar("V")
 
@@ -46,7 +47,7 @@ class Span(NamedTuple):
 
 
 def nest(offsets: Mapping[Queue, V]) -> dict[str, dict[str, V]]:
-    """Sorted by topic, broker and queue: Spark compares offsets as text."""
+    """Sorted by topic, broker and queue."""
     nested: dict[str, dict[str, V]] = {}
     for queue in sorted(offsets):
         nested.setdefault(queue.topic, {})[queue.place] = offsets[queue]
@@ -61,6 +62,18 @@ def flatten(nested: Mapping[str, Mapping[str, V]]) -> dict[Queue, V]:
     }
 
 
+def numbers_of(nested: Mapping[str, Mapping[str, Any]]) -> dict[Queue, int]:
+    """From such positions, or from those of an offset, with a list for each broker."""
+    numbers: dict[Queue, int] = {}
+    for topic, places in nested.items():
+        for place, value in places.items():
+            if isinstance(value, list):
+                numbers |= {Queue(topic, place, number): each for number, each in unpack(value).items()}
+            else:
+                numbers[parse_place(topic, place)] = value
+    return numbers
+
+
 def parse_place(topic: str, place: object) -> Queue:
     # In JSON for Kafka a number is a place.
     broker, _, queue_id = str(place).rpartition(":")
@@ -72,7 +85,7 @@ def parse_place(topic: str, place: object) -> Queue:
 def parse_numbers(text: str) -> dict[Queue, int]:
     """A number for each queue, from JSON; raises BadValue."""
     try:
-        numbers = flatten(_json_object(text))
+        numbers = numbers_of(_json_object(text))
     except (AttributeError, TypeError):
         raise BadValue("each topic needs its queues") from None
     except ValueError as problem:

@@ -11,10 +11,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from pyromq.spark.cluster import SparkCluster
+from pyromq.spark.offsets import FIRST, Offset, ends_of, spans_between
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import SpansPartition, partitions_of
-from pyromq.spark.progress import FIRST, Offset, StreamProgress, spans_between
-from pyromq.spark.queues import Span, flatten
+from pyromq.spark.progress import StreamProgress
+from pyromq.spark.queues import Span
 from pyromq.spark.settling import HUNG_UP, told_in_a_line
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_in_a_line()
     def commit(self, end: Offset) -> None:
-        self._driver().finished(flatten(end.get("q", {})))
+        self._driver().finished(ends_of(end))
 
     def stop(self) -> None:
         if self._cluster is not None:

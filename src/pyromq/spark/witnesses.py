@@ -5,19 +5,14 @@ place, the queue is a new one. A message that is gone, as old ones are some day,
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pyromq.clock import Clock
 from pyromq.spark.cluster import SparkCluster
+from pyromq.spark.offsets import Seen
 from pyromq.spark.queues import Queue
 
 RENEWED_MS = 600_000
 """A younger message takes the place of one that is older: old messages are deleted."""
-
-
-class Seen(NamedTuple):
-    offset: int
-    stored_ms: int
 
 
 class Witnesses:

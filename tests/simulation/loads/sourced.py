@@ -19,9 +19,10 @@ from pyromq.protocol.record import decode_records
 from pyromq.remoting.blocking_link import Links
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import DataLoss, Fetch
+from pyromq.spark.offsets import FIRST, Offset, ends_of, spans_between
 from pyromq.spark.options import read_options
-from pyromq.spark.progress import FIRST, Offset, StreamProgress, spans_between
-from pyromq.spark.queues import Queue, flatten
+from pyromq.spark.progress import StreamProgress
+from pyromq.spark.queues import Queue
 
 _GROUP = "spark"
 _MAX_ROWS = 300
@@ -84,7 +85,7 @@ class SourcedLoad(RunningLoad):
                 self.recorder.violation("a repeated batch differs", f"batch {number}")
             code.wait(self.chance.uniform(0.0, _LONGEST_S))  # a sink writes it
             self._ended(rows)
-            progress.finished(flatten(end["q"]))
+            progress.finished(ends_of(end))
 
     def _ended(self, rows: Rows) -> None:
         self._batches.append(rows)
@@ -109,7 +110,7 @@ class SourcedLoad(RunningLoad):
                     text = f"batch {number} has {body!r} at {offset} of {queue}, after {ends[queue] - 1}"
                     yield "a batch skips or repeats", text
                 ends[queue] = offset + 1
-            for queue, end in flatten(self._journal[number + 1]["q"]).items():
+            for queue, end in ends_of(self._journal[number + 1]).items():
                 if ends[queue] != end:
                     text = f"batch {number} ends at {ends[queue]} of {queue}, and should at {end}"
                     yield "a batch skips or repeats", text

@@ -29,6 +29,15 @@ def test_the_positions_are_those_of_the_newest_batch_that_is_done(tmp_path: Path
     assert found.problem == ""
 
 
+def test_positions_in_lists_are_those_of_queues_0_1_and_so_on(tmp_path: Path) -> None:
+    batch(tmp_path, 1)
+    (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"v":2,"q":{"t":{"a":[6,[null,2],[7,4]]}}}')
+    found = checkpoints.read(tmp_path)
+    assert found.positions == {
+        MessageQueue("t", "a", number): 6 if number == 0 else 7 for number in (0, 3, 4, 5, 6)
+    }
+
+
 def test_a_table_has_its_checkpoint_beside_its_files(tmp_path: Path) -> None:
     batch(tmp_path / "_checkpoint", 0)
     assert checkpoints.read(tmp_path).committed_batch == 0

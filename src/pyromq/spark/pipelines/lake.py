@@ -15,8 +15,9 @@ from pyspark.sql.types import StructField, StructType
 
 from pyromq.errors import ConfigError
 from pyromq.spark.ddl import parse_type
+from pyromq.spark.offsets import ends_of
 from pyromq.spark.pipelines.grown_schema import plain
-from pyromq.spark.queues import Queue, flatten
+from pyromq.spark.queues import Queue
 from pyromq.spark.schema import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def archived(spark: "SparkSession", lake: str) -> Archived | None:
     assert text is not None
     # A line with the format, one with settings, then one for each source; there is only one.
     offset = json.loads(text.value.split("\n")[2])
-    return Archived(last, flatten(offset["q"]), table)
+    return Archived(last, ends_of(offset), table)
 
 
 def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyromq.spark.lag import lag_of
-from pyromq.spark.progress import FIRST, spans_between
+from pyromq.spark.offsets import FIRST, spans_between
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
