@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow.parquet as pq
 from pyarrow import fs
-from tests.spark_kills.programs import Pipeline
+from tests.spark_kills.programs import BEGINS, Pipeline
 from tests.spark_kills.stores import StoreChanges
 from tests.spark_kills.topics import Topics
 
@@ -30,7 +30,7 @@ FIRST: Final = "*/metadata"
 CHECKPOINT: Final = (
     FIRST,
     "*/offsets/.*.tmp",
-    "*/offsets/[0-9]*",
+    BEGINS,
     "*/commits/.*.tmp",
     "*/commits/[0-9]*",
 )

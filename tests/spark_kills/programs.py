@@ -46,16 +46,22 @@ _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={}"
 
 
 ANY: Final = "*"
+BEGINS: Final = "*/offsets/[0-9]*"
+"""The change with which Spark begins a batch."""
 Watch = Callable[[], Changes | StoreChanges]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the `count`th change in the job's directory has a path like `path`, and some seconds later."""
+    """When the `count`th change in the job's directory has a path like `path`, and some seconds later.
+
+    With `begins`, changes count once as many batches have begun, each with a path like `BEGINS`.
+    """
 
     path: str = ANY
     count: int = 1
     then_s: float = 0.0
+    begins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +142,15 @@ def check_death(end: End, how: How) -> None:
 
 
 def _wait_for(process: "subprocess.Popen[bytes]", changes: Changes | StoreChanges, moment: Moment) -> bool:
-    left = moment.count
+    begins, left = moment.begins, moment.count
     ends = SystemClock().monotonic() + _END_S
     while process.poll() is None:
         assert SystemClock().monotonic() < ends, "the pipeline did not end"
-        left -= sum(fnmatchcase(path, moment.path) for path in changes.next(0.1))
+        for path in changes.next(0.1):
+            if begins:
+                begins -= fnmatchcase(path, BEGINS)
+            else:
+                left -= fnmatchcase(path, moment.path)
         if left <= 0:
             _PAUSE.wait(moment.then_s)
             return process.poll() is None

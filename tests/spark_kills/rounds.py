@@ -7,11 +7,13 @@ from random import Random
 
 from tests.spark_kills.jobs import FIRST
 from tests.spark_kills.kinds import KINDS
-from tests.spark_kills.programs import ANY, HOWS, End, How, Moment, check_death
+from tests.spark_kills.programs import ANY, BEGINS, HOWS, End, How, Moment, check_death
 from tests.spark_kills.topics import Topics
 
 _EVENTS = 40
 """About so many changes of files are in a run, until one has shown that it has fewer."""
+_IN_BATCH = 8
+"""The same for a batch, until kills have shown where batches end."""
 _LATER_S = 0.05
 
 
@@ -54,10 +56,10 @@ def run_round(kind: str, topics: Topics, namesrv: str, directory: Path, chance: 
     """AssertionError if a run or the totals are wrong."""
     job = KINDS[kind](topics, namesrv, directory, f"{kind}-{chance.randrange(1 << 32):08x}")
     done = Deaths()
-    places, events = job.places, _EVENTS
+    places, events, inside = job.places, _EVENTS, _IN_BATCH
     for _ in range(kills):
         job.more()
-        moment, how = _moment(places, events, chance), _how(chance)
+        moment, how = _moment(places, events, inside, chance), _how(chance)
         end = job.pipeline.run(moment, how)
         if _is_starved(end):
             done.ways[STARVED] += 1
@@ -72,7 +74,10 @@ def run_round(kind: str, topics: Topics, namesrv: str, directory: Path, chance: 
         way = how if end.was_killed else BEFORE
         done.ways[way] += 1
         done.lines[way] += len(end.said.splitlines())
-        done.in_batches += end.was_killed and job.is_in_batch()
+        was_inside = end.was_killed and job.is_in_batch()
+        if moment.begins:
+            inside = inside + 1 if was_inside else max(1, moment.count - 1)
+        done.in_batches += was_inside
     job.more()
     for _ in range(_ENDS):
         end = job.pipeline.run()
@@ -92,8 +97,11 @@ def _is_starved(end: End) -> bool:
     return not end.was_killed and end.code != 0 and is_starved(end.said)
 
 
-def _moment(places: tuple[str, ...], events: int, chance: Random) -> Moment:
+def _moment(places: tuple[str, ...], events: int, inside: int, chance: Random) -> Moment:
+    """Mostly inside a batch: that a driver dies while it starts is soon tried."""
     then_s = chance.choice((0.0, 0.0, chance.uniform(0, _LATER_S)))
+    if chance.random() < 0.6 and BEGINS in places:
+        return Moment(ANY, chance.randint(1, inside), then_s, begins=chance.choice((1, 1, 2)))
     if chance.random() < 0.5:
         return Moment(ANY, chance.randint(1, events), then_s)
     return Moment(chance.choice(places), chance.choice((1, 1, 2)), then_s)
