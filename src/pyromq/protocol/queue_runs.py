@@ -12,7 +12,7 @@ Packed = list[Any]
 
 _SHORTEST_RUN: Final = 4
 _MOST: Final = 1_000_000
-"""So many queues of a topic on one broker are read from a list; a run of a few bytes could name more."""
+"""The most queues of a topic on one broker that a list may name: a run of a few bytes could name more."""
 
 
 def pack(values: Mapping[int, int]) -> Packed:
