@@ -1,5 +1,6 @@
 """Messages of applications, read without a call for each field."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
 
 
@@ -32,8 +33,12 @@ cdef enum Field:
 
 cdef class PlainMessages:
     cdef tuple _names
+    # Keeps those of `_default_at`.
     cdef list _defaults
+    cdef PyObject *_default_at[MAX_FIELDS]
+    cdef Py_ssize_t _fields
     cdef Py_ssize_t _at[MAX_FIELDS]
     cdef object _kind
     cdef object field(self, object message, int which)
+    cdef bint _has_defaults(self, object message) except -1
     cdef bint read(self, object message, Py_ssize_t body_limit, Plain *into) except -1

@@ -57,8 +57,11 @@ cdef class PlainMessages:
         others = [name for name in fields if name not in self._names]
         self._defaults = [fields[name].default for name in others]
         self._names += tuple(others)
-        assert len(self._names) <= MAX_FIELDS
-        for which in range(len(self._names)):
+        self._fields = len(self._names)
+        assert self._fields <= MAX_FIELDS
+        for which in range(self._fields):
+            if which >= OTHERS:
+                self._default_at[which] = <PyObject *>self._defaults[which - OTHERS]
             found = getattr(kind, self._names[which], None)
             self._at[which] = -1
             if type(found) is _MEMBER and (<PyMemberDescrObject *><PyObject *>found).d_member.type == T_OBJECT_EX:
@@ -71,6 +74,21 @@ cdef class PlainMessages:
             if value is not NULL:
                 return <object>value
         return getattr(message, self._names[which])
+
+    cdef bint _has_defaults(self, object message) except -1:
+        """Whether all other fields have them. Most are compared at their places, without a reference."""
+        cdef PyObject *value
+        cdef Py_ssize_t which
+        for which in range(OTHERS, self._fields):
+            value = NULL
+            if self._at[which] >= 0:
+                value = (<PyObject **>(<char *><PyObject *>message + self._at[which]))[0]
+            if value is NULL:
+                if getattr(message, self._names[which]) is not <object>self._default_at[which]:
+                    return False
+            elif value is not self._default_at[which]:
+                return False
+        return True
 
     cdef bint read(self, object message, Py_ssize_t body_limit, Plain *into) except -1:
         """False if the general path must take the message. The texts are the message's own."""
@@ -85,10 +103,8 @@ cdef class PlainMessages:
             return False
         if self.field(message, PROPERTIES):
             return False
-        cdef Py_ssize_t which
-        for which in range(len(self._defaults)):
-            if self.field(message, OTHERS + which) is not self._defaults[which]:
-                return False
+        if not self._has_defaults(message):
+            return False
         cdef object flag = self.field(message, FLAG)
         if type(flag) is not int or not -0x80000000 <= flag <= 0x7FFFFFFF:
             return False
