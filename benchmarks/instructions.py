@@ -1,10 +1,11 @@
 """Instructions per operation of two checkouts, counted by valgrind: a machine that is shared or busy changes
 CPU times by a half and more, and these figures by one or two in a hundred.
 
-    python -m benchmarks.instructions BEFORE AFTER [--only append,rows,broker,client]
+    python -m benchmarks.instructions BEFORE AFTER [--only store,client,broker,nameserver]
 
 Each operation runs a few and many times in fresh processes; the difference leaves the start of Python out.
-Instructions are not time: a change that misses the cache more often does not show here.
+Instructions are not time: a change that misses the cache more often does not show here. Servers also do
+things by the clock, which are counted with their requests: count them on a quiet machine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -113,6 +115,45 @@ async def send(namesrv: str, count: int, in_flight: int, linger_ms: float | None
         await asyncio.gather(*(keep_sending() for _ in range(in_flight)))
 
 
+def call_again(address: str, request: Any, count: int) -> None:
+    """One at a time, so that the server's loop turns as often in each run."""
+    from pyromq.remoting.blocking_link import Link, LinkOptions
+
+    with closing(Link(address, LinkOptions())) as link:
+        for _ in range(count):
+            link.call(request)
+
+
+def pull(namesrv: str, count: int) -> None:
+    from pyromq.protocol.requests.pulling import PullMessage
+    from pyromq.protocol.requests.routes import GetRoute
+    from pyromq.remoting.blocking_link import Link, LinkOptions
+
+    asyncio.run(send(namesrv, 1024, 32))
+    with closing(Link(namesrv, LinkOptions())) as link:
+        [broker] = link.call(GetRoute(topic="counted")).body.broker_datas
+    request = PullMessage(
+        consumer_group="counted",
+        topic="counted",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=4,  # with the subscription
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+    )
+    call_again(broker.broker_addrs[0], request, count)
+
+
+def look_up(namesrv: str, count: int) -> None:
+    from pyromq.protocol.requests.routes import GetRoute
+
+    call_again(namesrv, GetRoute(topic="counted"), count)
+
+
 LOCAL: Final[dict[str, tuple[Callable[[int], object], int]]] = {
     "append of 100 B": (lambda n: in_a_store(append, n), 3000),
     "append of 1 KiB": (lambda n: in_a_store(lambda store, m: append(store, m, 1024), n), 3000),
@@ -125,9 +166,13 @@ CLIENT: Final[dict[str, tuple[Callable[[str, int], Any], int]]] = {
     "send, 64 in flight": (lambda to, n: send(to, n, 64), 4000),
     "send, batched": (lambda to, n: send(to, n, 1024, 1.0), 10_000),
 }
-BROKER: Final[dict[str, tuple[Callable[[str, int], Any], int]]] = {
-    "send, one at a time": (lambda to, n: send(to, n, 1), 2000),
-    "send, 32 in flight": (lambda to, n: send(to, n, 32), 5000),
+BROKER: Final[dict[str, tuple[Callable[[str, int], None], int]]] = {
+    "send, one at a time": (lambda to, n: asyncio.run(send(to, n, 1)), 20_000),
+    "send, 32 in flight": (lambda to, n: asyncio.run(send(to, n, 32)), 5000),
+    "pull of 32 × 100 B": (pull, 20_000),
+}
+NAME_SERVER: Final[dict[str, tuple[Callable[[str, int], None], int]]] = {
+    "look-up of a route": (look_up, 40_000),
 }
 
 
@@ -160,23 +205,43 @@ def counted_work(checkout: Path, name: str, count: int, namesrv: str = "") -> in
     return _instructions(done.stderr)
 
 
-def counted_broker(checkout: Path, name: str, count: int, directory: Path) -> int:
+@contextmanager
+def counting(checkout: Path, program: Any) -> Iterator[tuple[Any, Callable[[], int]]]:
+    """The same server of a checkout under valgrind, and its instructions once it has ended."""
+    with tempfile.TemporaryDirectory() as directory:
+        report, script = Path(directory, "report"), Path(directory, "python")
+        script.write_text(
+            f'#!/bin/sh\nexec {" ".join(VALGRIND)} --log-file={report} {python(checkout)} "$@"\n'
+        )
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        yield dataclasses.replace(program, python=str(script)), lambda: _instructions(report.read_text())
+
+
+def counted_broker(checkout: Path, name: str, count: int) -> int:
     from tests.support.own_broker import OwnBroker
     from tests.support.own_nameserver import OwnNameServer
     from tests.support.server_programs import BROKER as PROGRAM
 
-    told = directory / "told"
-    script = directory / "python"
-    script.write_text(f'#!/bin/sh\nexec {" ".join(VALGRIND)} --log-file={told} {python(checkout)} "$@"\n')
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    with (
-        OwnNameServer() as name_server,
-        OwnBroker(name_server.address, program=dataclasses.replace(PROGRAM, python=str(script))) as server,
-    ):
-        asyncio.run(_create(server.address))
-        asyncio.run(BROKER[name][0](name_server.address, count))
-        server.terminate()
-    return _instructions(told.read_text())
+    with counting(checkout, PROGRAM) as (program, instructions):
+        with OwnNameServer() as name_server, OwnBroker(name_server.address, program=program) as server:
+            asyncio.run(_create(server.address))
+            BROKER[name][0](name_server.address, count)
+            server.terminate()
+        return instructions()
+
+
+def counted_name_server(checkout: Path, name: str, count: int) -> int:
+    from tests.support.own_broker import OwnBroker
+    from tests.support.own_nameserver import OwnNameServer
+    from tests.support.server_programs import NAME_SERVER as PROGRAM
+
+    with counting(checkout, PROGRAM) as (program, instructions):
+        with OwnNameServer(program=program) as name_server:
+            with OwnBroker(name_server.address) as server:
+                asyncio.run(_create(server.address))
+                NAME_SERVER[name][0](name_server.address, count)
+            name_server.terminate()
+        return instructions()
 
 
 async def _create(address: str) -> None:
@@ -210,13 +275,11 @@ def figures(checkout: Path, parts: set[str]) -> dict[str, float]:
             for name, (_, many) in CLIENT.items():
                 note(f"client: {name}", partial(counted_work, checkout, name, namesrv=to), many)
     if "broker" in parts:
-        with tempfile.TemporaryDirectory() as directory:
-            for name, (_, many) in BROKER.items():
-                note(
-                    f"broker: {name}",
-                    partial(counted_broker, checkout, name, directory=Path(directory)),
-                    many,
-                )
+        for name, (_, many) in BROKER.items():
+            note(f"broker: {name}", partial(counted_broker, checkout, name), many)
+    if "nameserver" in parts:
+        for name, (_, many) in NAME_SERVER.items():
+            note(f"name server: {name}", partial(counted_name_server, checkout, name), many)
     return found
 
 
@@ -226,7 +289,8 @@ def main() -> None:
     )
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
-    parser.add_argument("--only", default="store,client,broker", help="of store, client, broker")
+    every = "store,client,broker,nameserver"
+    parser.add_argument("--only", default=every, help=f"of {every}")
     options = parser.parse_args()
     parts = set(options.only.split(","))
     before, after = (figures(checkout.resolve(), parts) for checkout in (options.before, options.after))
