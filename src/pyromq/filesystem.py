@@ -274,7 +274,7 @@ class Files:
     def read_back(self, path: Path) -> None:
         """Sync a file and forget what is in memory of it: the next reads say what the disk has.
 
-        After a failed sync the two may differ, and no later sync tells. The file must not be mapped.
+        After a failed sync the two may differ, and no later sync reports it. The file must not be mapped.
         """
         self.sync(path)
         with _opened(path, os.O_RDONLY) as descriptor:

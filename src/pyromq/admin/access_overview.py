@@ -1,6 +1,6 @@
 """Users and policies of all brokers in one table: each broker group keeps its own, so they may differ.
 
-Passwords are omitted, also where a broker tells them.
+Passwords are omitted, even if a broker sends them.
 """
 
 import asyncio

@@ -106,7 +106,7 @@ class _Cursor:
                 self._read_to = end
             read = messages.read(cluster, self.address, self.queue, begin, end, expression)
             self._held = [message async for message in read]
-            # The first message tells how large the next ones may be.
+            # The first message suggests how large the next ones may be.
             largest = max((len(message.body) for message in self._held), default=1)
             self._chunk = max(1, min(_CHUNK, max_bytes // max(1, largest)))
             if not self.backwards:

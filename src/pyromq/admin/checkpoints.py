@@ -43,7 +43,7 @@ class QueryCheckpoint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Gap(msgspec.Struct, frozen=True, rename="camel"):
-    """A query in one queue, against the broker: None where the broker did not tell."""
+    """A query in one queue, against the broker: None where the broker did not answer."""
 
     queue: MessageQueue
     position: Int64

@@ -127,7 +127,7 @@ class KeyLook(msgspec.Struct, frozen=True):
 async def newest_by_key(
     cluster: Cluster, topic: str, key: str, limit: int = 64, end_ms: int = FOREVER_MS
 ) -> KeyLook:
-    """The newest messages with a key, stored until `end_ms`; a broker tells at most `limit`."""
+    """The newest messages with a key, stored until `end_ms`; a broker returns at most `limit`."""
     while True:
         question = QueryMessage(topic=topic, key=key, max_num=limit, begin_timestamp=0, end_timestamp=end_ms)
         told = await _told(cluster, question)

@@ -1,4 +1,4 @@
-"""Runs of pipelines, as they tell of themselves: each keeps its tally in a file, which others read.
+"""Runs of pipelines, as they report themselves: each keeps its tally in a file, which others read.
 
 A run that was killed cannot say so: it is silent. Neither options nor messages are in these files.
 """

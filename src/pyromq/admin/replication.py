@@ -1,7 +1,7 @@
 """Replication as a picture: for each broker group its members, who follows whom, who is in sync, and epochs.
 
-Each broker tells its own side; a controller, if there is one, tells who is master and which replicas count. A
-broker that does not answer stays in the picture, with the reason.
+Each broker reports its own side; a controller, if there is one, reports who is master and which replicas
+count. A broker that does not answer stays in the picture, with the reason.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`pyromq acl check` tells whether somebody may do something, and which rule decides."""
+"""`pyromq acl check` says whether a user may do something, and which rule decides."""
 
 from pathlib import Path
 from typing import Annotated

@@ -42,5 +42,5 @@ class ConsumerMember(Protocol):
     def running_info(self) -> ConsumerRunningInfo: ...
 
     async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
-        """Handle this message now, for an operator, and tell the result."""
+        """Handle this message now, for an operator, and report the result."""
         ...

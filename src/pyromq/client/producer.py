@@ -643,7 +643,7 @@ class ProducerParts:
         return [self.result(prepared, await self.sender.send(prepared, self.sender.plan(queue)))]
 
     async def send_gathered(self, batch: "PlainBatch", plan: SendPlan | None = None) -> None:
-        """Send a batch of plain messages, and tell each its result. `plan`: one that has begun."""
+        """Send a batch of plain messages, and give each its result. `plan`: one that has begun."""
         if len(batch) > 1:
             request = batch_request(batch.topic, batch.body, "", batch.keys[0], batch.born_ms)
         else:

@@ -429,7 +429,7 @@ class Session:
         self._introduced.add(address)
         self._heartbeats += 1
         try:
-            # Connect first: the heartbeat must tell what is true when it is sent.
+            # Connect first: the heartbeat must say what is true when it is sent.
             await self._dialer.connection(address)
             self._told.add(address)
             answer = await self._dialer.call(address, self._heartbeat(), self.settings.call_timeout_s)

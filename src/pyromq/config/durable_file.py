@@ -37,7 +37,7 @@ class DurableFile:
                 continue
 
     def put_aside(self, path: Path) -> Path:
-        """Keep one of `contents` that makes no sense for people to look at, lest it be overwritten."""
+        """Keep one of `contents` that cannot be read, so that it is not overwritten."""
         broken = path.with_name(path.name + ".broken")
         self._files.rename(path, broken)
         return broken

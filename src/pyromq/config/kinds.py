@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How text becomes a value. `parse` raises ValueError; `expected` and `hint` tell what would do."""
+    """How text becomes a value. `parse` raises ValueError; `expected` and `hint` describe valid texts."""
 
     expected: str
     parse: Callable[[str], Any]

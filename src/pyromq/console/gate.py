@@ -13,7 +13,7 @@ from pyromq.console.security.origin import Origins
 from pyromq.console.settings import ConsoleSettings
 
 _PROBES = ("/health", "/ready")
-"""Whoever probes may know an address alone, and these tell nothing that a foreign page could want."""
+"""A probe may know only an address, and these pages show nothing that a foreign page could use."""
 
 
 class TooLarge(Exception):

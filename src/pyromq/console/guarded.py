@@ -1,4 +1,4 @@
-"""A cluster that dials no link-local address because a name server tells it to: there are the secrets of
+"""A cluster that dials no link-local address because a name server says so: there are the secrets of
 clouds.
 """
 

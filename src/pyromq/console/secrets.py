@@ -1,4 +1,4 @@
-"""Settings named like secrets are never shown, also when a broker tells them."""
+"""Settings named like secrets are never shown, even if a broker sends them."""
 
 import re
 

@@ -36,7 +36,7 @@ class CommandOutcome(NamedTuple):
 
 class Commands:
     def __init__(self, store: ControllerStore, situation_of: Callable[[str], Situation]) -> None:
-        """`situation_of` tells what is known now about the brokers of a group."""
+        """`situation_of` returns what is known now about the brokers of a group."""
         self._store = store
         self._situation_of = situation_of
 

@@ -9,7 +9,8 @@ FIRST_BROKER_ID = 1
 
 
 class ReplicaRecord(msgspec.Struct, frozen=True):
-    """A broker that has an id. The check code tells its claim to the id from those of other brokers."""
+    """A broker that has an id. The check code distinguishes its claim to the id from those of other
+    brokers."""
 
     address: str
     check_code: str

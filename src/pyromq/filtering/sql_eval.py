@@ -365,7 +365,7 @@ def _read_as(text: str, pattern: Value) -> float:
 
 
 _INTEGER = re.compile(r"[+-]?\d++")
-# Possessive throughout: one pass tells whether a text is a number, however long it is.
+# Possessive throughout: one pass decides whether a text is a number, however long it is.
 _DOUBLE = re.compile(
     r"[+-]?+(?:NaN|Infinity|(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[dDfF]?+)"
 )

@@ -42,7 +42,7 @@ _NEGATABLE = frozenset(("BETWEEN", "IN", *_TEXT_TESTS))
 
 
 class SqlFilter:
-    """A compiled expression; `work` tells what it costs to ask it, and to keep it."""
+    """A compiled expression; `work` is the cost of evaluating it, and of keeping it."""
 
     def __init__(self, expression: str, root: sql.Node, work: int = 1, *, reads_body: bool = False) -> None:
         """`reads_body`: whether it must be asked about `MessageWithBody`, which have the body."""

@@ -279,7 +279,7 @@ def _timeout_ms(tables: NameServerTables, who: Announcement) -> int:
 def _registered(
     tables: NameServerTables, group: BrokerGroup, who: Announcement, changes: Changes, *, is_new: bool = False
 ) -> Registered:
-    """The answer tells a replica the address of its master, if the master is alive."""
+    """The answer gives a replica the address of its master, if the master is alive."""
     master_address = group.addresses.get(MASTER_ID)
     if who.id != MASTER_ID and master_address is not None:
         master = tables.live.get(BrokerKey(who.cluster, master_address))

@@ -42,7 +42,7 @@ _OF_ITS_LIFE = frozenset(
         props.WAIT,
     )
 )
-"""Properties that tell of the letter's way here; the new message gets its own."""
+"""Properties that describe the letter's way here; the new message gets its own."""
 
 
 class Letter(Protocol):

@@ -29,7 +29,7 @@ class ExporterSettings(Settings):
     metrics_timeout_ms: Millis = setting(3000, "How long the server waits for the collector of OTLP_GRPC to answer.", key="metricGrpcExporterTimeOutInMills", check=POSITIVE)
     metrics_interval_ms: Millis = setting(60_000, "How often OTLP_GRPC sends metrics.", key="metricGrpcExporterIntervalInMills", check=POSITIVE)
     metrics_log_interval_ms: Millis = setting(10_000, "How often LOG writes metrics.", key="metricLoggingExporterIntervalInMills", check=POSITIVE)
-    metrics_in_delta: bool = setting(False, "For OTLP_GRPC and LOG: counters and histograms tell what was added since the last time, not since the start.", key="metricsInDelta")
+    metrics_in_delta: bool = setting(False, "For OTLP_GRPC and LOG: counters and histograms report what was added since the last time, not since the start.", key="metricsInDelta")
     metrics_batch: int = setting(1000, "Maximum number of data points in one request of OTLP_GRPC, or in one line of LOG.", key="metricsExportBatchMaxDataPoints", check=POSITIVE)
     metrics_labels: str = setting("", "Labels added to every metric, as name:value,name:value.", key="metricsLabel")
     # fmt: on

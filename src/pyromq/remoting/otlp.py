@@ -70,7 +70,7 @@ class OtlpMetrics:
             yield batch
 
     def arrived(self, batch: MetricsBatch) -> None:
-        """The collector has it: in deltas, the next one tells what came later."""
+        """The collector has it: in deltas, the next one reports what came later."""
         for series, values in batch.read.items():
             self._arrived[series] = values, batch.at_ns
 

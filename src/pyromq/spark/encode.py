@@ -1,7 +1,7 @@
 """Rows become messages: properties and batch entries are joined by Arrow, column by column.
 
 A message's id is made from where its row stands (query, batch, partition, row), so a row that is
-written again has the same id and readers can tell.
+written again has the same id, so readers recognise it.
 """
 
 import hashlib

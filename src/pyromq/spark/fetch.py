@@ -161,7 +161,8 @@ class Fetch:
             self._missing(link, offset, messages, answer)
 
     def _check_queue(self, body: memoryview) -> None:
-        """The first message tells whose an answer is; which offsets are there is seen when it is decoded."""
+        """The first message shows which queue an answer is from; which offsets are there is seen when it is
+        decoded."""
         queue = self._span.queue
         first = scan_record(body) if body and not queue.topic.startswith(LMQ_PREFIX) else None
         if first is None:
@@ -174,7 +175,7 @@ class Fetch:
     def _go_on(self, link: Link, offset: int, messages: int, end: int) -> None:
         """Ask for what an answer left out, and learn from how much it gave."""
         if self._options.is_filtered:
-            # A filtered answer does not tell how far it reaches: the next pull starts where this one ended.
+            # A filtered answer does not say how far it reaches: the next pull starts where this one ended.
             self._frontier = max(end, self._next)
             return
         given, asked_to = end - offset, offset + messages

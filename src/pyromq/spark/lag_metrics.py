@@ -1,6 +1,6 @@
 """The lag of a session's running queries for Prometheus, over HTTP, read from Spark when it is scraped.
 
-A listener would be called in Python for each batch of each query, and Spark tells it nothing of idle ones;
+A listener would be called in Python for each batch of each query, and learns nothing of idle ones;
 this asks for the last progress of each query instead, and costs nothing in between.
 """
 

@@ -53,7 +53,7 @@ def session(
     """A session, or the running one with these settings; dots in names of settings are written as `__`.
 
     `session(master="local[2]", spark__sql__shuffle__partitions="2")`; with `metrics="127.0.0.1:9108"` it
-    tells Prometheus there how far its queries are behind.
+    shows Prometheus there how far its queries are behind.
     """
     prepare_environment()
     from pyspark.sql import SparkSession

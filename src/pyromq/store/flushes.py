@@ -32,7 +32,7 @@ class Flushes:
         self._settings = settings
         # Bound here: a method in between would cost a call.
         self.request = flusher.request_log
-        """Have the log flushed soon; `on_progress` tells when."""
+        """Have the log flushed soon; `on_progress` is called then."""
         self.fail_waiters = waiters.fail
         """Answer everyone who waits for a flush with a time-out: what they wrote may be taken back."""
 

@@ -48,7 +48,8 @@ class JsonTable:
     def load(self, type_: type[T]) -> T | None:
         """The table, from the backup if the file is missing or damaged; None if there is neither.
 
-        A damaged file is put aside as `.broken`, lest it become the next backup, and `remark` tells of it.
+        A damaged file is put aside as `.broken`, so that it does not become the next backup, and `remark`
+        says so.
         """
         problems = []
         for path in (self.path, self._backup):

@@ -76,7 +76,7 @@ class RecoveryReport:
     damage: list[Damage] = field(default_factory=list)
     """The damaged ranges of the log, in the order in which they were found."""
     messages_missing: int = 0
-    """Queue offsets that no record of the log has, as far as the records around them tell."""
+    """Queue offsets that no record of the log has, as far as the records around them show."""
     messages_left_out: int = 0
     """Records that are in the log and not in their queues, because their queue offsets cannot be true."""
     queues: int = 0

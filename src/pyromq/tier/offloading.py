@@ -92,7 +92,7 @@ class Offloading:
 
     def compare(self, manifest: Manifest, files: Sequence[ClosedFile]) -> None:
         """Compare the newest file that both have, unless that was done before. Raises WrongTier. A file that
-        is damaged here tells nothing: then it is the one before that, and this one stays."""
+        is damaged here says nothing: then it is the one before that, and this one stays."""
         entries = {each.log_start: each for each in manifest.segments}
         for file in reversed(files):
             if file.start not in entries or file.end <= self.same_to:

@@ -72,7 +72,7 @@ class PipelineJob:
     settings: dict[str, str] = field(default_factory=dict)
     metrics: str | None = None
     runs: Path | None = None
-    """Where this run tells of itself."""
+    """Where this run reports itself."""
 
     @contextmanager
     def spark(

@@ -1,7 +1,7 @@
 """Timed messages that were delivered before a stop although the checkpoint does not say so.
 
 A delivery is a record of the log, and the checkpoint is written later. After a crash the records behind it
-tell which messages of the unfinished slot have left it: these are not delivered again. A message that is not
+show which messages of the unfinished slot have left it: these are not delivered again. A message that is not
 in the wheel yet may have left the wheel of a former master.
 """
 

@@ -109,7 +109,7 @@ class OpenTransactions:
         return 0 if half is None else max(self._clock.now_ms() - half.born_timestamp, 0)
 
     def figures(self) -> dict[str, str]:
-        """For the runtime information, as soon as they are known; Apache's broker does not tell these."""
+        """For the runtime information, as soon as they are known; Apache's broker does not report these."""
         if not self.is_ready:
             return {}
         return {

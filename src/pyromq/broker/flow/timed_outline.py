@@ -32,7 +32,7 @@ class TimedOutline(NamedTuple):
     """Whether it leaves the wheel for the first time and names its place, in the usual form."""
 
     def due_ms(self, slot_ms: int, precision_ms: int) -> int:
-        """When exactly it is due in a slot; at the end of the slot if it does not tell."""
+        """When exactly it is due in a slot; at the end of the slot if it does not say so."""
         end_ms = slot_ms + precision_ms
         if self.deliver_ms is not None and slot_ms < self.deliver_ms <= end_ms:
             return self.deliver_ms

@@ -76,7 +76,7 @@ def staged(raw: bytes, deliver_ms: int) -> bytes:
     """The properties of a message that is stored anew, on its way to a time beyond the window."""
     times = get_property(raw, props.TIMER_ROLL_TIMES) or "0"
     raw = with_property(raw, props.TIMER_ROLL_TIMES, str(int(times) + 1))
-    # A delay counts from the first send, whose time the new record does not tell.
+    # A delay counts from the first send, whose time is not in the new record.
     return with_property(raw, props.TIMER_DELIVER_MS, str(deliver_ms))
 
 

@@ -24,7 +24,8 @@ class LagFigures:
         self._register(metrics)
 
     def read(self) -> Iterator[None]:
-        """In steps: others get their turn in between. Replicas tell none, or sums would count them twice."""
+        """In steps: others get their turn in between. Replicas report none, or sums would count them
+        twice."""
         tables, found = self._tables, []
         if not tables.role.now.is_master:
             self._lags = []

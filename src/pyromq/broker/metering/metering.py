@@ -71,15 +71,15 @@ class BrokerMetering:
     def watch_pops(
         self, behind: Callable[[], Mapping[int, tuple[int, int]]], held: Callable[[], int]
     ) -> None:
-        """Also tell how far the revive log is read."""
+        """Also report how far the revive log is read."""
         register_revival(self._metrics, behind, held)
 
     def watch_replication(self, replication: Replication) -> None:
-        """Also tell how replication stands."""
+        """Also report the state of replication."""
         register_replication(self._metrics, self._store, self._role, replication)
 
     def watch_tier(self, tiering: Tiering) -> None:
-        """Also tell what the lake tier has, and what it lacks."""
+        """Also report what the lake tier has, and what it lacks."""
         register_tier(self._metrics, tiering)
 
     def watch_security(self, refused: Callable[[], int], certificate: Path | None) -> None:

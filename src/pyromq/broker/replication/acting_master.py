@@ -73,7 +73,7 @@ class ActingMaster:
         role = self._role.now
         return self._live.now.slave_acting_master and not role.is_master and self._lowest_id == role.broker_id
 
-    # What name servers and other brokers tell
+    # News from name servers and other brokers
 
     @handles(NotifyMinBrokerIdChange)
     def lowest_id_changed(self, request: NotifyMinBrokerIdChange, caller: Caller) -> None:
@@ -131,7 +131,7 @@ class ActingMaster:
         try:
             members = await group_members(self._dialer, self._live.now)
         except PyroError:
-            return  # registration tells what is wrong with name servers
+            return  # registration logs what is wrong with name servers
         if members:
             self._lowest_is(min(members))
             if MASTER_ID in members and self._replica.master is None:

@@ -48,7 +48,7 @@ class Replica:
         clock: Clock,
         ask_for_master: Callable[[], None],
     ) -> None:
-        """`ask_for_master`: name servers shall tell again where the master is, through `master_is_at`."""
+        """`ask_for_master`: asks name servers again where the master is, through `master_is_at`."""
         self._live = live
         self._store = store
         self._appending = appending
@@ -254,10 +254,10 @@ class Replica:
             answer = ExchangeHaInfoAnswer()
         if self.master != master:
             raise TransportError(f"{master} is not the master any more")
-        # java: a master may not tell, but name servers know it, too
+        # java: a master may omit it, but name servers know it, too
         self._ha_address = self._ha_address or answer.master_ha_address
         if self._ha_address is None:
-            raise TransportError(f"the master {self.master} does not tell its HA address")
+            raise TransportError(f"the master {self.master} does not report its HA address")
         return self._ha_address
 
     def _make_link(self) -> MasterLink:

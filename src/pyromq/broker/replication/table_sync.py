@@ -383,7 +383,7 @@ async def _all_pages(
     """A whole table, page by page, all of one version.
 
     `ask` brings the page that begins with a row, and how many rows there are, `add` adds a page to those
-    before it, `rows` tells how many rows it has.
+    before it, `rows` is the number of its rows.
     """
     page, total = await ask(0, None)
     found = page

@@ -142,7 +142,7 @@ class Registration:
 
     def on_master(self, listener: Callable[[str | None, str | None], None]) -> None:
         """Call `listener` with the master's two addresses, for clients and for replicas, when a name server
-        tells them to a replica."""
+        sends them to a replica."""
         self._on_master = listener
 
     def on_start(self, before: Callable[[], Awaitable[None]]) -> None:

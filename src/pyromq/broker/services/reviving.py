@@ -116,7 +116,7 @@ class Reviving:
         was_master, self._was_master = self._was_master, role.is_master
         if was_master and role.is_master:
             # Elected again, with all of its log. What it has revived is in no queue before it is confirmed:
-            # only its memory tells all of it.
+            # only its memory has all of it.
             return
         self._queues.clear()
         self._line = self._taken = None

@@ -180,7 +180,7 @@ class TransactionChecks:
         return True
 
     def _keep_immune(self, offset: int, half: StoredMessage) -> bool:
-        """Move it to the end of the queue, lest it hold up the position of a restart."""
+        """Move it to the end of the queue, so that it does not hold up the position of a restart."""
         name = props.TRANSACTION_PREPARED_QUEUE_OFFSET
         result = self._append(copy_of(half, **{name: half.get(name) or str(half.queue_offset)}))
         if result.is_ok:

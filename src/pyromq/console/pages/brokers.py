@@ -14,7 +14,7 @@ async def show(visit: Visit) -> Data:
 
 
 async def one(visit: Visit) -> Data:
-    """One broker: its part of the snapshot, and what it tells about itself now."""
+    """One broker: its part of the snapshot, and what it reports about itself now."""
     key = f"{visit.path['name']}/{visit.path['id']}"
     view = visit.snapshot.broker(key)
     if view is None:

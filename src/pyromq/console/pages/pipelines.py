@@ -1,4 +1,4 @@
-"""Runs of `pyromq pipeline`, as they tell of themselves in files; there is no Spark here."""
+"""Runs of `pyromq pipeline`, as they report themselves in files; there is no Spark here."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """A thread with its own event loop and connections, for answers that take long to decode.
 
-Apache's brokers tell the lag of all groups in JSON with objects as keys: decoding takes hundreds of
+Apache's brokers report the lag of all groups in JSON with objects as keys: decoding takes hundreds of
 milliseconds, which the pages must not wait for.
 """
 

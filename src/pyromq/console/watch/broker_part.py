@@ -1,7 +1,7 @@
 """One broker's part: its own figures, and its share of every topic and group.
 
 Pure: answers and times in, parts out. Rates are differences between two answers, by the broker's own clock
-where it tells it.
+where it reports it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class TopicShape(NamedTuple):
 
 
 class TopicPart(msgspec.Struct, gc=False):
-    """One topic on one broker; `held` and `in_per_s` are None if the broker does not tell them."""
+    """One topic on one broker; `held` and `in_per_s` are None if the broker does not report them."""
 
     shape: TopicShape
     held: int | None = None
@@ -56,7 +56,8 @@ class PairPart(msgspec.Struct, gc=False):
 
 
 class BrokerQueueLag(NamedTuple):
-    """One group in one queue, as Apache's brokers tell it; `last_ms` is the time of its last message read."""
+    """One group in one queue, as Apache's brokers report it; `last_ms` is the time of its last message
+    read."""
 
     topic: str
     group: str
@@ -96,7 +97,7 @@ class BrokerPart:
         return self.version is None and self.source is not BrokerKind.APACHE
 
     def forget_lists(self) -> None:
-        """Another broker of the group tells them from now on."""
+        """Another broker of the group reports them from now on."""
         self.topics, self.pairs, self.groups = {}, {}, {}
         self.version, self.lists_told = None, LastAnswer()
         self._counted_ms, self._offsets_s, self._ends_s = 0, None, None

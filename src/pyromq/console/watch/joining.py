@@ -214,7 +214,7 @@ def _state(found: _GroupSum, lag: int, now_s: float, members_changed_s: float | 
         return GroupState.BALANCING
     is_still = found.moved_at is None or now_s - found.moved_at >= STUCK_AFTER_S
     if found.members is None:
-        # Apache's brokers do not tell the members: only a group whose offsets move is known to have some.
+        # Apache's brokers do not report the members: only a group whose offsets move is known to have some.
         return GroupState.UNKNOWN if is_still else GroupState.READING
     return GroupState.STUCK if lag and is_still else GroupState.READING
 

@@ -1,4 +1,4 @@
-"""A broker's runtime information, which is text by name, as figures. What it does not tell is None."""
+"""A broker's runtime information, which is text by name, as figures. What it does not report is None."""
 
 import re
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def view(part: BrokerPart, full: FullDisk | None) -> BrokerView:
 
 
 def source(part: BrokerPart) -> BrokerKind:
-    """A replica tells no lists; its version says what it is."""
+    """A replica reports no lists; its version says what it is."""
     if part.source is BrokerKind.UNKNOWN and part.runtime:
         return BrokerKind.PYROMQ if "pyromqVersion" in part.runtime else BrokerKind.APACHE
     return part.source

@@ -31,7 +31,7 @@ class LastAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class BrokerKind(StrEnum):
-    """How much a broker tells."""
+    """How much a broker reports."""
 
     PYROMQ = "pyromq"
     """Everything at once, and only changes: lists are a few seconds old."""

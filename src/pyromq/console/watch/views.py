@@ -36,7 +36,7 @@ _MAX_HISTORIES: Final = 8000
 
 
 class Views:
-    """Makes them, and remembers what only time tells."""
+    """Makes them, and remembers what only time shows."""
 
     def __init__(self, clock: Clock, slices: Slices) -> None:
         self._clock = clock
@@ -194,7 +194,7 @@ def _trend(history: History | None) -> tuple[float, ...]:
 
 
 def _shortest_retention(parts: list[BrokerPart], now_ms: int) -> float | None:
-    """How old a message gets on the broker that deletes first; None if no broker tells it."""
+    """How old a message gets on the broker that deletes first; None if no broker reports it."""
     found = []
     for part in parts:
         promised_s = runtime.retention_s(part)

@@ -12,7 +12,7 @@ from pyromq.protocol.requests.topics import TopicConfigSerializeWrapper, TopicQu
 
 
 class HAConnectionRuntimeInfo(Body):
-    """A replica as its master sees it. Apache's master does not tell the id."""
+    """A replica as its master sees it. Apache's master does not report the id."""
 
     addr: str | None = None
     broker_id: Int64 | None = None

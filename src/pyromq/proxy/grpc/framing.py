@@ -1,4 +1,4 @@
-"""Messages in a stream of bytes: a byte tells whether it is compressed, four its length, then it follows."""
+"""Messages in a stream of bytes: one byte for "compressed", four for the length, then the message."""
 
 import struct
 

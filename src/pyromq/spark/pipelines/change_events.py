@@ -100,7 +100,7 @@ class _Source(msgspec.Struct):
     ts_us: int | None = None
 
     def order(self) -> str | None:
-        """Text that is greater for later changes of one database; None if nothing tells."""
+        """Text that is greater for later changes of one database; None if nothing says which."""
         if self.lsn is not None:
             return f"{self.lsn:020d}"
         if self.scn is not None:

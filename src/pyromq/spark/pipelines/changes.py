@@ -347,7 +347,7 @@ def last_by_key(events: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 def _found(
     messages: "DataFrame", columns: StructType | None, expected: _Events
 ) -> tuple[StructType | None, tuple[str, ...]]:
-    """The columns and keys that the events themselves tell; no columns if no event changes a row."""
+    """The columns and keys that the events themselves name; no columns if no event changes a row."""
     keys = expected.keys
     told = partial(change_events.schemas, skips=expected.on_error != STOP, **expected.ways())
     rows = messages.mapInArrow(told, "columns string, keys string").distinct().collect()

@@ -1,7 +1,7 @@
 """Dead letters: messages that groups could not consume, by group, topic and reason, with samples.
 
 RocketMQ stores no reason. A dead letter with the maximum number of attempts has used up its retries; one with
-fewer was given up by its consumer. The trace, if there is one, tells how the last attempt ended.
+fewer was given up by its consumer. The trace, if there is one, shows how the last attempt ended.
 """
 
 from collections.abc import Mapping

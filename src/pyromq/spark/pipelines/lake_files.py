@@ -74,7 +74,7 @@ def absolute(lake: str) -> str:
 
 
 def distinctive(rows: pa.Table, keys: "Sequence[str]") -> str:
-    """The key that tells most rows apart."""
+    """The key that distinguishes most rows."""
     return max(keys, key=lambda key: len(rows[key].unique()))
 
 

@@ -38,7 +38,7 @@ def records(messages: "DataFrame") -> "DataFrame":
 
 
 def sends(rows: "DataFrame") -> "DataFrame":
-    """Each message that was sent: when, by whom, whereto, and how long its send took."""
+    """Each message that was sent: when, by whom, to which topic, and how long its send took."""
     fields = _fields(group=3, topic=4, ids=5, kind=11)
     # java: before 4.2 there was no id of the place in the log, so what follows is counted from the end
     success = fn.when(fn.size("fields") > 13, fn.col("fields")[13]).otherwise(fn.element_at("fields", -1))

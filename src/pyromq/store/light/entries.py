@@ -173,7 +173,7 @@ class LightEntries(EntriesEnd):
 
     def _behind_removals(self, end: int) -> int:
         """Where the entries end, if not before `end`: a power failure may leave removals behind others that
-        are lost, for they are of no record, whose log offset would tell whether they are safe."""
+        are lost, for they are of no record, whose log offset would show whether they are safe."""
         number = end
         while number > self.first and self[number - 1].size <= 0:
             number -= 1

@@ -309,7 +309,7 @@ class LightQueues(LightEnd):
         self._saved_entries, self._unsaved = ends.entries, None
 
     def load(self, before: int) -> str | None:
-        """Take over the files, as far as they tell of records before a log offset.
+        """Take over the files, as far as they are about records before a log offset.
 
         Otherwise it says why not: then `begin_anew` must follow, and all records of the log be put.
         """

@@ -153,7 +153,7 @@ class DamagedBytes:
                 continue
             blank_at = segment.end - BLANK_SIZE
             if start > segment.start and blank_at - start >= MIN_GAP_BYTES:
-                # A blank would not tell that a message was there.
+                # A blank would not show that a message was there.
                 self._fill_with_records(segment, start, blank_at, store_timestamp, damage.reason)
                 start = blank_at
             if segment.end - start >= BLANK_SIZE:

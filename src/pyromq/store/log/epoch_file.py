@@ -1,7 +1,7 @@
 """The file `epochFileCheckpoint`: which master wrote which part of the log, as RocketMQ keeps it.
 
 An epoch is on disk before the first byte of it is in the log. Epochs that are cut off leave the file after
-their bytes are gone from the disk. So after a crash the file may tell of too many epochs, never of too few.
+their bytes are gone from the disk. So after a crash the file may list too many epochs, never too few.
 """
 
 from pathlib import Path

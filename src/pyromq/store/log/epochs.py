@@ -1,7 +1,7 @@
 """Which master wrote which part of a log: pure values, and the text of RocketMQ's `epochFileCheckpoint`.
 
 Two logs that both have an epoch with the same start hold the same bytes of it, as far as both go: one master
-wrote them. So the newest epoch that two logs share tells up to where they agree.
+wrote them. So the newest epoch that two logs share shows up to where they agree.
 """
 
 import re
@@ -21,7 +21,7 @@ Epochs = tuple[Epoch, ...]
 """Numbers rise, starts do not fall."""
 
 MAX_EPOCHS: Final = 500
-"""RocketMQ's brokers tell each other at most 1,000."""
+"""RocketMQ's brokers send each other at most 1,000."""
 
 
 def begin_epoch(epochs: Epochs, number: int, start: int) -> Epochs:

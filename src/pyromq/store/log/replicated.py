@@ -44,7 +44,7 @@ class ReplicatedLog:
         return self._log.end_offset + self._part_bytes
 
     def append(self, offset: int, piece: memoryview) -> None:
-        """Add bytes of the master's log, or none if it only tells where it is.
+        """Add bytes of the master's log, or none if it only says where it is.
 
         An empty log begins wherever the master begins.
 

@@ -193,7 +193,7 @@ class ConsumeQueue(FiledQueue):
         self._min_offset_log_start = -1
 
     def is_gone_before(self, offset: int, log_start: int) -> bool:
-        """Whether the messages before `offset` have left the log, as far as some units before it tell.
+        """Whether the messages before `offset` have left the log, as far as some units before it show.
 
         A damaged unit can pretend that for itself and its neighbours; those further back contradict it.
         """

@@ -39,7 +39,7 @@ class Mending:
         tags_codes: TagsCodes,
         dispatched_offset: Callable[[], int],
     ) -> None:
-        """`dispatched_offset` tells the log offset before which every message has a unit."""
+        """`dispatched_offset` returns the log offset before which every message has a unit."""
         self._files = files
         self._log = log
         self._queues = queues

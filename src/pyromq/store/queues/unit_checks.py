@@ -23,7 +23,7 @@ _USUAL_HEAD: Final = Struct(">ii4xi4xqqi44xi")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _BODY_LENGTH_AT: Final = (84, 96, 96, 108)
-"""By the two bits of the system flag that tell which host has an address of version 6."""
+"""By the two bits of the system flag that say which host has an address of version 6."""
 MIN_CODE, MAX_CODE = -(1 << 31), (1 << 31) - 1
 
 

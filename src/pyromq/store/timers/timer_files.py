@@ -85,7 +85,7 @@ class TimerFiles:
 
         1. Slots are taken back to the checkpoint. A slot that was written later may be torn.
         2. Units behind the checkpoint whose messages the log has are put into their slots.
-        3. Units behind those are forgotten. The last unit tells where in the queue to continue.
+        3. Units behind those are forgotten. The last unit says where in the queue to continue.
 
         If files of the timer log are gone, all slots are made from the units that are left, and the other
         messages are taken from the queue again.

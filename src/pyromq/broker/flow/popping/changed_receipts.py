@@ -3,7 +3,7 @@
 A replaced receipt stands for its successor: who changes or acknowledges by an old one, because an answer was
 lost or came late, does so for the one pop that is still open. So one message never has two deliveries ahead.
 A receipt is forgotten when the time of its newest successor is over. After a restart, and in a new master,
-the log tells what was replaced; see `found_changes`.
+the log shows what was replaced; see `found_changes`.
 """
 
 from collections.abc import Sequence

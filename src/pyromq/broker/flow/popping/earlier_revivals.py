@@ -1,7 +1,7 @@
 """Messages that were revived before a crash although the saved progress does not say so.
 
 A revived message is a record of a topic with retries, stored after its checkpoint appeared in the revive log.
-So the records since then tell what was revived: it is not revived again.
+So the records since then show what was revived: it is not revived again.
 """
 
 from collections import Counter

@@ -237,7 +237,7 @@ class Popper:
     def _as_original(
         self, pop: Pop, record: memoryview, topic: str, queue_id: int, begin: int, offset: int
     ) -> bytes:
-        """A retry as a message of its original topic; its receipt tells where it is stored."""
+        """A retry as a message of its original topic; its receipt says where it is stored."""
         message = decode_record(record, check_crc=False)
         properties = message.properties
         if get_property(properties, props.POP_CK) is None:

@@ -62,7 +62,7 @@ def check_takes_one(function: object) -> None:
         raise TypeError(f"{wanted}, not {function!r}, which yields: its code would never run")
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some builtins do not tell
+    except ValueError:  # some builtins have no signature
         return
     try:
         signature.bind(None)

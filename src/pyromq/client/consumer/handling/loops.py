@@ -19,6 +19,6 @@ _LEAVING = frozenset(dis.opmap[name] for name in ("POP_TOP", "POP_ITER") if name
 def is_left_on_purpose(frame: FrameType) -> bool:
     """Whether the loop in this frame, which drops its iterator right now, is left by `break` or `return`.
 
-    An exception drops it, too, and Python does not tell the iterator; but it stops at another instruction.
+    An exception drops it, too, and Python does not notify the iterator; but it stops at another instruction.
     """
     return frame.f_code.co_code[frame.f_lasti] in _LEAVING

@@ -1,7 +1,7 @@
 """The offsets of a group: the broker keeps them in clustering mode, a local file in broadcasting mode.
 
-Reading tells a stored offset from none. If that cannot be found out, it raises: a consumer never guesses
-where to start.
+Reading distinguishes a stored offset from none. If that cannot be found out, it raises: a consumer never
+guesses where to start.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Where a group that pops begins: brokers guess it, unless a member tells them before its first pop."""
+"""Where a group that pops begins: brokers guess it, unless a member says so before its first pop."""
 
 import asyncio
 
