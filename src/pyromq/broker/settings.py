@@ -198,7 +198,7 @@ class BrokerSettings(ServerSettings):
     held_pops_total: int = setting(100_000, "Maximum number of held pops on this broker.", key="maxPopPollingSize", mutable=True, check=NOT_NEGATIVE)
     max_lite_subscriptions: int = setting(100_000, "Maximum number of subscriptions to lite topics, counted once for each client and lite topic. Further ones are refused.", key="maxLiteSubscriptionCount", mutable=True, check=NOT_NEGATIVE)
     lite_subscription_timeout_ms: Millis = setting(180_000, "Forget the subscriptions of a client to lite topics after this time without a pop or a subscription.", key="liteSubscriptionCheckTimeoutMills", mutable=True, check=POSITIVE)
-    lite_subscription_check_ms: Millis = setting(120_000, "How often the broker looks for such clients.", key="liteSubscriptionCheckInterval", mutable=True, check=POSITIVE)
+    lite_subscription_check_ms: Millis = setting(120_000, "How often the broker looks for clients whose subscriptions to lite topics have expired.", key="liteSubscriptionCheckInterval", mutable=True, check=POSITIVE)
     min_lite_ttl_ms: Millis = setting(900_000, "Shortest time without a message after which a lite topic expires, and the time after a start in which none does.", key="minLiteTTl", mutable=True, check=NOT_NEGATIVE)
     lite_ttl_check_ms: Millis = setting(120_000, "How often the broker looks for expired lite topics.", key="liteTtlCheckInterval", mutable=True, check=POSITIVE)
     default_request_mode: RequestMode = setting("PULL", "Whether groups pull or pop by default. Applies to consumers that let the broker assign queues.", key="defaultMessageRequestMode", mutable=True)
