@@ -141,6 +141,8 @@ READS: list[tuple[list[str], str]] = [
     (["haStatus", *ON], r"#SlaveAddr +#SlaveAckOffset +#Diff +#TransferSpeed\(KB/s\)"),
     (["tierStatus", "-b", "broker-a"], r"127\.0\.0\.1:\d+ has no tier"),
     (["tierStatus", *ON], r"127\.0\.0\.1:\d+ has no tier"),
+    (["mirrorStatus", "-b", "broker-a"], r"127\.0\.0\.1:\d+ is not a mirror"),
+    (["mirrorStatus", *ON], r"127\.0\.0\.1:\d+ is not a mirror"),
     (["halfMessages"], r"broker-a +127\.0\.0\.1:\d+ +0 +0\.0 s"),
     (["brokerStatus", *ON], r"127\.0\.0\.1:\d+ +brokerVersionDesc +: V5_3_3"),
     (["getBrokerConfig", "-b", "broker-a"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*brokerName +=  broker-a"),
@@ -543,7 +545,7 @@ def test_every_command_is_tried_here_or_with_clients_or_controllers() -> None:
     }
     with_files = {"exportConfigs", "exportMetadata", "exportMetrics", "updateTopicList", "updateSubGroupList"}
     with_files |= {"sparkCheckpoint"}
-    elsewhere = {name for noun in ("access", "controllers", "lite") for name in NOUNS[noun][1]}
+    elsewhere = {name for noun in ("access", "controllers", "lite", "mirrors") for name in NOUNS[noun][1]}
     tried = {words[0] for words, *_ in [*READS, *WRITES]} | with_clients | with_files | elsewhere
     assert tried == {name for _, commands in NOUNS.values() for name in commands}
 

@@ -189,7 +189,7 @@ class Broker(Program):
 
     async def _settle(self) -> None:
         parts = self._started
-        if (session := parts.replication.session) is not None:
+        if (session := parts.replication.session) is not None and not parts.replication.is_mirror:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_ROLE_S):
                     await session.joined.wait()

@@ -193,11 +193,11 @@ class BrokerParts:
             broker_address=self.advertised,
             ha_address=addresses.ha,
         )
-        self.replication = Replication.build(
-            self._context, appending, self.registration, self.dialer, self.access
-        )
         self.settings_file = SettingsFile(
             settings.config_path or store.paths.config / "broker.properties", store.files
+        )
+        self.replication = Replication.build(
+            *(self._context, appending, self.registration, self.dialer, self.access, self.settings_file)
         )
         suspect = self.replication.repair.suspect
         has_tier = settings.has_tier
@@ -383,7 +383,8 @@ class BrokerParts:
         settings = self._live.now
         controllers = settings.controller_addr if settings.controller_mode else ""
         tier = self.tiering.figures() if self.tiering is not None else {}
-        return {"controllerAddr": controllers, "readinessProblem": self.replication.problem} | tier
+        mirror = self.replication.mirror.figures() if self.replication.mirror is not None else {}
+        return {"controllerAddr": controllers, "readinessProblem": self.replication.problem} | tier | mirror
 
     def _metering(self) -> BrokerMetering:
         return BrokerMetering(

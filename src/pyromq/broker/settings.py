@@ -145,6 +145,7 @@ class BrokerSettings(ServerSettings):
     min_in_sync_replicas: int = setting(1, "A master refuses messages while fewer brokers than this, including the master, are in sync.", mutable=True, check=POSITIVE)
     replica_max_behind_ms: Millis = setting(15_000, "A replica that has not caught up for this time is no longer in sync.", key="haMaxTimeSlaveNotCatchup", mutable=True, check=POSITIVE)
     in_sync_check_ms: Millis = setting(5000, "How often a master checks whether its replicas are still in sync.", key="checkSyncStateSetPeriod", mutable=True, check=POSITIVE)
+    mirror_of: str = setting("", "Name servers of another cluster, as host:port;host:port. This broker copies the master with its brokerName there, and takes no messages until mqadmin promoteMirror. Both clusters need controllers. brokerId is its id at its own name servers.", local=True)
     learner: bool = setting(False, "Never count this replica as in sync, and never elect it as master.", key="asyncLearner")
 
     # Sending
@@ -290,6 +291,10 @@ class BrokerSettings(ServerSettings):
                 raise ConfigError(
                     "brokerHeartbeatInterval", "0", "more than 0, because enableControllerMode is true"
                 )
+            if set(addresses_in(self.mirror_of, key="mirrorOf")) & set(self.name_servers):
+                raise ConfigError("mirrorOf", self.mirror_of, "name servers of another cluster, not those in namesrvAddr")
+        elif self.mirror_of:
+            raise ConfigError("mirrorOf", self.mirror_of, "nothing, unless enableControllerMode is true")
         elif self.broker_role == "SLAVE":
             if self.broker_id <= MASTER_ID:
                 raise ConfigError("brokerId", str(self.broker_id), "at least 1, because brokerRole is SLAVE")

@@ -6,7 +6,9 @@ _BY_REASON = {
     "reads of old messages are not limited": (2001, 2002, 2003),
 }
 
-WITHOUT_CONTROLLER = {1008: "enableControllerMode is false: no controller gives this broker its role"}
+WITHOUT_CONTROLLER = dict.fromkeys(
+    (1008, 30908), "enableControllerMode is false: no controller gives this broker its role"
+)
 
 UNSERVED = {code: reason for reason, codes in _BY_REASON.items() for code in codes}
 

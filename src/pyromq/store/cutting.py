@@ -118,7 +118,7 @@ class Cutting:
         if cut_bytes < 0:
             raise StoreError(f"the log ends at {log.end_offset}: it cannot be cut at {end}")
         if cut_bytes or self.is_unfinished:
-            last = self._last_record_before(end)
+            last = self.last_record_before(end)
             stored_ms = 0 if last is None else self._log.store_timestamp(last) or 0
             self.kept_as = ()
             if 0 < cut_bytes <= _MAX_KEPT_BYTES:
@@ -158,8 +158,9 @@ class Cutting:
             yield partial(self._epochs.cut, end)
         return cut_bytes
 
-    def _last_record_before(self, end: int) -> int | None:
-        """Where the last record before the cut begins; None if there is none in that file."""
+    def last_record_before(self, end: int) -> int | None:
+        """Where the last record before a cut begins; None if there is none in that file. Raises StoreError if
+        no record ends there."""
         log = self._log
         if end <= log.start_offset:
             return None

@@ -221,6 +221,24 @@ def test_a_broker_that_comes_with_an_older_copy_of_its_files_is_not_in_sync() ->
     assert started(GROUP, 2, "first", kept_since="").sync_set == {1}  # nothing was known of it
 
 
+def test_a_promoted_mirror_replaces_an_older_record_unless_its_master_lives() -> None:
+    def promoted(broker_id: int) -> RegisterBrokerAtController:
+        return replace(register(broker_id, log_epoch=1003), mirrored=True)
+
+    request = promoted(2)
+    refused(GROUP, request, alive(1), ResponseCode.CONTROLLER_INVALID_REQUEST)
+    back = changed(decide(GROUP, request, alive(3)))
+    assert back.is_returning
+    assert facts(back.master_id, back.sync_set, back.replicas.keys()) == (None, set(), {1, 2, 3})
+    refused(back, elect(3), alive(2, 3), ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
+    asks = replace(elect(2), log_epoch=1003, log_end=7, members="2", awaited="")
+    led = changed(decide(back, asks, alive(2, 3)))
+    assert facts(led.master_id, led.master_epoch, led.sync_set) == (2, 2003, {2})
+    # The next one of the group follows: the record is as new as its log.
+    after = changed(decide(led, promoted(3), alive(2)))
+    assert facts(after.master_id, after.master_epoch) == (2, 2003)
+
+
 def test_a_broker_that_registers_twice_in_one_life_has_restarted_once() -> None:
     once = replace(started(GROUP, 2, "first"), sync_set=frozenset({1, 2}))
     assert decide(once, register(2, incarnation="first"), alive(1)).group is once

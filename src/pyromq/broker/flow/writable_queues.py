@@ -222,7 +222,7 @@ class WritableQueues:
         if not role.is_master:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"the broker {self._live.now.broker_ip1} is replica {role.broker_id}: only the master accepts"
+                f"the broker {self._live.now.broker_ip1} is {role.own_name}: only the master accepts"
                 " messages",
             )
         if self._role.barrier:

@@ -58,6 +58,19 @@ def register_replication(
         "How often all of the log was read since the start.",
         lambda: repair.scrubs,
     )
+    if (mirror := replication.mirror) is not None:
+        metrics.gauge("pyromq_mirror", "1 on a mirror of another cluster.", lambda: int(mirror.is_on))
+        metrics.gauge(
+            "pyromq_mirror_behind_bytes",
+            "Bytes of the other cluster's log that are not here, as of its master's last answer; 0 if this is"
+            " not a mirror.",
+            lambda: mirror.behind_bytes if mirror.is_on else 0,
+        )
+        metrics.gauge(
+            "pyromq_mirror_silent_seconds",
+            "Time since the other cluster's master answered, or since the start; 0 if this is not a mirror.",
+            lambda: mirror.silent_s if mirror.is_on else 0,
+        )
     if isinstance(master, InSyncMaster):
         metrics.gauge(
             "pyromq_broker_master_epoch",

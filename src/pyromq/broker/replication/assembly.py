@@ -9,8 +9,10 @@ from pyromq.broker.replication.acting_master import ActingMaster
 from pyromq.broker.replication.compacted_sync import CompactedSync
 from pyromq.broker.replication.controller_session import ControllerSession
 from pyromq.broker.replication.ha_status import HaStatus
+from pyromq.broker.replication.identity import IdentityFiles
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.master import Master
+from pyromq.broker.replication.mirror import Mirror
 from pyromq.broker.replication.repair import Repair
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.replication.table_changes import TableChanges
@@ -18,6 +20,7 @@ from pyromq.broker.replication.table_sync import TableSync
 from pyromq.broker.replication.timer_sync import TimerSync
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.table_fitting import fit_to_cut, fit_to_log
+from pyromq.config.settings_file import SettingsFile
 from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
 from pyromq.security.replica_hello import HelloReader
@@ -35,7 +38,8 @@ class Replication:
     status: HaStatus
     repair: Repair
     session: ControllerSession | None
-    """None without a controller."""
+    mirror: Mirror | None
+    """Both are None without a controller."""
 
     @classmethod
     def build(
@@ -45,20 +49,25 @@ class Replication:
         registration: Registration,
         dialer: Dialer,
         access: AccessRules,
+        settings_file: SettingsFile,
     ) -> Self:
         live, store, tables, clock = context.live, context.store, context.tables, context.clock
         session: ControllerSession | None = None
+        mirror: Mirror | None = None
         master: Master
         replica = Replica(live, store, appending, tables.role, dialer, clock, registration.register_soon)
         registration.on_master(replica.master_is_at)
         if live.now.controller_mode:
             master = in_sync = InSyncMaster(live, store, appending.durability, tables.role, clock)
+            identity = IdentityFiles(
+                store.files, store.paths.broker_identity, live.now.broker_cluster_name, live.now.broker_name
+            )
+            address = registration.broker_address
+            mirror = Mirror(
+                *(context, replica, dialer, identity, settings_file, address), role_known=registration.release
+            )
             session = ControllerSession(
-                context,
-                in_sync,
-                replica,
-                dialer,
-                registration.broker_address,
+                *(context, in_sync, replica, dialer, mirror),
                 role_known=registration.release,
                 before_leading=lambda: fit_to_log(store, tables),
             )
@@ -83,12 +92,17 @@ class Replication:
             HaStatus(live, store, tables.role, master, replica, clock),
             repair,
             session,
+            mirror,
         )
 
     @property
     def is_master_near(self) -> bool:
         """Whether this broker is a replica whose readers find the rest at the master."""
-        return self.replica.is_connected and not self.acting_master.is_acting
+        return self.replica.is_connected and not self.acting_master.is_acting and not self.is_mirror
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.mirror is not None and self.mirror.is_on
 
     async def leave(self) -> None:
         """This broker stops. Its senders have their answers: another one may be master from now on."""
@@ -109,7 +123,7 @@ class Replication:
             self.status,
             self.repair,
         ]
-        return parts if self.session is None else [*parts, self.session]
+        return [*parts, *filter(None, (self.session, self.mirror))]
 
     @property
     def epoch(self) -> int:
@@ -120,4 +134,6 @@ class Replication:
     def problem(self) -> str:
         """A warning for the operator before anyone relies on this broker; empty if all is well."""
         of_session = self.session.problem if self.session is not None else ""
+        if self.mirror is not None and self.mirror.is_on:
+            of_session = self.mirror.problem
         return self.replica.problem or of_session or self.repair.problem

@@ -13,9 +13,10 @@ from contextlib import suppress
 
 from pyromq.broker.context import Context
 from pyromq.broker.replication.controllers import Controllers
-from pyromq.broker.replication.identity import Claim, IdentityFiles, Incarnation
+from pyromq.broker.replication.identity import Claim, Incarnation
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.in_sync_set import InSyncSet
+from pyromq.broker.replication.mirror import Mirror
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.tables.role import Role
 from pyromq.chance import getrandbits
@@ -69,13 +70,13 @@ class ControllerSession:
         master: InSyncMaster,
         replica: Replica,
         dialer: Dialer,
-        address: str,
+        mirror: Mirror,
         *,
         role_known: Callable[[], None],
         before_leading: Callable[[], None],
     ) -> None:
-        """`address` is where this broker serves requests; `role_known` is called with every new role,
-        `before_leading` before this broker is the master.
+        """`role_known` is called with every new role, `before_leading` before this broker is the master. It
+        takes part when `mirror` is over.
 
         Raises ConfigError if the store belongs to another broker.
         """
@@ -88,13 +89,12 @@ class ControllerSession:
         self._replica = replica
         self._dialer = dialer
         self._clock = context.clock
-        self._address = address
+        self._address = mirror.address
         self._role_known = role_known
         self._controllers = Controllers(live, dialer)
         self._cluster, self._name = settings.broker_cluster_name, settings.broker_name
-        self._identity = IdentityFiles(
-            store.files, store.paths.broker_identity, settings.broker_cluster_name, settings.broker_name
-        )
+        self._identity = mirror.identity
+        self._mirror = mirror
         self._own_id = self._identity.read()
         self._incarnation = Incarnation(str(getrandbits(63)), store.settings.flush_policy.is_sync)
         self._kept_since = self._last_incarnation()
@@ -123,6 +123,7 @@ class ControllerSession:
 
     async def run(self) -> None:
         self._working = asyncio.current_task()
+        await self._mirror.is_over.wait()
         await self._join()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_beating(), name="heartbeats")
@@ -144,11 +145,14 @@ class ControllerSession:
         while True:
             try:
                 await self._claim_id()
+                if self._mirror.was_one and self._own_id is not None:
+                    # It does not wait for brokers of its former group: the first one promoted is the master.
+                    self._note(frozenset([self._own_id]))
                 await self._register()
                 await self._beat_all()
-                if not self.epoch:
+                if not self.joined.is_set():
                     await self._stand_for_election()
-                if self.epoch:
+                if self.joined.is_set():
                     return
                 problem = "the group has no master, and this broker may not become it"
             except (PyroError, OSError) as error:
@@ -203,9 +207,10 @@ class ControllerSession:
                 broker_address=self._address,
                 invoke_time=self._clock.now_ms(),
                 incarnation=self._incarnation.name,
-                kept_since=self._kept_since,
+                kept_since=self._kept_since if not self._mirror.was_one else None,
                 log_epoch=max(self._store.epochs.newest, 0),
                 learner=self._live.now.learner or None,
+                mirrored=self._mirror.was_one or None,
             )
         )
         self._identity.write_incarnation(self._incarnation)
@@ -384,6 +389,7 @@ class ControllerSession:
                 self._follow(epoch, master_id, address)
             self.problem = self._told = ""
             self.joined.set()
+            self._mirror.joined()
             self._role_known()
             self._beat_due.set()
             self._poll_due.set()

@@ -1,4 +1,5 @@
-"""The files `brokerIdentity…`: which id the controller gave this broker, and the name of its last start.
+"""The files `brokerIdentity…`: the id that the controller gave this broker, the name of its last start, and
+whether it is a mirror.
 
 The broker gets its id in two steps. First it notes the id that it wants and a unique text; then it claims the
 id with that text. After a crash in between it claims the same id again with the same text.
@@ -28,6 +29,16 @@ class Incarnation(NamedTuple):
     """Whether this broker said that it has something only after it was on disk."""
 
 
+class MirrorState(NamedTuple):
+    of: str
+    """The name servers of the cluster that this broker copies, or has copied."""
+    step: int
+
+
+MIRRORING, PROMOTED, JOINED = 0, 1, 2
+"""Steps: a mirror; it is to be one no more; controllers have given it a role since."""
+
+
 class IdentityFiles:
     def __init__(self, files: Files, path: Path, cluster: str, name: str) -> None:
         """`cluster` and `name` are those of the settings."""
@@ -36,6 +47,7 @@ class IdentityFiles:
         self._claim_path = path.with_name(path.name + "-temp")
         self._incarnation_path = path.with_name(path.name + "-incarnation")
         self._members_path = path.with_name(path.name + "-members")
+        self._mirror_path = path.with_name(path.name + "-mirror")
         self._cluster = cluster
         self._name = name
 
@@ -83,6 +95,18 @@ class IdentityFiles:
     def write_members(self, broker_id: int, members: str) -> None:
         """Raises OSError."""
         self._write(self._members_path, self._cluster, self._name, str(broker_id), members)
+
+    def read_mirror(self) -> MirrorState | None:
+        """None if this store has not been a mirror, or everything about that is done."""
+        fields = self._read(self._mirror_path, 4)
+        return None if fields is None else MirrorState(fields[3], int(fields[2]))
+
+    def write_mirror(self, state: MirrorState) -> None:
+        """Raises OSError."""
+        self._write(self._mirror_path, self._cluster, self._name, str(state.step), state.of)
+
+    def drop_mirror(self) -> None:
+        self._files.remove(self._mirror_path)
 
     def _read(self, path: Path, count: int) -> list[str] | None:
         if not self._files.size(path):

@@ -83,6 +83,8 @@ class Replica:
         """Whether this copy has damage that no broker could repair: then it does not count, either."""
         self.lacks_compacted: Callable[[], bool] = lambda: False
         """Whether this copy lacks messages of compacted topics that no log has any more: then likewise."""
+        self.cluster = ""
+        """The cluster of the master, if it is another one."""
         self._stuck_at = -1
         self._stuck_because = ""
         appending.durability.on_progress(self._flushed)
@@ -151,6 +153,14 @@ class Replica:
         self._failures, self._told = 0, ""
         self._dialer.reset_backoff(master)
         self._woken.set()
+        self._tell()
+
+    def follow_nobody(self) -> None:
+        """There is no master until somebody says who it is."""
+        self.master = self._ha_address = None
+        self.cluster = self.disagreement = ""
+        if self.link is not None:
+            self.link.close(TransportError("its log is not copied any more"))
         self._tell()
 
     def greet_again(self) -> None:
@@ -267,7 +277,7 @@ class Replica:
         settings = self._live.now
         is_lacking = self._is_partial or self.is_damaged() or self.lacks_compacted()
         is_whole = self._has_tables and not is_lacking
-        is_learner = settings.learner or not is_whole
+        is_learner = settings.learner or not is_whole or self._role.is_mirror
         greeting = ReplicaGreeting(self._role.broker_id, settings.sync_from_last_file, is_learner)
         return EpochMasterLink(
             self._store,
@@ -287,7 +297,8 @@ class Replica:
                 "",
                 "an account of brokers: the master asks who this is",
             )
-        member = HelloMember(settings.broker_cluster_name, settings.broker_name, self._role.broker_id)
+        cluster = self.cluster or settings.broker_cluster_name
+        member = HelloMember(cluster, settings.broker_name, self._role.broker_id)
         return encode_hello(challenge, member, own)
 
     def _look_after(self, link: MasterLink) -> None:

@@ -139,6 +139,7 @@ class TableSync:
     def _role_changed(self, role: Role) -> None:
         self._role = role
         self._tables.offsets.note_own(not role.is_master)
+        self._tables.offsets.is_copy = role.is_mirror
         self._master_changed()
 
     async def run(self) -> None:

@@ -80,6 +80,7 @@ class Offsets:
         self._store = store
         self._when_readable = when_readable
         self._looking_up = looking_up if looking_up is not None else LookingUp(store)
+        self._role = tables.role
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
@@ -110,6 +111,7 @@ class Offsets:
 
     @handles(UpdateConsumerOffset)
     def update(self, request: UpdateConsumerOffset, caller: Caller) -> Answer | None:
+        self._role.require_no_mirror()
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
         if self._groups.get(group) is None:
             raise Refused(
@@ -174,6 +176,7 @@ class Offsets:
 
     @handles(CloneGroupOffset)
     async def clone(self, request: CloneGroupOffset, caller: Caller) -> None:
+        self._role.require_no_mirror()
         source = self._consumers.group(request.src_group)
         is_one = request.topic is not None and request.topic.strip()
         for topic in [request.topic or ""] if is_one else self._offsets.topics_of(request.src_group):
@@ -251,6 +254,7 @@ class Offsets:
 
     @handles(ResetOffset)
     async def reset(self, request: ResetOffset, caller: Caller) -> RawAnswer:
+        self._role.require_no_mirror()
         config = self._topic(request.topic)
         _log.info(
             "offset reset group=%s topic=%s queue=%d timestamp=%d address=%s",

@@ -358,12 +358,12 @@ class Registration:
         return self._live.now.register_timeout_ms / 1000
 
     def _identity(self) -> "_Identity":
-        settings = self._live.now
+        settings, role = self._live.now, self._role
         return {
             "broker_name": settings.broker_name,
             "broker_addr": self.broker_address,
             "cluster_name": settings.broker_cluster_name,
-            "broker_id": self._role.broker_id,
+            "broker_id": role.broker_id if role.listed_id is None else role.listed_id,
         }
 
     # Bodies
@@ -372,7 +372,7 @@ class Registration:
         """The same for all name servers until a topic changes."""
         settings, version = self._live.now, self._topics.data_version
         part_size = settings.split_registration_topics if settings.split_registration else 0
-        made_from = (version, settings.broker_permission, part_size, self._filter_servers)
+        made_from = (version, self._client_permission, part_size, self._filter_servers)
         known = self._everything.get(is_compressed)
         if known is None or known.made_from != made_from:
             parts = list(_parts(self._topics.all(), part_size))
@@ -398,9 +398,14 @@ class Registration:
         encode = registration.encode_compressed if is_compressed else registration.encode_plain
         return encode(body, CURRENT_VERSION)
 
+    @property
+    def _client_permission(self) -> int:
+        # A mirror accepts no messages, so producers do not find it.
+        return self._live.now.broker_permission & (~names.WRITE if self._role.is_mirror else -1)
+
     def _permitted(self, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
         """The topics, with their permissions limited to those of the broker."""
-        permission = self._live.now.broker_permission
+        permission = self._client_permission
         if permission & names.READ_WRITE == names.READ_WRITE:
             return topics
         return {

@@ -61,6 +61,8 @@ class OffsetTable:
         self._leaving: set[str] = set()
         """Topics that are about to be removed: neither files nor replicas get their offsets any more."""
         self._own: set[tuple[str, str, int]] | None = None
+        self.is_copy = False
+        """Whether these are another cluster's: then commits are ignored."""
         self._saving = threading.Lock()
         self._turn = self._saved_turn = 0
         self.data_version = loaded.data_version or DataVersion()
@@ -88,7 +90,7 @@ class OffsetTable:
         held to. So are negative offsets, which a pull may carry. java: they are kept, and the group starts
         again
         """
-        if offset < 0 or (self.resets and self._is_ignored(group, topic, queue_id, offset)):
+        if offset < 0 or self.is_copy or (self.resets and self._is_ignored(group, topic, queue_id, offset)):
             return False
         queues = self._committed.setdefault((topic, group), {})
         before = queues.get(queue_id, -1)

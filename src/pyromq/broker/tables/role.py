@@ -18,10 +18,25 @@ class Role:
 
     broker_id: int = MASTER_ID
     epoch: int = 0
+    mirror_of: str = ""
+    """The name servers of the cluster that has the master, if it is another one."""
+    listed_id: int | None = None
+    """The id at this cluster's name servers, if it is another one."""
 
     @property
     def is_master(self) -> bool:
         return self.broker_id == MASTER_ID
+
+    @property
+    def is_mirror(self) -> bool:
+        return bool(self.mirror_of)
+
+    @property
+    def own_name(self) -> str:
+        """How refusals call a broker that is not the master."""
+        return (
+            f"a mirror of the cluster at {self.mirror_of}" if self.is_mirror else f"replica {self.broker_id}"
+        )
 
 
 NOT_ELECTED = Role(-1)
@@ -61,8 +76,17 @@ class RoleTable:
         if not self.now.is_master:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"this broker is replica {self.now.broker_id}, its topics and groups are copies of its"
+                f"this broker is {self.now.own_name}, its topics and groups are copies of its"
                 " master's: change them there",
+            )
+
+    def require_no_mirror(self) -> None:
+        """Raises Refused on a mirror: groups stand where they stand in the cluster that it copies."""
+        if self.now.is_mirror:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"this broker is {self.now.own_name}: the offsets of groups are those there, until it is"
+                " promoted",
             )
 
     def change(self, role: Role) -> None:

@@ -106,6 +106,13 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Lake tier",
         {"tierStatus": "Show what is on the disk and in the tier, and how far uploads are behind."},
     ),
+    "mirrors": (
+        "Mirrors",
+        {
+            "mirrorStatus": "Show how far mirrors have the log of another cluster.",
+            "promoteMirror": "Have mirrors copy another cluster no longer, and accept messages.",
+        },
+    ),
     "brokers": (
         "Brokers",
         {

@@ -126,6 +126,8 @@ class RegisterBrokerAtController(Request[RegisterBrokerAtControllerAnswer]):
     # Ours alone: the newest epoch of the broker's log, and whether it never is in sync.
     log_epoch: Int32 | None = None
     learner: bool | None = None
+    # Ours alone: whether the log was copied from another cluster since the broker was in its group.
+    mirrored: bool | None = None
 
 
 class GetReplicaInfoAnswer(Answer):

@@ -153,6 +153,24 @@ class WatchTables(Request[WatchTablesAnswer]):
     broker_id: Int64 | None = None
 
 
+class PromoteMirrorAnswer(Answer):
+    # Up to where the log is here, and the other one was there when its master answered last.
+    log_end: Int64
+    source_end: Int64 | None = None
+    source_heard: Int64 | None = None
+    # The broker's role in its own cluster; no epoch if its controllers have not given it one yet.
+    epoch: Int32 | None = None
+    master: bool = False
+
+
+@request(30908, to=BROKER, needs=(cluster(UPDATE),), extension=True)
+class PromoteMirror(Request[PromoteMirrorAnswer]):
+    """Have a broker copy another cluster no longer; it takes a role in its own one."""
+
+    # Also if the other cluster has, or may have, more.
+    accept_loss: bool = False
+
+
 @request(1007, to=BROKER, needs=(cluster(GET),), java_name="get_broker_epoch_cache")
 class GetEpochs(Request[BodyAnswer[EpochEntryCache]]):
     """Read the epochs: which master has written which part of the log."""
