@@ -16,6 +16,21 @@ from pyromq.tasks.names import as_key, as_tag
 
 _HEAD, _HEAD_BYTES = "kombu", "kombu-head"
 _MAX_HEAD_CHARS = 16_000
+_PROPERTIES = (
+    "delivery_info",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+"""Those of AMQP. Callers give kombu others, too, which need not be JSON; AMQP drops them as well."""
 new_tag = count(1).__next__
 """Of a delivery."""
 
@@ -29,9 +44,8 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def packed(topic: str, raw: dict[str, Any], times: Times, tag: str | None = None) -> Message:
-    headers, properties = raw["headers"], dict(raw["properties"])
-    properties.pop("delivery_tag", None)
-    properties.pop("body_encoding", None)
+    headers, given = raw["headers"], raw["properties"]
+    properties = {name: given[name] for name in _PROPERTIES if name in given}
     head = {"t": raw["content-type"], "e": raw["content-encoding"], "h": headers, "p": properties}
     if times.expires_ms is not None or times.eta_ms is not None:
         head["x"] = [times.due_ms, times.eta_ms, times.expires_ms]

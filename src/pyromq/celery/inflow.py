@@ -92,6 +92,7 @@ class Inflow:
         """Messages of private queues that were asked for one by one."""
         self._polled_queues: set[str] = set()
         self._settled: deque[tuple[int, Settlement]] = deque()
+        self._is_settling = False
         self._producer: Producer | None = None
         self.arrived: deque[Arrival] = deque()
         """For kombu's thread."""
@@ -349,10 +350,12 @@ class Inflow:
     def settle(self, tag: int, how: Settlement) -> None:
         """From any thread; those of one moment are settled together."""
         self._settled.append((tag, how))
-        if len(self._settled) == 1 and self._thread.is_of_this_process:
+        if not self._is_settling and self._thread.is_of_this_process:
+            self._is_settling = True
             self._thread.call_soon(self._settle_all)
 
     def _settle_all(self) -> None:
+        self._is_settling = False  # before the first look: what is appended after the last one asks again
         while self._settled:
             tag, how = self._settled.popleft()
             self._end(tag, how)

@@ -5,11 +5,11 @@ a link of the parent does nothing.
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from pyromq.celery import readers
@@ -38,7 +38,8 @@ class BrokerLink:
         self._thread = LoopThread.shared()
         self._declared: set[str] = set()
         self._requeued_at = 0.0
-        self._arrived = threading.Condition()
+        # Not a condition: a signal handler may interrupt this thread anywhere, and close the link.
+        self._bell: SimpleQueue[None] = SimpleQueue()
         self._wake: Callable[[], None] | None = None
         self.producer = Producer(
             "CELERY-PRODUCERS", **target.client_options, max_message_bytes=target.options.max_message_bytes
@@ -213,16 +214,15 @@ class BrokerLink:
 
     def _notify(self) -> None:
         """Called on the client's loop, and by acknowledgements of other threads."""
-        with self._arrived:
-            self._arrived.notify_all()
+        if self._bell.empty():
+            self._bell.put(None)
         if self._wake is not None:
             self._wake()
 
     def wait(self, timeout_s: float | None) -> None:
-        """Until something may have arrived, or the time is over."""
-        with self._arrived:
-            if not self.inflow.arrived:
-                self._arrived.wait(_LOOK_S if timeout_s is None else min(timeout_s, _LOOK_S))
+        """Until something may have arrived or been settled, or the time is over."""
+        with suppress(Empty):
+            self._bell.get(timeout=_LOOK_S if timeout_s is None else min(timeout_s, _LOOK_S))
 
     def close(self) -> None:
         """Give back what no one has taken, and leave. Nothing in a forked child."""

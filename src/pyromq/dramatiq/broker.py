@@ -45,7 +45,7 @@ class DramatiqBroker(dramatiq.Broker):
             "DRAMATIQ", namesrv, options, max_priority=max_priority
         )
         self._new_link()  # bad options stop the start
-        self._making = threading.Lock()
+        self._making = threading.RLock()  # a signal handler may close it meanwhile
         self._connected: tuple[LoopThread, TaskLink] | None = None
         self._intakes: list[tuple[str, ref[Intake]]] = []
 

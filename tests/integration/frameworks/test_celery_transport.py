@@ -1,6 +1,8 @@
 """kombu on RocketMQ: queues, exchanges, acknowledgements and times, without a worker."""
 
+import os
 import select
+import signal
 import socket
 import time
 from collections import deque
@@ -133,7 +135,9 @@ def test_no_more_messages_are_delivered_than_the_prefetch_count_allows(connect: 
         drained(connection, lambda: len(found) == 3)
 
 
-def test_a_message_that_is_held_for_long_stays_with_its_consumer(connect: Callable[..., Any]) -> None:
+def test_a_message_that_is_held_for_long_stays_with_its_consumer(
+    connect: Callable[..., Any], rocketmq: RunningCluster
+) -> None:
     one, other = connect(invisible_s=1.0), connect()
     found: list[Any] = []
     others: list[Any] = []
@@ -148,6 +152,86 @@ def test_a_message_that_is_held_for_long_stays_with_its_consumer(connect: Callab
                 except TimeoutError:
                     continue
     assert len(found) + len(others) == 1
+    (found or others)[0][1].ack()
+    one.release()
+    other.release()
+    rocketmq.advance(hours=1)
+    assert queue(connect().default_channel).get() is None, "the newest receipt acknowledges it"
+
+
+def test_a_signal_handler_may_close_a_connection_that_waits(connect: Callable[..., Any]) -> None:
+    connection, found = connect(), list[Any]()
+    queue = kombu.Queue("stopped", routing_key="stopped")
+    connection.Producer().publish({}, routing_key="stopped", declare=[queue])
+    consumer(connection, queue, found).consume()
+    drained(connection, lambda: bool(found))
+
+    def stop(*_: object) -> None:
+        connection.release()
+        raise SystemExit
+
+    link = connection.connection.link
+    wait = link.wait
+
+    def stopped_meanwhile(left_s: float | None) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        wait(left_s)
+
+    link.wait = stopped_meanwhile
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(SystemExit):
+            connection.drain_events()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    bound = queue(connect().default_channel)
+    until = time.monotonic() + TIMEOUT_S
+    while (again := bound.get()) is None:
+        assert time.monotonic() < until, "it was not given back"
+    again.ack()
+
+
+def test_a_message_that_the_prefetch_count_leaves_out_is_waited_for_and_not_looked_at_again_and_again(
+    connect: Callable[..., Any],
+) -> None:
+    connection, found = connect(), list[Any]()
+    first, second = kombu.Queue("first", routing_key="first"), kombu.Queue("second", routing_key="second")
+    with connection.Consumer([first, second], prefetch_count=2) as both:
+        both.register_callback(lambda body, message: found.append(message))
+        for number in range(2):
+            connection.Producer().publish(number, routing_key="first")
+        drained(connection, lambda: len(found) == 2)
+        connection.Producer().publish(2, routing_key="second")  # for a pop that waited before
+        link, looks = connection.connection.link, list[float]()
+        drained(connection, lambda: bool(link.inflow.arrived))
+        wait = link.wait
+
+        def counted(left_s: float) -> None:
+            looks.append(left_s)
+            wait(left_s)
+
+        link.wait = counted
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.3)
+        assert len(looks) < 20
+        found[0].ack()
+        drained(connection, lambda: len(found) == 3)
+        for each in found[1:]:
+            each.ack()
+
+
+def test_a_property_that_amqp_does_not_know_is_not_sent(connect: Callable[..., Any]) -> None:
+    found: list[Any] = []
+    connection = connect()
+    queue = kombu.Queue("signed", routing_key="signed")
+    connection.Producer().publish(
+        {}, routing_key="signed", declare=[queue], correlation_id="c-1", signal=object()
+    )
+    with consumer(connection, queue, found):
+        drained(connection, lambda: bool(found))
+    properties = found[0][1].properties
+    assert properties["correlation_id"] == "c-1"
+    assert "signal" not in properties
 
 
 def test_higher_priorities_come_first(connect: Callable[..., Any]) -> None:
