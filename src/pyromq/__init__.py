@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer
 
 if TYPE_CHECKING:
     from pyromq.admin.blocking import Admin
+    from pyromq.admin.erasing import ErasedKey
     from pyromq.admin.facade import GroupLag, QueueLag, QueueRange, TopicDescription
     from pyromq.admin.failures import NotFound
     from pyromq.client.blocking import Producer, Transaction, TransactionProducer
@@ -69,6 +70,7 @@ _HOMES = {
     "Credentials": "client.settings",
     "DeadLetter": "client.dead_letters",
     "DeadLetters": "client.blocking_dead_letters",
+    "ErasedKey": "admin.erasing",
     "GiveUp": "client.consumer.handling.outcomes",
     "GroupLag": "admin.facade",
     "Health": "client.health",
@@ -124,6 +126,7 @@ __all__ = [
     "Credentials",
     "DeadLetter",
     "DeadLetters",
+    "ErasedKey",
     "GiveUp",
     "GroupLag",
     "Health",

@@ -280,6 +280,9 @@ WRITES: list[tuple[list[str], str]] = [
     (["updateOrderConf", "-t", "made", "-m", "get"], r"get orderConf success.*orderConf=\[broker-a:4\]"),
     (["updateOrderConf", "-t", "made", "-m", "delete"], r"delete orderConf success"),
     (["purgeQueue", "-t", "made", *ON], r"#Broker +#QID +#Min Offset"),
+    (["eraseMessages", "-t", "made", *ON, "-k", "who"], r"who +0\n\nNothing is changed yet: add --yes\."),
+    (["eraseMessages", "-t", "made", *ON, "-k", "who", "--yes"], r"127\.0\.0\.1:\d+ erases them"),
+    (["erasureStatus", "-t", "made", *ON], r"127\.0\.0\.1:\d+ +who +.*(gone|not yet)"),
     (
         ["updateStaticTopic", "-t", "fixed", "-qn", "2", "-c", "DefaultCluster", "--plan"],
         r"#QID +#Broker Name +#Broker QID +#Parts\n0 +broker-a +0 +1\n1 +broker-a +1 +1\n\n"
@@ -422,6 +425,7 @@ FAILURES: list[tuple[list[str], int, str]] = [
     (["topicList", "-n", "nonsense"], 1, "'nonsense' is not an address; expected host:port"),
     (["topicList", "-n", " "], 1, "no name server given; set -n host:port or NAMESRV_ADDR"),
     (["purgeQueue", "-t", "x", *ON, "-o", "5"], 2, "--offset needs the queue: -q"),
+    (["eraseMessages", "-t", "x", *ON, "-k", ","], 2, "-k is empty: expected key1,key2"),
     (["updateStaticTopic", "-t", "x", "-b", "broker-a"], 2, "give the number of queues: -qn"),
     (["updateStaticTopic", "-t", "x", "-qn", "2"], 2, "give either -b BROKERS or -c CLUSTERS"),
     (["updateStaticTopic", "-t", TOPIC, "-qn", "2", "-b", "broker-a"], 1, "is not static"),

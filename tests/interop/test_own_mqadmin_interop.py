@@ -167,6 +167,8 @@ ONLY_OURS = {
     "namesrvDiff",
     "promoteMirror",
     "purgeQueue",
+    "eraseMessages",
+    "erasureStatus",
     "replicationStatus",
     "resumeCheckHalfMessage",
     "sparkCheckpoint",

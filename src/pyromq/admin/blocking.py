@@ -29,4 +29,6 @@ class Admin(Blocking):
     lag = awaited(facade.Admin.lag)
     delete_group = awaited(facade.Admin.delete_group)
     purge = awaited(facade.Admin.purge)
+    erase = awaited(facade.Admin.erase)
+    erasures = awaited(facade.Admin.erasures)
     reset_offsets = awaited(facade.Admin.reset_offsets)

@@ -11,8 +11,9 @@ from typing import Literal, Unpack
 
 import msgspec
 
-from pyromq.admin import groups, offsets, progress, topics
+from pyromq.admin import erasing, groups, offsets, progress, topics
 from pyromq.admin.cluster import Cluster
+from pyromq.admin.erasing import ErasedKey
 from pyromq.admin.failures import NotFound
 from pyromq.client.declaring import TopicType
 from pyromq.client.namespaces import unwrap, wrap
@@ -196,6 +197,21 @@ class Admin(Opened):
         waiting = (await self.lag(group, topic)).total
         await self.reset_offsets(group, topic, "last")
         return waiting
+
+    # Messages
+
+    async def erase(self, topic: str, keys: Iterable[str], cluster: str | None = None) -> None:
+        """Erase all messages that have one of these keys, in the logs and in the lake tier. Brokers do it in
+        the background: `erasures` says when it is complete. It cannot be undone."""
+        masters = [each.address for each in await self._known.masters(cluster)]
+        if not await erasing.erase(self._known, masters, self._wrap(topic), keys):
+            raise NotFound(f"there is no topic {topic}")
+
+    async def erasures(self, topic: str, cluster: str | None = None) -> list[ErasedKey]:
+        """How far each broker is, replicas included, with the keys that `erase` was asked for."""
+        members = await self._known.members(cluster)
+        found = [await erasing.progress(self._known, each.address, self._wrap(topic)) for each in members]
+        return [each for keys in found for each in keys]
 
     async def reset_offsets(
         self, group: str, topic: str, to: Literal["first", "last"] | datetime

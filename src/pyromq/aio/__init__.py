@@ -1,5 +1,6 @@
 """The asyncio API: the same names as in `pyromq`, with awaitable methods; values are the same classes."""
 
+from pyromq.admin.erasing import ErasedKey
 from pyromq.admin.facade import Admin, GroupLag, QueueLag, QueueRange, TopicDescription
 from pyromq.admin.failures import NotFound
 from pyromq.client.codecs import JSON, MSGPACK, Codec
@@ -53,6 +54,7 @@ __all__ = [
     "Credentials",
     "DeadLetter",
     "DeadLetters",
+    "ErasedKey",
     "GiveUp",
     "GroupLag",
     "Health",

@@ -37,6 +37,7 @@ from pyromq.broker.services.assignments import Assignments
 from pyromq.broker.services.brokers import Brokers
 from pyromq.broker.services.compaction import Compaction
 from pyromq.broker.services.delays import Delays
+from pyromq.broker.services.erasing import Erasing
 from pyromq.broker.services.escaping import Escaping
 from pyromq.broker.services.figures import FiguresInBulk
 from pyromq.broker.services.filter_servers import FilterServers
@@ -318,6 +319,7 @@ class BrokerParts:
             unread,
             self._upkeep,
             Compaction(store),
+            Erasing(self._context, self.durability, self.tiering),
             Protection(live, store, tables),
             *self._pop_services(reading),
             AccessRequests(self.access),

@@ -47,7 +47,7 @@ class Cutting:
         self._dispatcher = parts.dispatcher
         self._mending = mending
         self._flusher = flusher
-        self._deletions, self._purges = parts.deletions, parts.purges
+        self._marks = parts.deletions, parts.purges, parts.erasures
         self._timers = timers
         self._copying = copying
         self._time = parts.time
@@ -151,7 +151,7 @@ class Cutting:
                 yield self._sync_queues
             finally:
                 self._flusher.go_on(log.end_offset)
-            for marks in (self._deletions, self._purges):
+            for marks in self._marks:
                 yield partial(marks.fit_to_log, log.start_offset, end)
             self.is_unfinished = False
         if any(each.start >= end for each in self._epochs.epochs):

@@ -35,6 +35,8 @@ class StorePaths:
         """Ours; Apache's broker looks only for files that it knows here."""
         self.purges = root / "purges"
         """The same for queues that were purged."""
+        self.erasures = root / "erasures"
+        """The same for messages that are erased by their keys."""
         self.abort = root / "abort"
         self.lock = root / "lock"
         self.restoring = root / "restoring"

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from pyromq.protocol.record import peek_log_offset, peek_size
+from pyromq.protocol.record import SysFlag, peek_log_offset, peek_size, peek_sys_flag
 from pyromq.store.light.entries import Entry
 from pyromq.store.light.light_queues import LightQueues
 from pyromq.store.log.commit_log import CommitLog
@@ -68,7 +68,8 @@ class LightReader:
         view = self._log.view(entry.log_offset, entry.size)
         if view is None or peek_size(view) != entry.size or peek_log_offset(view) != entry.log_offset:
             return None
-        return view
+        # Only a filler in its place is in no queue.
+        return None if peek_sys_flag(view) & SysFlag.TRANSACTION_PREPARED else view
 
     def has(self, name: str, queue_id: int) -> bool:
         return queue_id == 0 and name in self._queues

@@ -26,6 +26,7 @@ from pyromq.store.copying import Copying
 from pyromq.store.cutting import Cutting
 from pyromq.store.deletions import Deletions
 from pyromq.store.dispatch import Dispatcher
+from pyromq.store.erasing import LogErasing
 from pyromq.store.expiry import Expiry
 from pyromq.store.faults import Fault, StoreFaults
 from pyromq.store.filenames import StorePaths
@@ -174,7 +175,7 @@ class MessageStore:
         checkpoint = read_checkpoint(files, paths.checkpoint)
         self._deletions = Deletions(files, paths.deletions)
         purges = Deletions(files, paths.purges)
-        marks = self._deletions, self.time, purges
+        marks = self._deletions, self.time, purges, Deletions(files, paths.erasures)
         parts = StoreParts(
             files, paths, self._log, self._queues, self._index, self._dispatcher, *marks, self._snapshots
         )
@@ -203,6 +204,7 @@ class MessageStore:
         self._flusher = Flusher(files, self._log, paths.checkpoint, checkpoint)
         self._waiters = waiters = FlushWaiters(self._flusher)
         self.scrubbing = Scrubbing(files, self._log)
+        self.erasing = LogErasing(parts, self._mending, self.scrubbing)
         self.cutting = Cutting(
             parts, self.epochs, self._mending, self._flusher, self.timers, self.copying, waiters
         )

@@ -24,4 +24,5 @@ class StoreParts:
     deletions: Deletions
     time: LogTime
     purges: Deletions
+    erasures: Deletions
     snapshots: Snapshots

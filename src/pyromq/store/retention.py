@@ -72,7 +72,7 @@ class Retention:
         self._log = parts.log
         self._queues = parts.queues
         self._index = parts.index
-        self._deletions, self._purges = parts.deletions, parts.purges
+        self._deletions, self._purges, self._erasures = parts.deletions, parts.purges, parts.erasures
         self._dispatcher = parts.dispatcher
         self._epochs = epochs
         self._compacting = compacting
@@ -143,6 +143,7 @@ class Retention:
             if self.uploaded_to is None:  # else there are older messages elsewhere
                 self._deletions.forget_before(log_start)
                 self._purges.forget_before(log_start)
+            self._erasures.forget_before(log_start)
             self._epochs.forget_before(log_start)
             self._cleaned_up_to = log_start
 

@@ -4,6 +4,7 @@ JSON, compressed with zstd. It may come from anywhere: parsing any bytes returns
 have proper names, follow each other and do not overlap, or raises BadObject.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -65,6 +66,8 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     deletions: tuple[HiddenMessages, ...] = ()
     tables: str = ""
     """The object with a copy of the broker's tables; empty if there is none."""
+    erased: tuple[str, ...] = ()
+    """Erasures that are complete, as `erasure_digest`, the latest last."""
 
     @property
     def begin(self) -> int:
@@ -83,6 +86,11 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     def covering(self, log_offset: int) -> SegmentEntry | None:
         """The segment that has a log offset."""
         return next((each for each in self.segments if each.log_start <= log_offset < each.log_end), None)
+
+
+def erasure_digest(mark: str, log_offset: int) -> str:
+    """Stands for an erasure: a manifest has no keys."""
+    return hashlib.sha256(f"{log_offset} {mark}".encode()).hexdigest()[:32]
 
 
 def gone_before(marks: Mapping[str, int], topic: str, queue_id: int) -> int:

@@ -6,7 +6,8 @@ Everything here blocks; the broker calls it in a thread.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -15,12 +16,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pyromq.errors import TransportError
+from pyromq.store.log.damage import is_removed
 from pyromq.store.log.epochs import Epochs
 from pyromq.tier.footers import read_footer
 from pyromq.tier.manifest import HiddenMessages, Manifest, SegmentEntry
 from pyromq.tier.manifests import Manifests, WrongTier
 from pyromq.tier.names import segment_name
-from pyromq.tier.packing import first_damage
+from pyromq.tier.objects import ObjectMissing
+from pyromq.tier.packing import first_damage, records_in
+from pyromq.tier.rewriting import log_file
+from pyromq.tier.segment_format import BadObject
 from pyromq.tier.tables import TieredTables, put_tables
 from pyromq.tier.uploading import Uploader, UploadTask
 
@@ -92,7 +97,8 @@ class Offloading:
 
     def compare(self, manifest: Manifest, files: Sequence[ClosedFile]) -> None:
         """Compare the newest file that both have, unless that was done before. Raises WrongTier. A file that
-        is damaged here says nothing: then it is the one before that, and this one stays."""
+        is damaged here, or a segment that cannot be read, says nothing: then it is the one before that, and
+        this one stays."""
         entries = {each.log_start: each for each in manifest.segments}
         for file in reversed(files):
             if file.start not in entries or file.end <= self.same_to:
@@ -102,7 +108,11 @@ class Offloading:
             if is_whole and self._has_file(entry, found := _sha256(file.path)):
                 self.same_to = file.end
                 return
-            if not is_whole or not _is_damaged(file):
+            is_same = self._is_same_but_for_removed(entry, file) if is_whole else False
+            if is_same:
+                self.same_to = file.end
+                return
+            if is_same is False and (not is_whole or not _is_damaged(file)):
                 found = found if is_whole else f"up to {file.end}"
                 raise WrongTier(
                     f"{self.place} has other bytes at log offset {file.start} than"
@@ -115,6 +125,29 @@ class Offloading:
         if found == entry.log_sha256:
             return True
         return entry.is_rewritten and read_footer(self._manifests.objects, entry).log_sha256.hex() == found
+
+    def _is_same_but_for_removed(self, entry: SegmentEntry, file: ClosedFile) -> bool | None:
+        """Whether a log file differs from its segment only in messages that were removed from one of them;
+        None if the segment cannot be read."""
+        with _mapped(file) as local:
+            if not (removed := _removed_in(local, file.start)):
+                return False
+            rebuilt = Path(f"{self._task.temporary}.log")
+            try:
+                with log_file(self._manifests.objects, entry, rebuilt) as theirs:
+                    removed += _removed_in(theirs, file.start)
+                    position = 0
+                    for start, end in [*sorted(removed), (len(local), len(local))]:
+                        for at in range(position, start, _CHUNK_BYTES):
+                            piece = slice(at, min(at + _CHUNK_BYTES, start))
+                            if local[piece] != theirs[piece]:
+                                return False
+                        position = max(position, end)
+                    return True
+            except (BadObject, ObjectMissing):
+                return None
+            finally:
+                rebuilt.unlink(missing_ok=True)
 
     def offload(
         self,
@@ -173,13 +206,17 @@ class Offloading:
             ),
         )
 
-    def mend(self, entry: SegmentEntry, file: ClosedFile, epoch: int) -> Manifest:
-        """Replace a segment that is missing or damaged by another one of the same file. Raises Fenced."""
+    def mend(self, entry: SegmentEntry, file: ClosedFile, epoch: int) -> Manifest | None:
+        """Replace a segment that is missing or damaged by another one of the same file; None if messages were
+        erased from that. Raises Fenced."""
         if entry.is_rewritten:
             raise TransportError(
                 f"{entry.name} is not replaced: messages were removed from it that {file.path} has"
             )
         if (found := _sha256(file.path)) != entry.log_sha256:
+            with _mapped(file) as log:
+                if _removed_in(log, file.start):
+                    return None
             raise TransportError(
                 f"{file.path} cannot replace {entry.name}: it has other bytes ({found[:16]})"
             )
@@ -251,9 +288,20 @@ def uploaded_to(manifest: Manifest | None, log_start: int) -> int:
 
 
 def _is_damaged(file: ClosedFile) -> bool:
+    with _mapped(file) as content:
+        return bool(first_damage(content, file.start))
+
+
+def _removed_in(log: mmap, log_start: int) -> list[tuple[int, int]]:
+    """Where in a log file something was removed on purpose."""
+    return [(each.start, each.end) for each in records_in(log, log_start) if is_removed(each)]
+
+
+@contextmanager
+def _mapped(file: ClosedFile) -> Iterator[mmap]:
     try:
         with file.path.open("rb") as source, mmap(source.fileno(), 0, access=ACCESS_READ) as content:
-            return bool(first_damage(content, file.start))
+            yield content
     except OSError as problem:
         raise TransportError(f"{file.path}: {problem}") from None
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from pyromq.protocol import properties as props
-from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import RecordOutline
+from pyromq.store.erasing import names_of
 from pyromq.store.log.damage import filler_for_removed, is_filler
 from pyromq.tier.footers import read_footer
 from pyromq.tier.manifest import SegmentEntry, gone_before
@@ -30,8 +29,8 @@ class Gone(msgspec.Struct, frozen=True):
     """Topics, or `queue@topic`, and the log offset before which their messages are gone."""
     older_than_ms: dict[str, int] = {}
     """Topics, and the store time before which their messages go."""
-    keys: tuple[tuple[str, str], ...] = ()
-    """Topics and keys whose messages go, at any place."""
+    keys: tuple[tuple[str, str, int], ...] = ()
+    """Topics and keys whose messages go that are before a log offset."""
 
     def has(self, outline: RecordOutline, record: memoryview) -> bool:
         """`record`: the bytes that the outline is of."""
@@ -42,17 +41,8 @@ class Gone(msgspec.Struct, frozen=True):
             return True
         if not self.keys:
             return False
-        raw = bytes(record[outline.properties_start : outline.properties_end])
-        return any(wanted in self.keys for wanted in _named(topic, raw))
-
-
-def _named(topic: str, raw_properties: bytes) -> list[tuple[str, str]]:
-    """The topics and keys by which people know a message. Copies of it that wait for their time or for the
-    end of their transaction, or are retried, say the topic in a property."""
-    found = (get_property(raw_properties, name) for name in (props.REAL_TOPIC, props.RETRY_TOPIC))
-    keys = (get_property(raw_properties, props.KEYS) or "").split(props.KEY_SEPARATOR)
-    unique = (get_property(raw_properties, name) for name in (props.UNIQ_KEY, props.ORIGIN_MESSAGE_ID))
-    return [(each, key) for each in (topic, *found) if each for key in (*keys, *unique) if key]
+        named = names_of(topic, bytes(record[outline.properties_start : outline.properties_end]))
+        return any((topic, key) in named and outline.log_offset < before for topic, key, before in self.keys)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ manifest, and, when readers have had time to learn of it, the removal of the old
 the next round finds either an object that no manifest names or a removal that is due.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 import msgspec
@@ -34,6 +35,9 @@ _KEPT_MANIFESTS_MS: Final = 24 * 3_600_000
 """A delayed request of an old master must not find its number free."""
 _WORTH: Final = 4
 """A segment is rewritten for its old messages if at least one byte in this many belongs to them."""
+
+_KEPT_ERASURES: Final = 10_000
+_FOR_EVER: Final = 1 << 62
 
 OldestMs = Callable[[str], int]
 """Messages of a topic that were stored before this time go; 0 keeps all."""
@@ -108,18 +112,31 @@ class TierUpkeep:
         )
         return self._uploader.rewrite(task)
 
-    def erase(self, keys: Iterable[tuple[str, str]], epoch: int) -> list[SegmentEntry]:
-        """Remove the messages with these topics and keys, and the old objects at once; the segments that had
-        some. What is not in the tier yet stays where it is."""
-        gone = Gone(keys=tuple(keys))
-        newest = self._manifests.read_newest()
-        changed = []
-        for entry in newest.segments if newest is not None else ():
-            if (mended := self.rewritten(entry, gone, epoch)) is not None:
-                self._replace({entry: mended}, epoch, grace_ms=0)
-                changed.append(entry)
-                self.remove_due(epoch)
-        return changed
+    def erase(self, entry: SegmentEntry, gone: Gone, epoch: int) -> SegmentEntry | None:
+        """Remove messages from a segment, and the old object at once; the segment that replaces it, None if
+        it has no such messages."""
+        mended = self.rewritten(entry, gone, epoch)
+        if mended is not None:
+            self._replace({entry: mended}, epoch, grace_ms=0)
+            self.remove_due(epoch)
+        return mended
+
+    def next_to_erase(self, before: int, clean: AbstractSet[str], epoch: int) -> SegmentEntry | None:
+        """The first segment that begins before a log offset and is not known to be `clean`."""
+        for entry in self._manifests.owned(epoch).segments:
+            if entry.log_start < before and entry.name not in clean:
+                return entry
+        return None
+
+    def erased(self, digests: Sequence[str], epoch: int) -> Manifest:
+        """No segment has what was to go: remove those that were replaced lately, and say so."""
+        self.remove_due(epoch, _FOR_EVER)
+
+        def change(newest: Manifest) -> Manifest | None:
+            new = [each for each in digests if each not in newest.erased]
+            return msgspec.structs.replace(newest, erased=(*newest.erased, *new)[-_KEPT_ERASURES:])
+
+        return self._manifests.add(epoch, change)
 
     def _replace(
         self, changes: dict[SegmentEntry, SegmentEntry | None], epoch: int, grace_ms: int | None = None

@@ -48,7 +48,8 @@ class UploadTask(msgspec.Struct, frozen=True):
 
 
 class DamagedFile(TransportError):
-    """A closed file of the log is not sound. It is not uploaded before it was repaired."""
+    """A closed file of the log, or a segment, is not sound. It is not uploaded before it was repaired, or not
+    rewritten."""
 
 
 class UploadAnswer(msgspec.Struct, frozen=True):
@@ -122,7 +123,7 @@ def rewrite(objects: Objects, task: UploadTask) -> SegmentEntry | None:
     except OSError as problem:
         raise TransportError(f"{task.path}: {problem}") from None
     except (BadObject, ObjectMissing) as problem:
-        raise TransportError(f"{objects.place}/{before.name} cannot be rewritten: {problem}") from None
+        raise DamagedFile(f"{objects.place}/{before.name} cannot be rewritten: {problem}") from None
     finally:
         path.unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from pyspark.sql.types import StructType
+from tests.support.erasing import erase_from_tier
 from tests.support.log_files import filled
 
 from pyromq.errors import ConfigError
@@ -345,7 +346,7 @@ def test_an_object_that_cannot_be_read_is_named_with_what_is_lost(
 def test_messages_that_were_removed_after_the_plan_are_gone_and_the_others_are_read(lake: Lake) -> None:
     before = tasks(lake.options())
     gone = [lake.of("Orders", 0)[20], lake.of("Orders", 0)[21]]
-    changed = lake.upkeep.erase([(row.topic, f"k{row.log_offset}") for row in gone], 0)
+    changed = erase_from_tier(lake.upkeep, [(row.topic, f"k{row.log_offset}") for row in gone])
     assert changed
     assert not (lake.place / CLUSTER / BROKER / changed[0].name).exists()
     lost = rf"messages {gone[0].offset} to {gone[1].offset} of Orders@broker-a:0 are gone"

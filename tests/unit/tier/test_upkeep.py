@@ -1,12 +1,14 @@
 """What is too old or deleted leaves the tier, leftovers are swept; whoever is killed, nothing else goes."""
 
 from collections.abc import Callable
+from mmap import mmap
 from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
 from tests.support.dying_files import Killed
+from tests.support.erasing import erase_from_tier
 from tests.support.log_files import filled
 from tests.support.model_objects import ModelObjects
 
@@ -17,11 +19,11 @@ from pyromq.store.filenames import offset_name
 from pyromq.tier.footers import read_footer
 from pyromq.tier.index import TierIndex, spans_of
 from pyromq.tier.manifest import HiddenMessages, Manifest
-from pyromq.tier.manifests import Fenced, Manifests
+from pyromq.tier.manifests import Fenced, Manifests, WrongTier
 from pyromq.tier.names import segment_name
 from pyromq.tier.offloading import ClosedFile, Offloading, next_file
 from pyromq.tier.packing import records_in
-from pyromq.tier.rewriting import log_file
+from pyromq.tier.rewriting import Gone, log_file, remove_from
 from pyromq.tier.upkeep import GRACE_MS, Due, TierUpkeep, due
 from pyromq.tier.uploading import OwnUploader, UploadTask
 
@@ -165,8 +167,8 @@ def test_the_messages_of_a_deleted_topic_are_removed_from_all_segments(bench: Be
 def test_a_message_is_erased_by_its_key(bench: Bench) -> None:
     before = bench.bodies()
     old = bench.manifest.segments[1]
-    assert bench.upkeep.erase([("U", "who"), ("T", "none")], 0) == []
-    assert bench.upkeep.erase([("T", "who")], 0) == [old]
+    assert erase_from_tier(bench.upkeep, [("U", "who"), ("T", "none")]) == []
+    assert erase_from_tier(bench.upkeep, [("T", "who")]) == [old]
     assert old.name not in bench.objects.content
     after = bench.bodies()
     assert sum(map(len, before.values())) - sum(map(len, after.values())) == 1
@@ -176,8 +178,34 @@ def test_a_message_is_erased_by_its_key(bench: Bench) -> None:
             assert log.find(b"who") < 0
     assert [each.is_rewritten for each in bench.manifest.segments] == [False, True, False]
     assert bench.manifest.segments[1].log_sha256 == old.log_sha256
+    assert bench.manifest.erased == ("done",)
     bench.begin()  # the log is still known as the same one
-    assert bench.upkeep.erase([("T", "who")], 0) == []
+    assert erase_from_tier(bench.upkeep, [("T", "who")]) == []
+
+
+def test_a_log_file_from_which_a_message_was_erased_is_still_known_and_no_other_change_is(
+    bench: Bench,
+) -> None:
+    file = bench.files[1]
+
+    def claimed() -> int:
+        task = UploadTask("", 0, 0, str(bench.directory / "segment.tmp"), "", "C", "b")
+        offloading = Offloading(Manifests(bench.objects, "C", "b", "1"), OwnUploader(bench.objects), task)
+        offloading.claim(0, bench.files[:2], FILES * FILE_BYTES)
+        return offloading.same_to
+
+    with file.path.open("r+b") as changed, mmap(changed.fileno(), 0) as log:
+        assert remove_from(log, file.start, Gone(keys=(("T", "who", 1 << 60),))) == 1
+    assert claimed() == file.end
+    name = bench.manifest.segments[1].name
+    segment = bench.objects.content.pop(name)
+    assert claimed() == bench.files[0].end
+    bench.objects.content[name] = segment
+    content = bytearray(file.path.read_bytes())
+    content[43] ^= 1  # when it was born: no checksum has that
+    file.path.write_bytes(content)
+    with pytest.raises(WrongTier, match="other bytes"):
+        claimed()
 
 
 @pytest.mark.parametrize("dies_after", [False, True])
@@ -188,11 +216,11 @@ def test_an_erasure_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Pat
         before = bench.bodies()
         bench.objects.dies_at, bench.objects.dies_after = bench.objects.requests + step, dies_after
         try:
-            bench.upkeep.erase([("T", "who")], 0)
+            erase_from_tier(bench.upkeep, [("T", "who")])
         except Killed:
             deaths += 1
             bench.begin()
-            bench.upkeep.erase([("T", "who")], 0)
+            erase_from_tier(bench.upkeep, [("T", "who")])
             bench.upkeep.remove_due(0)
         else:
             break

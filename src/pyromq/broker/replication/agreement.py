@@ -5,9 +5,11 @@ the middle of other records, or none at all; so it asks first, with requests tha
 """
 
 from pyromq.errors import Refused, StateError
+from pyromq.protocol.record import ReadBuffer, scan_record
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.pulling import ViewMessage
 from pyromq.remoting.dialer import Dialer
+from pyromq.store.log.damage import is_removed
 from pyromq.store.message_store import MessageStore
 
 _TIMEOUT_S = 5.0
@@ -48,9 +50,18 @@ async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> N
         theirs = (await dialer.call(master, ViewMessage(offset=place), _TIMEOUT_S)).body
     except Refused:
         theirs = b""
-    if theirs != record:
+    if theirs != record and not _is_erased_in_one(record, theirs):
         raise Disagreement(
             f"this replica and its master {master} have different messages at log offset {place}. Either the"
             " master has lost messages and accepted others, or the logs are different:"
             f" {_START_OVER}, or make it the master"
         )
+
+
+def _is_erased_in_one(ours: ReadBuffer, theirs: ReadBuffer) -> bool:
+    """Whether it is the same message, and only one of the two has erased it so far."""
+    outlines = [scan_record(each) if each else None for each in (ours, theirs)]
+    if any(each is None for each in outlines) or len(ours) != len(theirs):
+        return False
+    places = {(each.log_offset, each.store_timestamp) for each in outlines if each is not None}
+    return len(places) == 1 and any(is_removed(each) for each in outlines if each is not None)

@@ -184,6 +184,7 @@ class Repair:
         for address in peers:
             try:
                 await self._fetch(address, damage)
+                store.erasing.repeat(damage.start)  # the other broker may not have erased it yet
                 for _ in store.queues.restore_units(damage):
                     await asyncio.sleep(0)
             except (PyroError, OSError) as problem:

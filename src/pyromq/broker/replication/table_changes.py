@@ -64,7 +64,7 @@ class TableChanges:
         tables.topics.on_change(self._topics_changed)
         tables.groups.on_change(self._groups_changed)
         access.on_change(self._rules_changed)
-        store.expiry.on_purge = self._purged
+        store.expiry.on_purge = store.erasing.on_change = self._purged
         self.copies = TableCopies(
             master, lambda: self._counts()[:_PROMISED], lambda: live.now.replica_timeout_ms
         )
@@ -162,6 +162,7 @@ class TableChanges:
         if deletions:
             tables.deleted_topics = _told(self._store.topics.deletions())
             tables.purged_queues = _told(self._store.expiry.purges())
+            tables.erased_keys = _told(self._store.erasing.all())
         if rules and self._access.keeps_users:
             tables.access = self._access.table()
         if delays:

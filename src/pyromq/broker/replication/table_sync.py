@@ -220,9 +220,10 @@ class TableSync:
             await self._access.copy(tables.access)
         deletions = [each for each in _marks(tables.deleted_topics) if self._store.copying.lacks(each)]
         purges = [each for each in _marks(tables.purged_queues) if self._store.expiry.lacks(each)]
-        if deletions or purges:
+        erasures = [each for each in _marks(tables.erased_keys) if self._store.erasing.lacks(each)]
+        if marks := deletions + purges + erasures:
             self._copied(masters)  # or the log would not come
-            if not await self._log_reaches(max(each.log_offset for each in deletions + purges)):
+            if not await self._log_reaches(max(each.log_offset for each in marks)):
                 return False
         for each in deletions:
             await self._delete(each)
@@ -230,6 +231,7 @@ class TableSync:
             return False
         if not self._role.is_master:
             self._store.expiry.copy(purges)
+            self._store.erasing.copy(erasures)
         stamped = StampedTables(log_end, tables.consumer_offsets, tables.delay_offsets, tables.resets)
         self._waiting.add(stamped)
         if tables.static_topics is not None:

@@ -22,17 +22,20 @@ from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.filesystem import UNFINISHED_SUFFIX
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import LMQ_PREFIX
+from pyromq.store.deletions import Deletion
+from pyromq.store.erasing import named_in
 from pyromq.tier.blocks import Blocks
 from pyromq.tier.counted_objects import CountedObjects, Traffic
 from pyromq.tier.footers import KeptFooters
 from pyromq.tier.history import OlderHistory
 from pyromq.tier.index import Queue, Spans, TierIndex, spans_of
 from pyromq.tier.lookups import TierLookups
-from pyromq.tier.manifest import Manifest, SegmentEntry
+from pyromq.tier.manifest import Manifest, SegmentEntry, erasure_digest
 from pyromq.tier.manifests import Fenced, Manifests, OtherBroker, WrongTier
 from pyromq.tier.objects import ObjectMissing, Objects, size_problem
 from pyromq.tier.offloading import ClosedFile, Offloading, has_new_marks, newer_from, next_file, uploaded_to
 from pyromq.tier.opening import open_objects
+from pyromq.tier.rewriting import Gone
 from pyromq.tier.segment_format import BadObject
 from pyromq.tier.tables import TieredTables, copied_tables
 from pyromq.tier.upkeep import TierUpkeep, due
@@ -145,7 +148,13 @@ class Tiering:
         self.rewritten_segments = self.removed_segments = 0
         self.rounds = 0
         """How often it was looked for what has to leave the tier."""
-        self._next_upkeep = self._next_tables = 0.0
+        self._next_upkeep = self._next_tables = self._next_erasing = 0.0
+        self._erasing: list[Deletion] = []
+        """Removed from the segments at the moment."""
+        self._clean: set[str] = set()
+        """The segments that have nothing of it."""
+        self.erase_problem = ""
+        """Why a segment cannot be searched for what is to be erased."""
         self._known: Manifest | None = None
         if settings.tier_required:
             self._store.keep_until_uploaded(0)
@@ -335,6 +344,8 @@ class Tiering:
                 hidden = self._store.topics.hidden()
                 await self._learn(await self._wait(lambda: self._offloading.mark(epoch, hidden)))
                 return True
+            if is_erasing := self._clock.monotonic() >= self._next_erasing and self._has_to_erase():
+                await self._erase(epoch)
             if is_poll and (found := self._mendable(files)) is not None:
                 await self._mend(*found, epoch)
             if (file := next_file(self._known, files)) is not None:
@@ -348,6 +359,8 @@ class Tiering:
                     raise
                 self.uploaded_bytes += file.end - file.start
                 await self._learn(manifest)
+                return True
+            if is_erasing:
                 return True
             if self._clock.monotonic() >= self._next_tables:
                 end = self._store.log.end
@@ -455,6 +468,53 @@ class Tiering:
             f" {self.problem or 'it is slow'}. The broker keeps trying; ask again to be sure",
         )
 
+    # Erasing
+
+    def is_erased(self, erasure: Deletion) -> bool:
+        """Whether the tier has nothing of it, and never will."""
+        digest = erasure_digest(erasure.topic, erasure.log_offset)
+        return self._known is not None and digest in self._known.erased
+
+    async def alone(self, work: Callable[[], None]) -> None:
+        """Do what changes files of the log, while no file is read that is being uploaded."""
+        await self._wait(work)
+
+    def _has_to_erase(self) -> bool:
+        """The log is first: else another upload would bring back what the tier has lost."""
+        erasing = self._store.erasing
+        wanted = [each for each in erasing.unfinished() if erasing.is_done_here(each)]
+        wanted = [each for each in wanted if not self.is_erased(each)]
+        if wanted != self._erasing:
+            self._erasing = wanted
+            self._clean.clear()
+            self.erase_problem = ""
+        return bool(wanted)
+
+    async def _erase(self, epoch: int) -> None:
+        """Search one segment; after the last one, say so in a manifest."""
+        wanted = self._erasing
+        before = max(each.log_offset for each in wanted)
+        entry = await self._wait(lambda: self._upkeep.next_to_erase(before, self._clean, epoch))
+        if entry is not None:
+            gone = Gone(keys=tuple((*named_in(each.topic), each.log_offset) for each in wanted))
+            try:
+                mended = await self._wait(lambda: self._upkeep.erase(entry, gone, epoch))
+            except DamagedFile as problem:
+                self.erase_problem = str(problem)
+            else:
+                if mended is not None:
+                    self.rewritten_segments += 1
+                    await self._learn(await self._wait(self._offloading.refresh))
+                    self._clean.add(mended.name)
+            self._clean.add(entry.name)
+        elif self.erase_problem:
+            _log.error("messages cannot be erased from the tier: %s", self.erase_problem)
+            self._erasing = []
+            self._next_erasing = self._clock.monotonic() + _MAX_PAUSE_S
+        else:
+            digests = [erasure_digest(each.topic, each.log_offset) for each in wanted]
+            await self._learn(await self._wait(lambda: self._upkeep.erased(digests, epoch)))
+
     # Upkeep
 
     async def _keep_up(self, role: Role, epoch: int) -> None:
@@ -494,6 +554,8 @@ class Tiering:
 
     async def _mend(self, entry: SegmentEntry, file: ClosedFile, epoch: int) -> None:
         manifest = await self._wait(lambda: self._offloading.mend(entry, file, epoch))
+        if manifest is None:
+            return
         _log.warning("%s was replaced: %s", entry.name, self._damaged.get(entry.name))
         await self._learn(manifest)
 

@@ -24,6 +24,13 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "allocateMQ": "Show how queues would be allocated to members.",
         },
     ),
+    "erasing": (
+        "Erasing",
+        {
+            "eraseMessages": "Erase all messages with a key, in logs and in the lake tier.",
+            "erasureStatus": "Show which keys brokers erase, and which are gone.",
+        },
+    ),
     "lite": (
         "Lite topics",
         {

@@ -81,6 +81,8 @@ class ReplicatedTables(Body):
     consumer_offsets: ConsumerOffsetSerializeWrapper | None = None
     delay_offsets: DelayOffsetSerializeWrapper | None = None
     deleted_topics: list[DeletedTopic] | None = None
+    # The topic of each is written `key@topic`, with the key percent-encoded.
+    erased_keys: list[DeletedTopic] | None = None
     groups: SubscriptionGroupWrapper | None = None
     has_all_topics: bool = False
     is_promised: bool = False

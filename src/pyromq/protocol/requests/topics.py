@@ -155,6 +155,49 @@ class PurgeQueue(TopicRequest[PurgeQueueAnswer]):
     offset: Int64 = -1
 
 
+class EraseMessagesAnswer(Answer):
+    # Messages that were stored before this log offset go.
+    log_offset: Int64
+
+
+@request(30031, to=BROKER, needs=(topic(DELETE),), extension=True)
+class EraseMessages(TopicRequest[EraseMessagesAnswer]):
+    """Remove the bytes of all messages that have one of these keys."""
+
+    topic: str
+    # With spaces between them, as in the property KEYS.
+    keys: str
+
+
+class Erasure(Body):
+    """A key whose messages a broker erases, or has erased since the oldest message of its log."""
+
+    key: str
+    log_offset: Int64
+    time_ms: Int64
+    # In the log of this broker.
+    is_done_here: bool
+    # In the lake tier; true without one.
+    is_done_in_tier: bool
+    # Why it must wait.
+    problem: str = ""
+
+
+class ErasureList(Body):
+    erasures: list[Erasure] = []
+
+
+class ErasuresAnswer(BodyAnswer[ErasureList]):
+    """The body is never empty."""
+
+
+@request(30032, to=BROKER, needs=(topic(DELETE),), extension=True)
+class GetErasures(TopicRequest[ErasuresAnswer]):
+    """How far a broker is with the messages of a topic that are to be erased; replicas answer as well."""
+
+    topic: str
+
+
 @request(17, to=BROKER, needs=(topic(CREATE),), java_name="update_and_create_topic")
 class CreateOrUpdateTopic(TopicRequest[Answer]):
     """Create a topic or change its settings."""

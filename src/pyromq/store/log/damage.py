@@ -7,7 +7,8 @@ and no index; a blank record stands for a whole file, and for less than a record
 
 After a crash in between, the next start finds the damage and repeats this.
 
-Fillers also stand for messages that were removed from the tier on purpose. No copy of these is looked for.
+Fillers also stand for messages that were removed on purpose, here or from the tier. No copy of these is
+looked for.
 """
 
 from dataclasses import dataclass
@@ -75,9 +76,14 @@ def is_filler(outline: RecordOutline) -> bool:
     )
 
 
+def is_removed(outline: RecordOutline) -> bool:
+    """Whether it is a filler for what was removed on purpose."""
+    return is_filler(outline) and outline.queue_id == _REMOVED_QUEUE
+
+
 def is_loss(outline: RecordOutline, buffer: ReadBuffer) -> bool:
     """Whether it is a filler for what was damaged. `buffer`: the bytes that the outline is of."""
-    if not is_filler(outline) or outline.queue_id == _REMOVED_QUEUE:
+    if not is_filler(outline) or is_removed(outline):
         return False
     text = bytes(buffer[outline.body_start : min(outline.body_end, outline.body_start + len(_REMOVED))])
     return not text or not _REMOVED.startswith(text)

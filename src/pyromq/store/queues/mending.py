@@ -223,6 +223,17 @@ class Mending:
         self._mended.append(queue)
         self.has_work = True
 
+    def lose(self, outline: RecordOutline) -> None:
+        """A message leaves the log: its unit becomes a gap. Raises OSError."""
+        queue, number = self._queues.find(outline.topic, outline.queue_id), outline.queue_offset
+        if (
+            queue is not None
+            and queue.first_unit <= number < queue.end_offset
+            and self._place(queue, number)[0] == outline.log_offset
+        ):
+            self._put(queue, number, outline.log_offset, PRE_BLANK_SIZE, 0)
+            queue.forget_min_offset()
+
     def _place(self, queue: ConsumeQueue, offset: int) -> tuple[int, int]:
         """Log offset and size of a unit; a pre-blank one if its file is gone."""
         try:
