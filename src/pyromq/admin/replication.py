@@ -32,6 +32,8 @@ class MemberPicture(msgspec.Struct, frozen=True, rename="camel"):
     bytes_per_s: int | None = None
     epochs: list[EpochEntry] = []
     """Which masters wrote its log; without a controller there are none."""
+    mirror_of: str | None = None
+    """The name servers of the cluster that it copies, if it is a mirror; `behind_bytes` is of that one."""
 
 
 class GroupPicture(msgspec.Struct, frozen=True, rename="camel"):
@@ -114,12 +116,15 @@ def joined(
     for each in told:
         is_master = each.member.is_master if each.status is None else each.status.master
         end, behind, follows, speed = each.log_end, None, None, None
+        mirror_of = None
         if each.status is not None and is_master:
             end = each.status.master_commit_log_max_offset
         elif each.status is not None:
             mine = each.status.ha_client_runtime_info
             end, follows, speed = mine.max_offset, mine.master_addr or None, mine.transferred_byte_in_second
             behind = None if master_end is None else max(0, master_end - mine.max_offset)
+            if (mirror_of := mine.mirror_of) is not None:
+                behind = mine.mirror_behind
         members.append(
             MemberPicture(
                 address=each.member.address,
@@ -132,6 +137,7 @@ def joined(
                 follows=follows,
                 bytes_per_s=speed,
                 epochs=each.epochs,
+                mirror_of=mirror_of,
             )
         )
     if in_sync is None and connected and len(connected) == sum(not each.is_master for each in members):
@@ -150,7 +156,9 @@ def _remarks(members: list[MemberPicture], connected: int, controlled: ReplicasI
     remarks = []
     masters = [member for member in members if member.is_master]
     replicas = [member for member in members if not member.is_master and not member.problem]
-    if not masters:
+    mirrors = [member for member in members if member.mirror_of]
+    remarks += [f"{each.address} is a mirror of the cluster at {each.mirror_of}" for each in mirrors]
+    if not masters and not mirrors:
         remarks.append("no member is master: nothing can be sent")
     if len(masters) > 1:
         remarks.append(f"several members act as master: {', '.join(each.address for each in masters)}")

@@ -112,7 +112,8 @@ def _register(
         remark = f"broker group {known.name} belongs to cluster {known.cluster}, not {request.cluster_name}"
         return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     epoch = max(request.log_epoch or 0, 0)
-    if request.mirrored and epoch > known.master_epoch and known.master_id not in situation.heard.alive:
+    has_master = known.master_id is not None and not situation.heard.is_gone(known.master_id)
+    if request.mirrored and epoch > known.master_epoch and not has_master:
         # The record is older than the log: the group has copied another cluster since.
         known = replace(
             known, master_id=None, first_epoch=known.master_epoch, sync_set=frozenset(), offers={}

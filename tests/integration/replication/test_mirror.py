@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 from tests.conftest import ErrorLogs
 from tests.integration.replication.test_tiered_replicas import check, history, knows, tier
+from tests.integration.replication.test_tls import tls_of
 from tests.support.access import ALICE, ROOT, SECURE, user_creation
 from tests.support.access import client as access_client
 from tests.support.broker_cluster import CLUSTER, GROUP, TOPIC, BrokerClient, message, pull
+from tests.support.certificates import Authority
 from tests.support.controlled_group import ControlledGroup, controlled_group
 from tests.support.replicas import caught_up, log_of, until
 from tests.support.small_stores import messages_in
@@ -158,6 +160,12 @@ async def test_a_mirror_follows_the_next_master_and_goes_on_after_a_kill(tmp_pat
         await follows(mirror, successor)
         assert len(mirror.store.epochs.epochs) == 2
         assert bodies(mirror) == list(range(30))
+        # Whoever starts it without the setting promotes it, too.
+        directory = await both.second.stop(mirror)
+        master = await both.second.start(directory, broker_cluster_name=OTHER)
+        await until(lambda: master.role.now.is_master and not master.role.barrier)
+        await send(master, range(30, 32))
+        assert bodies(master) == list(range(32))
 
 
 async def test_a_promoted_mirror_goes_on_and_the_old_cluster_is_turned_into_its_mirror_and_back(
@@ -301,6 +309,16 @@ async def test_a_mirror_begins_where_its_master_does_and_serves_the_rest_from_th
         assert (await promote(mirror)).master
         await until(lambda: mirror.tiering is not None and mirror.tiering.figures()["tierEpoch"] == "1001")
         await check(mirror)
+
+
+async def test_a_mirror_copies_over_tls(tmp_path: Path) -> None:
+    settings = tls_of(Authority(tmp_path), "broker-a", ha_tls_names="broker-a")
+    async with clusters(tmp_path) as both:
+        source = await both.first.start("a", **settings)
+        await send(source, range(5))
+        mirror = await both.mirror(**settings)
+        await follows(mirror, source)
+        assert source.replication.master.links[0].certificate_names[0] == "broker-a"
 
 
 async def test_a_mirror_proves_who_it_is_and_takes_the_accounts_over(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def test_a_silent_member_stays_in_the_picture() -> None:
 
 def test_what_is_wrong_is_remarked() -> None:
     assert joined("c", "a", [replica()], None).remarks == ["no member is master: nothing can be sent"]
+    client = HAClientRuntimeInfo(max_offset=5, mirror_of="n:1", mirror_behind=7)
+    mirror = BrokerReport(REPLICA, HARuntimeInfo(ha_client_runtime_info=client))
+    shown = joined("c", "a", [mirror], None)
+    assert shown.remarks == [f"{REPLICA.address} is a mirror of the cluster at n:1"]
+    assert [each.behind_bytes for each in shown.members] == [7]
     assert joined("c", "a", [master(replicas=0), replica()], None).remarks == [
         "the master has 0 replicas connected, 1 are registered"
     ]

@@ -89,7 +89,7 @@ class Replication:
             TimerSync(store, tables, replica, dialer),
             CompactedSync(store, tables, replica, dialer),
             ActingMaster(live, store, tables, master, replica, registration, dialer),
-            HaStatus(live, store, tables.role, master, replica, clock),
+            HaStatus(live, store, tables.role, master, replica, mirror, clock),
             repair,
             session,
             mirror,

@@ -1,6 +1,7 @@
 """How replication stands, for operators: `mqadmin haStatus` and the runtime information."""
 
 from pyromq.broker.replication.master import Master
+from pyromq.broker.replication.mirror import Mirror
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import RoleTable
@@ -34,6 +35,7 @@ class HaStatus:
         role: RoleTable,
         master: Master,
         replica: Replica,
+        mirror: Mirror | None,
         clock: Clock,
     ) -> None:
         self._is_controlled = live.now.controller_mode
@@ -42,6 +44,7 @@ class HaStatus:
         self._role = role
         self._master = master
         self._replica = replica
+        self._mirror = mirror
         self._clock = clock
 
     @handles(GetHaStatus)
@@ -95,10 +98,13 @@ class HaStatus:
 
     def _of_replica(self) -> HARuntimeInfo:
         link = self._replica.link
+        mirror = self._mirror if self._mirror is not None and self._mirror.is_on else None
         return HARuntimeInfo(
             ha_client_runtime_info=HAClientRuntimeInfo(
                 master_addr=self._replica.ha_address,
                 max_offset=self._store.log.end,
+                mirror_of=mirror.of if mirror is not None else None,
+                mirror_behind=mirror.behind_bytes if mirror is not None else None,
                 master_flush_offset=self._replica.master_flush_offset,
                 last_read_timestamp=self._time_of(link.last_read) if link is not None else 0,
                 last_write_timestamp=self._time_of(link.last_write) if link is not None else 0,

@@ -24,13 +24,15 @@ class HAConnectionRuntimeInfo(Body):
 
 
 class HAClientRuntimeInfo(Body):
-    """A replica as it sees itself."""
+    """A replica as it sees itself. Only mirrors tell the other cluster's name servers, and what they lack."""
 
     last_read_timestamp: Int64 = 0
     last_write_timestamp: Int64 = 0
     master_addr: str | None = None
     master_flush_offset: Int64 = 0
     max_offset: Int64 = 0
+    mirror_behind: Int64 | None = None
+    mirror_of: str | None = None
     transferred_byte_in_second: Int64 = 0
 
 
