@@ -54,6 +54,7 @@ def request_properties(correlation_id: str, client_id: str, timeout_s: float) ->
 
 
 _CLOCKS_DIFFER_MS = 1000
+_REQUESTS_HAVE = props.REPLY_TO_CLIENT.encode()
 
 
 def is_expired(message: ReceivedMessage, now_ms: int) -> bool:
@@ -73,7 +74,7 @@ def expired(messages: list[ReceivedMessage], now_ms: Callable[[], int]) -> list[
     if not messages:
         return []
     first = messages[0]
-    if first.get(props.REPLY_TO_CLIENT) is None and not names.is_retry_topic(first.queue.topic):
+    if _REQUESTS_HAVE not in first.raw_properties and not names.is_retry_topic(first.queue.topic):
         return []
     now = now_ms()
     return [message for message in messages if is_expired(message, now)]

@@ -152,9 +152,10 @@ class ConcurrentDelivery(Delivery):
 
     def _hire(self) -> None:
         """Start one worker at once, and more later if work is still waiting."""
-        if self._live >= self._concurrency or (head := self._head()) is None:
+        live = self._live
+        if live >= self._concurrency or (head := self._head()) is None:
             return
-        if not self._live or not (self._is_hiring or isinstance(head, SharedLot)):
+        if not live or not (self._is_hiring or isinstance(head, SharedLot)):
             self._start_worker()
         if not self._is_hiring:
             self._is_hiring = True
@@ -223,7 +224,7 @@ class ConcurrentDelivery(Delivery):
                 rest = self._run_through(handler, lot, turn_ends)
                 if rest is not None:
                     await rest
-            if self._live > self._concurrency:
+            if len(self._workers) > self._concurrency and self._live > self._concurrency:
                 return  # another one took this one's place
             if clock.monotonic() > turn_ends:
                 # Otherwise handlers that never wait would block the loop.
