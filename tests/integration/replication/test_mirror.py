@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from click.testing import CliRunner
 from tests.conftest import ErrorLogs
 from tests.integration.replication.test_tiered_replicas import check, history, knows, tier
@@ -16,16 +17,20 @@ from tests.support.access import client as access_client
 from tests.support.broker_cluster import CLUSTER, GROUP, TOPIC, BrokerClient, message, pull
 from tests.support.certificates import Authority
 from tests.support.controlled_group import ControlledGroup, controlled_group
+from tests.support.killable_broker import start_killable_broker
 from tests.support.replicas import caught_up, log_of, until
 from tests.support.small_stores import messages_in
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication.mirror import Mirror
+from pyromq.broker.services import erasing
 from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from pyromq.protocol.requests.replication import PromoteMirror, PromoteMirrorAnswer
 from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.topics import EraseMessages
+from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.security.signature import Credentials
 
@@ -57,11 +62,11 @@ def side_of(broker: Broker) -> Mirror:
     return mirror
 
 
-async def send(broker: Broker, numbers: range, *, queue_id: int = 0) -> None:
+async def send(broker: Broker, numbers: range, *, size: int = 0) -> None:
     async with BrokerClient(broker.address) as client:
         await client.create_topic()
         for number in numbers:
-            await client.send(b"%d" % number, queue_id=queue_id)
+            await client.send((b"%d" % number).ljust(size), queue_id=0)
 
 
 async def commit(broker: Broker, offset: int) -> None:
@@ -168,6 +173,42 @@ async def test_a_mirror_follows_the_next_master_and_goes_on_after_a_kill(tmp_pat
         assert bodies(master) == list(range(32))
 
 
+async def test_a_killed_mirror_continues_in_the_middle_of_the_stream(tmp_path: Path) -> None:
+    files = {"log_segment_bytes": 128 * 1024, "queue_file_bytes": 4000}
+    async with clusters(tmp_path) as both:
+        source = await both.first.start("a", store=files)
+        settings = {
+            "controller_mode": True,
+            "controller_addr": format_address(*both.second.controller.address),
+            "namesrv_addr": both.second.names,
+        }
+        directory = tmp_path / "second" / "m"
+        process, _ = await start_killable_broker(
+            directory, "ASYNC_FLUSH", **settings, **mirroring(both.first, OTHER)
+        )
+        is_killed = asyncio.Event()
+
+        async def send_until_killed() -> int:
+            sent = 0
+            while not is_killed.is_set():
+                await send(source, range(sent, sent + 10), size=1000)
+                sent += 10
+            return sent
+
+        try:
+            await until(lambda: source.replication.master.links)
+            sending = asyncio.create_task(send_until_killed())
+            await until(lambda: source.replication.master.links[0].acknowledged > 300_000)
+        finally:
+            process.kill()
+            await process.wait()
+            is_killed.set()
+        sent = await sending
+        mirror = await both.mirror("m", store=files)
+        await follows(mirror, source)
+        assert mirror.store.queues.max_offset(TOPIC, 0) == sent
+
+
 async def test_a_promoted_mirror_goes_on_and_the_old_cluster_is_turned_into_its_mirror_and_back(
     tmp_path: Path, error_logs: ErrorLogs
 ) -> None:
@@ -264,11 +305,14 @@ async def test_the_brokers_of_a_group_are_promoted_together_and_deliver_what_was
     tmp_path: Path,
 ) -> None:
     async with clusters(tmp_path) as both:
-        source = await both.first.start("a")
+        source = await both.first.start("a", store={"message_delay_levels": "1h"})
         await send(source, range(5))
         async with BrokerClient(source.address) as client:
-            await client.send(b"5", properties={"DELAY": "3"})
-        first, second = [await both.mirror(each, broker_id=number) for number, each in enumerate("mn")]
+            await client.send(b"5", properties={"DELAY": "1"})
+        quick = {"store": {"message_delay_levels": "1s"}}
+        first, second = [
+            await both.mirror(each, broker_id=number, **quick) for number, each in enumerate("mn")
+        ]
         for each in (first, second):
             await follows(each, source)
 
@@ -309,6 +353,31 @@ async def test_a_mirror_begins_where_its_master_does_and_serves_the_rest_from_th
         assert (await promote(mirror)).master
         await until(lambda: mirror.tiering is not None and mirror.tiering.figures()["tierEpoch"] == "1001")
         await check(mirror)
+
+
+async def test_a_mirror_erases_what_the_first_cluster_has_erased_while_it_was_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "_LOOK_S", 0.02)
+
+    def is_erased(broker: Broker) -> bool:
+        return bool(broker.store.erasing.all()) and not broker.store.erasing.unfinished()
+
+    async with clusters(tmp_path) as both:
+        source = await both.first.start("a")
+        await send(source, range(3))
+        async with BrokerClient(source.address) as client:
+            await client.send(b"3", properties={"KEYS": "who"})
+        mirror = await both.mirror()
+        await follows(mirror, source)
+        directory = await both.second.stop(mirror)
+        async with BrokerClient(source.address) as client:
+            await client.call(EraseMessages(topic=TOPIC, keys="who"))
+        await until(lambda: is_erased(source))
+        mirror = await both.mirror(directory)
+        await until(lambda: is_erased(mirror))
+        await send(source, range(4, 6))
+        await follows(mirror, source)
 
 
 async def test_a_mirror_copies_over_tls(tmp_path: Path) -> None:

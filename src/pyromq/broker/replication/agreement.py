@@ -50,7 +50,7 @@ async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> N
         theirs = (await dialer.call(master, ViewMessage(offset=place), _TIMEOUT_S)).body
     except Refused:
         theirs = b""
-    if theirs != record and not _is_erased_in_one(record, theirs):
+    if not is_same_message(record, theirs):
         raise Disagreement(
             f"this replica and its master {master} have different messages at log offset {place}. Either the"
             " master has lost messages and accepted others, or the logs are different:"
@@ -58,8 +58,10 @@ async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> N
         )
 
 
-def _is_erased_in_one(ours: ReadBuffer, theirs: ReadBuffer) -> bool:
-    """Whether it is the same message, and only one of the two has erased it so far."""
+def is_same_message(ours: ReadBuffer, theirs: ReadBuffer) -> bool:
+    """Also if only one of the two logs has erased it so far."""
+    if ours == theirs:
+        return True
     outlines = [scan_record(each) if each else None for each in (ours, theirs)]
     if any(each is None for each in outlines) or len(ours) != len(theirs):
         return False

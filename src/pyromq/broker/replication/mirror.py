@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pyromq.broker.context import Context
-from pyromq.broker.replication.agreement import log_range
+from pyromq.broker.replication.agreement import is_same_message, log_range
 from pyromq.broker.replication.identity import JOINED, MIRRORING, PROMOTED, IdentityFiles, MirrorState
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.tables.role import Role
@@ -278,8 +278,9 @@ class Mirror:
                 place = self._store.cutting.last_record_before(agreed) if agreed else None
             except StoreError:
                 place = None
-            record = None if place is None else self._store.log.record_at(place)
-            if place is None or record is None or await self._record_of(master, place) != bytes(record):
+            own = None if place is None else self._store.log.record_at(place)
+            other = b"" if place is None else await self._record_of(master, place)
+            if own is None or not is_same_message(own, other):
                 raise StateError(
                     f"this log and that of {master} have different messages before log offset {agreed}: they"
                     " are not copies of one log. To copy that one, stop this broker and move its store away"
