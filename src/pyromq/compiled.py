@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 31
+REVISION: Final = 32
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (

@@ -1,6 +1,6 @@
 """Plain sends, for the fast path."""
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from pyromq_native.store.fast_appending cimport Appended, Appender
 from pyromq_native.store.fast_light cimport LightEnd
@@ -44,6 +44,7 @@ cdef class FastSends:
     cdef bytes _store_host, _born_host, _suffix, _recall_handle
     cdef bint _accepts_halves
     cdef int64_t _last_offset, _last_size
+    cdef uint64_t _lite_hash
     cdef Growing _scratch, _place
     cdef bint waits
     cdef Growing answers, late_answers

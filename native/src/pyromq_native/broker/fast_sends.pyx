@@ -30,7 +30,7 @@ from pyromq_native.broker.known_queues cimport KnownQueues, WritableQueue
 from pyromq_native.protocol.records cimport Record
 from pyromq_native.protocol.requests cimport Send, Traits, read_traits
 from pyromq_native.broker.send_answers cimport SendAnswers
-from pyromq_native.store.fast_light cimport LightEnd
+from pyromq_native.store.fast_light cimport LightEnd, hash_of
 from pyromq_native.slices cimport start_of
 
 
@@ -183,8 +183,11 @@ cdef class FastSends:
         if queue.lite_prefix is not None:
             if send.is_batch or traits.is_half or traits.is_timed or traits.is_unusual_for_lite:
                 return False
-            if traits.lite_topic.length and not is_lite_name(traits.lite_topic):
-                return False
+            if traits.lite_topic.length:
+                if not is_lite_name(traits.lite_topic):
+                    return False
+                self._lite_hash = queue.lite_hash + hash_of(traits.lite_topic.at, traits.lite_topic.length)
+                self._light.names_end.expect(self._lite_hash)
         if queue.has_quota and not self._account.admits(queue.topic):
             return False
         if self._born_host is None and not self._is_admitted(connection):
@@ -387,6 +390,7 @@ cdef class FastSends:
         cdef int64_t number, following
         if self._appender is None:
             return False
+        light.names_end.expect_name(self._lite_hash)
         queue_end = self._appender.find_queue(queue.topic, queue.queue_id)
         if queue_end is None:
             return False
@@ -399,12 +403,16 @@ cdef class FastSends:
         name_at = place.size
         put_bytes(place, queue.lite_prefix)
         put(place, traits.lite_topic.at, traits.lite_topic.length)
-        name = place.data[name_at : place.size].decode("ascii")
+        number = light.names_end.recall(place.data + name_at, place.size - name_at, self._lite_hash)
+        if number >= 0:
+            name = light.names_end.name_of(number)
+        else:
+            name = place.data[name_at : place.size].decode("ascii")
+            number = light.find(name)
         put_byte(place, AFTER_PAIR)
         put_bytes(place, self._suffix)
         if place.data[place.size - 1] != AFTER_PAIR:
             put_byte(place, AFTER_PAIR)
-        number = light.find(name)
         following = 0 if number < 0 else light.nexts.data.as_longlongs[number]
         if following:
             if light.epochs.data.as_longlongs[number]:

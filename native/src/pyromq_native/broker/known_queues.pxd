@@ -1,6 +1,6 @@
 """Queues that take messages, by the bytes of their topics."""
 
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint64_t
 
 from pyromq_native.broker.counting cimport Counted
 from pyromq_native.protocol.headers cimport Span
@@ -14,6 +14,7 @@ cdef class WritableQueue(Counted):
     cdef bint has_quota
     # What the light queues of its lite topics begin with; None if it has none.
     cdef bytes lite_prefix
+    cdef uint64_t lite_hash
 
 
 cdef class KnownQueues:

@@ -7,6 +7,9 @@ from pyromq.store.light.light_queues import enters_light_queues
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcmp
 
+from pyromq_native.slices cimport start_of
+from pyromq_native.store.fast_light cimport hash_of
+
 cdef enum:
     MAX_KNOWN_TOPICS = 1024
     MAX_KNOWN_QUEUES = 1024
@@ -73,7 +76,9 @@ cdef class KnownQueues:
         queue.number = writable.queue_id
         queue.sys_flag = writable.sys_flag
         queue.has_quota = writable.has_quota
-        queue.lite_prefix = lite_queue(writable.topic, "").encode() if writable.is_lite else None
+        if writable.is_lite:
+            queue.lite_prefix = lite_queue(writable.topic, "").encode()
+            queue.lite_hash = hash_of(start_of(queue.lite_prefix), PyBytes_GET_SIZE(queue.lite_prefix))
         queue.series = self._statistics.puts_of(writable.topic, writable.queue_id)
         if 0 <= queue.number < MAX_KNOWN_QUEUES:
             known = self._queues.get(name)

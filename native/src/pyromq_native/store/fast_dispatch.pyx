@@ -9,7 +9,7 @@ A record is either carried completely or not at all.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeASCII
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.string cimport memchr, memcmp, strlen
 
 from pyromq_native.protocol.declared cimport (
@@ -29,22 +29,13 @@ from pyromq_native.protocol.spans cimport is_ascii
 from pyromq_native.store.fast_appending cimport QueueEnd
 from pyromq_native.big_endian cimport get_uint32, put_int32, put_int64
 from pyromq_native.store.fast_key_hash cimport add_to_hash, as_index_hash
-from pyromq_native.store.fast_light cimport LightEnd
+from pyromq_native.prefetch cimport prefetch
+from pyromq_native.store.fast_light cimport LightEnd, hash_of_queue
 from pyromq_native.protocol.records cimport Outline, outline_record
 
 cdef enum:
     MAX_KEYS = 32
     MAX_WAITING = 64
-
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define pyromq_prefetch(address) __builtin_prefetch(address, 1)
-    #else
-    #define pyromq_prefetch(address) ((void)(address))
-    #endif
-    """
-    void prefetch "pyromq_prefetch"(const void *address) noexcept nogil
 
 cdef int64_t last_run = 0
 
@@ -298,17 +289,25 @@ cdef class Carrier:
         const uint8_t *properties,
         Py_ssize_t length,
     ) except -1:
-        cdef int64_t light_end
+        cdef int64_t light_end, number
         if not self._light_waiting:
             enters = self._entering.get(topic)
             if enters is None:
                 enters = self._entering[topic] = self._enters_light(topic)
             light_end = light_offset(wanted)
             if light_end >= 0 and enters:
-                name = PyUnicode_DecodeASCII(
-                    <const char *>wanted.light_queues.start, wanted.light_queues.length, NULL
+                number = self._light.names_end.recall(
+                    wanted.light_queues.start,
+                    wanted.light_queues.length,
+                    hash_of_queue(wanted.light_queues.start, wanted.light_queues.length),
                 )
-                if self._light.enter(name, light_end, offset, size, tags_code):
+                if number >= 0:
+                    name = self._light.names_end.name_of(number)
+                else:
+                    name = PyUnicode_DecodeASCII(
+                        <const char *>wanted.light_queues.start, wanted.light_queues.length, NULL
+                    )
+                if self._light.enter(name, number, light_end, offset, size, tags_code):
                     self._light_touched[name] = light_end + 1
                     return 0
         self._add_light(topic, offset, size, tags_code, (<const char *>properties)[:length])
@@ -416,7 +415,7 @@ cdef class Carrier:
                         entry.key_hash = hashes[index]
                         entry.log_offset = offset
                         entry.store_timestamp = outline.store_timestamp
-                        prefetch(room.slots + entry.key_hash % room.slot_count * 4)
+                        prefetch(<uintptr_t>(room.slots + entry.key_hash % room.slot_count * 4))
                         room.waiting += 1
                     last_entry = entry[0]
                     has_entries = True

@@ -19,6 +19,9 @@ class NamesEnd:
     unused: list[int]
     unwritten: bytearray
 
+    def note(self, number: int, name: str | None) -> None: ...
+    def forget(self) -> None: ...
+
 class LightEnd:
     names_end: Any
     numbers: dict[str, int]

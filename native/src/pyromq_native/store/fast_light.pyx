@@ -7,15 +7,52 @@ Anything else is declined before anything has changed, and `pyromq.store.light.l
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython cimport array
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memcpy, memset
 
 from pyromq_native.big_endian cimport get_int64, put_int32, put_int64
 from pyromq_native.protocol.checksums cimport crc32_of
 from pyromq_native.protocol.declared cimport LIGHT_ENTRY_BYTES, LIGHT_NAME_HEAD_BYTES
+from pyromq_native.prefetch cimport prefetch
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *length) except NULL
+    bint PyUnicode_IS_COMPACT_ASCII(PyObject *text)
+    Py_ssize_t PyUnicode_GET_LENGTH(PyObject *text)
+    const uint8_t *PyUnicode_1BYTE_DATA(PyObject *text)
+
+cdef enum:
+    SLOTS = 8
+    LINE_BYTES = 64
+
+
+cdef uint64_t hash_of(const uint8_t *text, Py_ssize_t length) noexcept nogil:
+    """Who makes names that collide only has them looked up in the other way."""
+    cdef uint64_t value = <uint64_t>length, piece
+    while length >= 8:
+        memcpy(&piece, text, 8)
+        value = (value ^ piece) * <uint64_t>0x9E3779B97F4A7C15u
+        value ^= value >> 32
+        text += 8
+        length -= 8
+    if length:
+        piece = 0
+        memcpy(&piece, text, <size_t>length)
+        value = (value ^ piece) * <uint64_t>0x9E3779B97F4A7C15u
+        value ^= value >> 32
+    value *= <uint64_t>0xD6E8FEB86659FD93u
+    return value ^ value >> 32
+
+
+cdef uint64_t hash_of_queue(const uint8_t *name, Py_ssize_t length) noexcept nogil:
+    """Of the part up to the last `$` and of the lite topic behind it, so that the first is known beforehand."""
+    cdef Py_ssize_t start = length
+    while start and name[start - 1] != c"$":
+        start -= 1
+    return hash_of(name, start) + hash_of(name + start, length - start)
 
 
 cdef inline void read_entry(const uint8_t *at, Entry *entry) noexcept nogil:
@@ -66,6 +103,7 @@ cdef class NamesEnd:
             number = len(self.firsts)
             append(self.firsts, first)
         self.numbers[name] = number
+        self.note(number, name)
         at = <uint8_t *>PyByteArray_AS_STRING(self.unwritten) + start
         put_int32(at + 4, <uint32_t>number)
         put_int64(at + 8, first)
@@ -74,14 +112,134 @@ cdef class NamesEnd:
         put_int32(at, crc32_of(at + 4, LIGHT_NAME_HEAD_BYTES - 4 + length))
         return number
 
+    def __dealloc__(self):
+        self.forget()
+        free(self._names)
+
+    def note(self, int64_t number, name):
+        """The number has this name, which `numbers` has, or none."""
+        cdef PyObject **names
+        cdef int64_t room = self._room
+        if number >= room:
+            if name is None:
+                return
+            room = max(2 * room, number + 1, 64)
+            names = <PyObject **>realloc(self._names, <size_t>room * sizeof(PyObject *))
+            if names is NULL:
+                raise MemoryError()
+            memset(names + self._room, 0, <size_t>(room - self._room) * sizeof(PyObject *))
+            self._names, self._room = names, room
+        Py_XDECREF(self._names[number])
+        self._names[number] = NULL
+        if name is not None and PyUnicode_IS_COMPACT_ASCII(<PyObject *>name):
+            Py_INCREF(name)
+            self._names[number] = <PyObject *>name
+            self.learn(number)
+
+    def forget(self):
+        """No number has a name."""
+        cdef int64_t number
+        for number in range(self._room):
+            Py_XDECREF(self._names[number])
+            self._names[number] = NULL
+        free(self._slots_memory)
+        self._slots_memory = self._slots = NULL
+        self._buckets = 0
+
+    cdef object name_of(self, int64_t number):
+        return <object>self._names[number]
+
+    cdef void expect(self, uint64_t name_hash) noexcept:
+        """A name with this hash is asked for soon."""
+        if self._buckets:
+            prefetch(<uintptr_t>(self._slots + (name_hash & (self._buckets - 1)) * SLOTS))
+
+    cdef void expect_name(self, uint64_t name_hash) noexcept:
+        """Later, and still before it is asked for."""
+        cdef const uint64_t *bucket
+        cdef int64_t number
+        cdef int index
+        if self._buckets:
+            bucket = self._slots + (name_hash & (self._buckets - 1)) * SLOTS
+            for index in range(SLOTS):
+                if bucket[index] >> 32 == name_hash >> 32:
+                    number = <int64_t><uint32_t>bucket[index] - 1
+                    if number >= 0:
+                        prefetch(<uintptr_t>self._names[number])
+                        prefetch(<uintptr_t>self._names[number] + LINE_BYTES)
+                    return
+
+    cdef int64_t recall(self, const uint8_t *name, Py_ssize_t length, uint64_t name_hash) noexcept:
+        """The number of the light queue with this name; -1 if that must be looked up in `numbers`."""
+        cdef uint64_t tag = name_hash >> 32
+        cdef const uint64_t *bucket
+        cdef PyObject *found
+        cdef int64_t number
+        cdef int index
+        if not self._buckets:
+            return -1
+        bucket = self._slots + (name_hash & (self._buckets - 1)) * SLOTS
+        for index in range(SLOTS):
+            if bucket[index] >> 32 == tag:
+                number = <int64_t><uint32_t>bucket[index] - 1
+                found = self._names[number] if number >= 0 else NULL
+                if (
+                    found is not NULL
+                    and PyUnicode_GET_LENGTH(found) == length
+                    and not memcmp(PyUnicode_1BYTE_DATA(found), name, <size_t>length)
+                ):
+                    return number
+        return -1
+
+    cdef int learn(self, int64_t number) except -1:
+        """Have the name of a number found by `recall`."""
+        cdef PyObject *name = self._names[number] if number < self._room else NULL
+        if name is not NULL and number < UINT32_MAX:
+            self._insert(hash_of_queue(PyUnicode_1BYTE_DATA(name), PyUnicode_GET_LENGTH(name)), number)
+        return 0
+
+    cdef int _insert(self, uint64_t name_hash, int64_t number) except -1:
+        cdef uint64_t *bucket
+        cdef uint64_t slot = name_hash >> 32 << 32 | <uint64_t>(number + 1)
+        cdef int index
+        if not self._buckets:
+            self._grow()
+        while True:
+            bucket = self._slots + (name_hash & (self._buckets - 1)) * SLOTS
+            for index in range(SLOTS):
+                if not bucket[index]:
+                    bucket[index] = slot
+                    return 0
+            if self._buckets * SLOTS >= 2 * <uint64_t>len(self.numbers):
+                break
+            self._grow()
+        self._evicted += 1
+        bucket[self._evicted % SLOTS] = slot
+        return 0
+
+    cdef int _grow(self) except -1:
+        """What it had comes back one by one when it is asked for: to move all of a million would take long."""
+        cdef uint64_t buckets = max(2 * self._buckets, <uint64_t>16)
+        cdef void *memory = calloc(buckets + 1, LINE_BYTES)
+        if memory is NULL:
+            raise MemoryError()
+        free(self._slots_memory)
+        self._slots_memory = memory
+        self._slots = <uint64_t *>((<uintptr_t>memory + LINE_BYTES - 1) & ~<uintptr_t>(LINE_BYTES - 1))
+        self._buckets = buckets
+        return 0
+
 
 cdef class LightEnd:
     """The numbers of light queues by their names, and by number where each is written next."""
 
     cdef int64_t find(self, name) except -2:
         """The number of a light queue; -1 if it has none."""
-        cdef object number = self.numbers.get(name)
-        return -1 if number is None else <int64_t>number
+        cdef object found = self.numbers.get(name)
+        if found is None:
+            return -1
+        self.names_end.learn(<int64_t>found)
+        return <int64_t>found
 
     cdef int64_t find_or_add(self, name) except -1:
         cdef int64_t number = self.find(name)
@@ -102,19 +260,22 @@ cdef class LightEnd:
             self.count += 1
         self.nexts.data.as_longlongs[number] += 1
         self.epochs.data.as_longlongs[number] = 0
+        prefetch(<uintptr_t>&self.ends.data.as_longlongs[number])
+        prefetch(self._before_entries + <uintptr_t>self.lasts.data.as_longlongs[number] * LIGHT_ENTRY_BYTES)
         return 0
 
     cdef int enter(
         self,
         name,
+        int64_t number,
         int64_t queue_offset,
         int64_t log_offset,
         int32_t size,
         int64_t tags_code,
     ) except -1:
-        """Add a record to one light queue; 0 if that was declined."""
+        """Add a record to one light queue, whose number may be given; 0 if that was declined."""
         cdef EntriesEnd entries = self.chain
-        cdef int64_t number, place, jump
+        cdef int64_t place, jump
         cdef Py_buffer view
         cdef uint8_t *at
         cdef Entry previous, far, further
@@ -125,8 +286,10 @@ cdef class LightEnd:
             or not entries.buffer_start <= entries.end < entries.buffer_end
         ):
             return 0
-        number = self.find_or_add(name)
+        if number < 0:
+            number = self.find_or_add(name)
         PyObject_GetBuffer(entries.buffer, &view, PyBUF_WRITABLE)
+        self._before_entries = <uintptr_t>view.buf - <uintptr_t>(entries.buffer_start + 1) * LIGHT_ENTRY_BYTES
         try:
             place = jump = self.lasts.data.as_longlongs[number]
             if (

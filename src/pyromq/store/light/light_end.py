@@ -33,6 +33,12 @@ if TYPE_CHECKING or _native is None:
         """Numbers of queues that were removed."""
         unwritten: bytearray
 
+        def note(self, number: int, name: str | None) -> None:
+            """A number has this name, which `numbers` has, or none: compiled code finds it by its bytes."""
+
+        def forget(self) -> None:
+            """No number has a name."""
+
     class LightEnd:
         names_end: NamesEnd
         numbers: dict[str, int]

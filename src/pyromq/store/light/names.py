@@ -81,12 +81,15 @@ class LightNames(NamesEnd):
             number = len(self.firsts)
             self.firsts.append(first)
         self.numbers[name] = number
+        self.note(number, name)
         self.unwritten += encode_name(number, name.encode(), first)
         return number
 
     def remove(self, name: str) -> None:
         """The queue is gone; another one gets its number."""
-        self.unused.append(self.numbers.pop(name))
+        number = self.numbers.pop(name)
+        self.note(number, None)
+        self.unused.append(number)
 
     def write(self) -> list[Path]:
         """Write the names that are new; the files to sync. Raises OSError."""
@@ -120,12 +123,14 @@ class LightNames(NamesEnd):
         """
         self.numbers.clear()
         self.unused.clear()
+        self.forget()
         kept_bytes = 0
         for number, (name, _) in enumerate(found):
             if not ends[number]:
                 self.unused.append(number)
                 kept_bytes += HEAD.size
             elif self.numbers.setdefault(name, number) == number:
+                self.note(number, name)
                 kept_bytes += HEAD.size + len(name)
             else:
                 raise StoreError(f"{self._path} names two queues {name}")
@@ -148,6 +153,7 @@ class LightNames(NamesEnd):
         """Begin with nothing. Raises OSError."""
         self.numbers.clear()
         self.unused.clear()
+        self.forget()
         self.unwritten.clear()
         self.firsts = array("q")
         self._written_bytes = 0

@@ -105,6 +105,28 @@ def test_a_message_is_in_every_light_queue_that_it_names_and_in_its_own(tmp_path
 
 
 @pytest.mark.usefixtures("_both_ways")
+def test_many_light_queues_are_kept_apart_while_some_go_and_others_get_their_numbers(tmp_path: Path) -> None:
+    expected = {f"%LMQ%$parent${number}": [b"1", b"2"] for number in range(900)}
+    gone, new = list(expected)[::3], [f"%LMQ%$other${number}" for number in range(400)]
+    with open_store(tmp_path) as store:
+        for body in (b"1", b"2"):
+            for name in expected:
+                send(store, body, name)
+            dispatch_all(store)
+        assert store.light is not None
+        for name in gone:
+            store.light.remove(name)
+        for name in gone:
+            expected[name] = []
+        for name in new + gone[:200]:
+            send(store, b"3", name)
+            expected[name] = [b"3"]
+        dispatch_all(store)
+        assert store.light.capacity == 900 + 300
+        assert [(name, *contents(store, name)) for name in expected] == list(expected.items())
+
+
+@pytest.mark.usefixtures("_both_ways")
 @pytest.mark.parametrize("stop", ["close", "abandon", "lost files", "no names", "saved"])
 def test_light_queues_are_the_same_after_every_stop(tmp_path: Path, stop: str) -> None:
     chance, model, names = Random(7), dict[str, list[bytes]](), [f"%LMQ%{number}" for number in range(9)]
