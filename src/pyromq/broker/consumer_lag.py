@@ -1,7 +1,9 @@
 """The lag of consumer groups, computed from offsets on request."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from pyromq.broker.tables.clients import ConsumerTable
 from pyromq.broker.tables.groups import GroupTable
@@ -39,7 +41,7 @@ def lags(
     """java: of groups with members, in their subscribed topics, without retry topics.
 
     Groups without members follow, in the topics they have offsets in: their lag matters most. Groups of lite
-    topics are omitted: they have offsets in up to a million of them, and none in the queues of the parent.
+    topics are omitted, see `find_lite_lags`: they have no offsets in the queues of the parent.
     """
     for group, topic, is_online in [*_online(consumers), *_offline(offsets, consumers)]:
         config, its_group = topics.get(topic), groups.get(group)
@@ -53,6 +55,47 @@ def lags(
         yield lag
 
 
+@dataclass(slots=True)
+class LiteLag:
+    """One group in all lite topics of one topic that it has offsets in."""
+
+    group: str
+    topic: str
+    is_online: bool
+    unread: int = 0
+    first_place: int = sys.maxsize
+    """The log offset of the oldest message that it has not read."""
+
+
+def find_lite_lags(
+    found: dict[tuple[str, str], LiteLag],
+    store: MessageStore,
+    offsets: OffsetTable,
+    consumers: ConsumerTable,
+    groups: GroupTable,
+    *,
+    has_places: bool,
+) -> Iterator[None]:
+    """Find them in steps. `has_places`: with the oldest messages."""
+    bound = {name: lite.topic for name, each in groups.all().items() if (lite := lite_group(each.attributes))}
+    for group, topic in bound.items():
+        found[group, topic] = LiteLag(group, topic, consumers.group(group) is not None)
+    for queue, group in offsets.light_pairs():
+        parts = names.lite_parts(queue)
+        if parts is not None and bound.get(group) == parts[0]:
+            end, offset = store.queues.max_offset(queue, 0), offsets.query(group, queue, 0)
+            if end and 0 <= offset != end:
+                least = store.queues.min_offset(queue, 0)
+                # The lite topic may have expired and started over.
+                offset = max(offset, least) if offset <= end else least
+                lag = found[group, parts[0]]
+                lag.unread += end - offset
+                place = store.queues.log_offset(queue, 0, offset) if has_places else None
+                if place is not None and place < lag.first_place:
+                    lag.first_place = place
+        yield
+
+
 def _online(consumers: ConsumerTable) -> Iterator[tuple[str, str, bool]]:
     for group in consumers:
         for topic in group.subscriptions:
@@ -61,12 +104,8 @@ def _online(consumers: ConsumerTable) -> Iterator[tuple[str, str, bool]]:
 
 def _offline(offsets: OffsetTable, consumers: ConsumerTable) -> Iterator[tuple[str, str, bool]]:
     members = {group.name for group in consumers}
-    away = [
-        (group, topic, False)
-        for topic, group in offsets.pairs()
-        if group not in members and not topic.startswith(names.LMQ_PREFIX)
-    ]
-    yield from away[-MAX_OFFLINE:]
+    away = ((group, topic, False) for topic, group in offsets.ordinary_pairs()[::-1] if group not in members)
+    yield from reversed(list(islice(away, MAX_OFFLINE)))
 
 
 def _add_queue(lag: ConsumerLag, queue_id: int, store: MessageStore, offsets: OffsetTable) -> None:

@@ -61,7 +61,7 @@ class BrokerMetering:
         register_pops(metrics, tables.pop_counts)
         register_clients(metrics, tables)
         register_quotas(metrics, quotas)
-        self._lag = LagFigures(metrics, store, tables, clock)
+        self._lag = LagFigures(metrics, live, store, tables, clock)
         register_storage(metrics, store, clock)
         register_traffic(metrics, traffic, held_pulls)
 

@@ -218,7 +218,7 @@ class FiguresInBulk:
             else:
                 numbers = [0, -1] if tables.groups.get(name) is not None else []
             self._groups.put(name, numbers, version)
-        pairs = list(tables.offsets.pairs())
+        pairs = tables.offsets.ordinary_pairs()
         async for topic, group in self._slices.spread(pairs):
             numbers = self._lag(topic, group) if topic in tables.topics else []
             self._lags.put(f"{topic}@{group}", numbers, version)

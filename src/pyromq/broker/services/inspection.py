@@ -147,7 +147,7 @@ class Inspection:
         body = ConsumeStatsList(broker_addr=self._address)
         rows = 0
         read: dict[str, list[str]] = {}
-        async for name, group in self._slices.spread(list(self._offsets.pairs())):
+        async for name, group in self._slices.spread(self._offsets.pairs()):
             read.setdefault(group, []).append(name)
         async for group in self._slices.spread(list(self._groups.all())):
             of_group: list[ConsumeStats] = []

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import NoReturn, TypeAlias
 
 from pyromq.broker.flow.looking_up import LookingUp
@@ -411,9 +412,9 @@ class Offsets:
             is_known = self._groups.get(group) is not None and self._topics.readable(topic) is not None
             return is_known or self._consumers.subscription(group, topic) is not None
 
-        pairs = list(self._offsets.pairs())
-        async for first in self._slices.spread(range(0, len(pairs), _PAIRS_AT_ONCE)):
-            some = pairs[first : first + _PAIRS_AT_ONCE]
+        pairs = self._offsets.pairs()
+        while some := list(islice(pairs, _PAIRS_AT_ONCE)):
+            await self._slices.wait_for_turn()
             for topic, group in self._offsets.remove_dead(is_alive, self._store.queues.min_offset, some):
                 _log.info("offsets removed group=%s topic=%s", group, topic)
 

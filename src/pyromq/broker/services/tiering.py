@@ -21,7 +21,6 @@ from pyromq.broker.tables.role import Role
 from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.filesystem import UNFINISHED_SUFFIX
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.names import LMQ_PREFIX
 from pyromq.store.deletions import Deletion
 from pyromq.store.erasing import named_in
 from pyromq.tier.blocks import Blocks
@@ -408,8 +407,7 @@ class Tiering:
             return index.queues
         read = [
             (topic, queue_id)
-            for topic, group in self._offsets.pairs()
-            if not topic.startswith(LMQ_PREFIX)
+            for topic, group in self._offsets.ordinary_pairs()
             for queue_id, offset in self._offsets.queues(group, topic).items()
             if offset > 0
         ]

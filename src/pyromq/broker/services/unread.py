@@ -105,7 +105,7 @@ class Unread:
 
     async def _positions(self) -> AsyncIterator[tuple[str, str, int, int]]:
         """Group, topic, queue and offset of everything that groups read."""
-        for topic, group in list(self._offsets.pairs()):
+        for topic, group in self._offsets.pairs():
             await self._slices.wait_for_turn()
             for queue_id, offset in list(self._offsets.queues(group, topic).items()):
                 yield group, topic, queue_id, offset

@@ -9,7 +9,9 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Iterator, Set
 from contextlib import asynccontextmanager
+from itertools import chain
 
+from pyromq.broker.tables.offset_pairs import OffsetPairs, Pair, Queues
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
 from pyromq.protocol.body import DataVersion
@@ -19,10 +21,6 @@ from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore
 
 _SEPARATOR = "@"
-
-
-Queues = dict[int, int]
-"""An offset for each queue id of one topic."""
 
 
 async def _nothing() -> None:
@@ -47,10 +45,10 @@ class OffsetTable:
         loaded = file.load(ConsumerOffsetSerializeWrapper) or ConsumerOffsetSerializeWrapper()
         self.loaded_from_ms = file.modified_ms
         """When the offsets of the start were written."""
-        self._committed: dict[tuple[str, str], Queues] = {}
+        self._committed = OffsetPairs()
         for key, queues in loaded.offset_table.items():
             topic, _, group = key.partition(_SEPARATOR)
-            self._committed[topic, group] = queues
+            self._committed.put(topic, group, queues)
         self._pulled: dict[tuple[str, str], Queues] = {}
         self.resets: dict[tuple[str, str], Queues] = {}
         """Pending resets by topic and group, and the ends that groups are held to."""
@@ -92,7 +90,7 @@ class OffsetTable:
         """
         if offset < 0 or self.is_copy or (self.resets and self._is_ignored(group, topic, queue_id, offset)):
             return False
-        queues = self._committed.setdefault((topic, group), {})
+        queues = self._committed.get_or_add(topic, group)
         before = queues.get(queue_id, -1)
         queues[queue_id] = offset
         self._is_dirty = True
@@ -112,21 +110,29 @@ class OffsetTable:
             reset = self.pending_reset(group, topic, queue_id)
             if reset is not None:
                 return reset
-        queues = self._committed.get((topic, group))
+        queues = self._committed.get(topic, group)
         return -1 if queues is None else queues.get(queue_id, -1)
 
     def queues(self, group: str, topic: str) -> Queues:
-        return self._committed.get((topic, group), {})
+        return self._committed.get(topic, group) or {}
 
     def topics_of(self, group: str) -> list[str]:
         return [topic for topic, each in self._committed if each == group]
 
     def groups_of(self, topic: str) -> list[str]:
-        return [group for each, group in self._committed if each == topic]
+        return self._committed.groups_of(topic)
 
-    def pairs(self) -> Iterator[tuple[str, str]]:
-        """Every (topic, group) that has offsets."""
-        yield from self._committed
+    def pairs(self) -> Iterator[Pair]:
+        """Every (topic, group) that has offsets; they may change during the walk."""
+        return iter(self._committed)
+
+    def ordinary_pairs(self) -> list[Pair]:
+        """Those whose topic is no light queue, the oldest first."""
+        return list(self._committed.ordinary)
+
+    def light_pairs(self) -> Iterator[Pair]:
+        """Those of light queues; they may change during the walk."""
+        return self._committed.light()
 
     # Pulled offsets, which are ahead of the committed ones
 
@@ -148,7 +154,7 @@ class OffsetTable:
         """Reset the group to an offset, at its next pull."""
         self.resets.setdefault((topic, group), {})[queue_id] = offset
         self._held.discard((topic, group, queue_id))
-        self._committed.setdefault((topic, group), {})[queue_id] = offset
+        self._committed.get_or_add(topic, group)[queue_id] = offset
         self._changed()
 
     def pending_resets(self) -> ConsumerOffsetSerializeWrapper:
@@ -190,7 +196,7 @@ class OffsetTable:
             return offset
         if reads_at is not None and is_held and reads_at > offset:
             # Its consumer forgets what it has read and not finished: all of that is delivered again.
-            return min(offset, self._committed.get((topic, group), {}).get(queue_id, offset))
+            return min(offset, self.queues(group, topic).get(queue_id, offset))
         self._held.discard((topic, group, queue_id))
         del queues[queue_id]
         if not queues:
@@ -208,7 +214,7 @@ class OffsetTable:
 
     def set_back(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Also an operator's reset beyond it."""
-        self._committed[topic, group][queue_id] = offset
+        self._committed.get_or_add(topic, group)[queue_id] = offset
         if self.pending_reset(group, topic, queue_id) is not None:
             self.resets[topic, group][queue_id] = offset
         self._changed()
@@ -239,7 +245,7 @@ class OffsetTable:
             self._remove_missing(table)
         for key, theirs in table.offset_table.items():
             topic, _, group = key.partition(_SEPARATOR)
-            queues = self._committed.setdefault((topic, group), {})
+            queues = self._committed.get_or_add(topic, group)
             for queue_id, offset in theirs.items():
                 before = queues.get(queue_id, -1)
                 if before > offset and self._own is not None and (topic, group, queue_id) in self._own:
@@ -251,7 +257,7 @@ class OffsetTable:
             known = {(topic, group, queue_id) for topic, group, queue_id, _ in ahead}
             for topic, group, queue_id in self._own - known:
                 theirs = table.offset_table.get(f"{topic}{_SEPARATOR}{group}", {})
-                ours = self._committed.get((topic, group), {}).get(queue_id)
+                ours = self.queues(group, topic).get(queue_id)
                 if queue_id not in theirs and ours is not None:
                     ahead.append((topic, group, queue_id, ours))
                 else:
@@ -262,14 +268,14 @@ class OffsetTable:
 
     def _remove_missing(self, table: ConsumerOffsetSerializeWrapper) -> None:
         own: Set[tuple[str, str, int]] = self._own or frozenset()
-        for (topic, group), queues in list(self._committed.items()):
+        for (topic, group), queues in self._committed.items():
             theirs = table.offset_table.get(f"{topic}{_SEPARATOR}{group}", {})
             for queue_id in [each for each in queues if each not in theirs]:
                 if (topic, group, queue_id) not in own:
                     del queues[queue_id]
                     self._changed()
             if not queues:
-                del self._committed[topic, group]
+                self._committed.remove(topic, group)
 
     def take_over(self, table: ConsumerOffsetSerializeWrapper) -> None:
         """Take over the offsets of a replica that acted as master: all of them if its table is newer, else
@@ -280,7 +286,7 @@ class OffsetTable:
         is_newer = version.is_newer_than(self.data_version)
         for key, theirs in table.offset_table.items():
             topic, _, group = key.partition(_SEPARATOR)
-            queues = self._committed.setdefault((topic, group), {})
+            queues = self._committed.get_or_add(topic, group)
             for queue_id, offset in theirs.items():
                 if is_newer or offset > queues.get(queue_id, -1):
                     queues[queue_id] = offset
@@ -295,8 +301,8 @@ class OffsetTable:
     # Many at once
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        if (queues := self._committed.get((topic, source_group))) is not None:
-            self._committed[topic, target_group] = dict(queues)
+        if (queues := self._committed.get(topic, source_group)) is not None:
+            self._committed.put(topic, target_group, dict(queues))
             self._changed()
 
     def remove_topic(self, topic: str) -> None:
@@ -326,7 +332,7 @@ class OffsetTable:
         dead = [
             (topic, group)
             for topic, group in (self._committed if among is None else among)
-            if (queues := self._committed.get((topic, group)))
+            if (queues := self._committed.get(topic, group))
             and not is_subscribed(group, topic)
             and all(offset <= min_offset(topic, queue_id) for queue_id, offset in queues.items())
         ]
@@ -335,15 +341,15 @@ class OffsetTable:
         return dead
 
     def _remove_all(self, is_wanted: Callable[[tuple[str, str]], bool]) -> None:
-        for key in {key for table in (self._committed, self._pulled, self.resets) for key in table}:
+        for key in {*self._committed, *self._pulled, *self.resets}:
             if is_wanted(key):
                 self._remove(key)
 
     def _remove(self, key: tuple[str, str]) -> None:
         self._held.difference_update([(*key, queue_id) for queue_id in self.resets.get(key, ())])
-        for table in (self._committed, self._pulled, self.resets):
-            if table.pop(key, None) is not None:
-                self._changed()
+        removed = self._committed.remove(*key), self._pulled.pop(key, None), self.resets.pop(key, None)
+        if any(each is not None for each in removed):
+            self._changed()
 
     def _changed(self) -> None:
         self._is_dirty = True
@@ -404,7 +410,7 @@ class OffsetTable:
             self._changed()
             await self.promised(slices)
             groups: dict[str, list[str]] = {}
-            async for topic, group in slices.spread([*self._committed, *self._pulled]):
+            async for topic, group in slices.spread(chain(self._committed, list(self._pulled))):
                 if topic in topics:
                     groups.setdefault(topic, []).append(group)
             yield groups
@@ -415,7 +421,7 @@ class OffsetTable:
     async def copied(self, slices: Slices) -> ConsumerOffsetSerializeWrapper:
         """A copy of the table, made in slices."""
         wrapper = ConsumerOffsetSerializeWrapper(data_version=self.data_version)
-        async for (topic, group), queues in slices.spread(list(self._committed.items())):
+        async for (topic, group), queues in slices.spread(self._committed.items()):
             if topic not in self._leaving:
                 wrapper.offset_table[f"{topic}{_SEPARATOR}{group}"] = dict(queues)
         return wrapper

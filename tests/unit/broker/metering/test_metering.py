@@ -348,6 +348,44 @@ def test_a_group_of_lite_topics_is_not_told_as_up_to_date_in_their_parent(world:
     assert {dict(labels)["consumer_group"] for labels in told} == {"audit"}
 
 
+def test_the_lag_of_groups_of_lite_topics_is_told_where_it_is_switched_on(tmp_path: Path) -> None:
+    with broker_parts(tmp_path, store={"light_queues": True, "multi_dispatch": True}) as parts:
+        world, light = World(parts), parts.store.light
+        assert light is not None
+        a, b, c = (names.lite_queue(TOPIC, each) for each in "abc")
+        for queue in (a, b, a, a, c, b):
+            properties = light.numbered(f"INNER_MULTI_DISPATCH\x01{queue}\x02".encode(), [queue])
+            append(parts.store, b"x", topic=TOPIC, properties=properties)
+            light.appended([queue])
+            parts.clock.advance(1)
+        while parts.store.dispatch():
+            pass
+        for group in ("agents", "late"):
+            attributes = {"lite.bind.topic": TOPIC}
+            parts.groups.update(SubscriptionGroupConfig(group_name=group, attributes=attributes))
+        world.consume("agents")
+        for queue, offset in ((a, 1), (b, 2), (c, 7)):  # the last one has begun again since
+            parts.offsets.commit("agents", queue, 0, offset)
+        parts.offsets.commit("stranger", b, 0, 0)
+
+        def told(name: str) -> dict[tuple[str, str], float]:
+            found = world.figures(f"rocketmq_consumer_{name}")
+            return {
+                (dict(labels)["consumer_group"], dict(labels)["online"]): value
+                for labels, value in found.items()
+                if dict(labels)["topic"] == TOPIC
+            }
+
+        lag, ready, latency = "lag_messages", "ready_messages", "lag_latency_milliseconds"
+        assert [told(each) for each in (lag, ready, latency)] == [{}] * 3
+        parts.change(liteLagCountMetricsEnable="true")
+        expected = {("agents", "true"): 3, ("late", "false"): 0}
+        assert [told(each) for each in (lag, ready, latency)] == [expected, expected, {}]
+        parts.change(liteLagCountMetricsEnable="false", liteLagLatencyMetricsEnable="true")
+        assert told(lag) == told("inflight_messages") == told("queueing_latency_milliseconds") == {}
+        assert told(latency) == {("agents", "true"): 4000, ("late", "false"): 0}
+
+
 def test_the_store_tells_how_far_behind_it_is(world: World) -> None:
     labels = {"storage_type": "local", "storage_medium": "disk"}
     assert world.figure("rocketmq_storage_message_reserve_time_milliseconds", **labels) == 0

@@ -165,6 +165,28 @@ class TestOffsets:
         assert offsets.commit("g", "T", 0, 5)
         assert offsets.query("g", "T", 0) == 5
 
+    def test_a_walk_sees_all_pairs_that_stay_while_others_come_and_go(self, tmp_path: Path) -> None:
+        file = table_file(tmp_path, "offsets.json")
+        offsets = OffsetTable(file, ManualClock())
+        topics = [*(f"T{number}" for number in range(50)), *(f"%LMQ%$P${number}" for number in range(600))]
+        for topic in topics:
+            offsets.commit("g", topic, 0, 1)
+        going, seen = topics[::3], set()
+        for number, pair in enumerate(offsets.pairs()):
+            seen.add(pair)
+            offsets.commit("g", f"%LMQ%$P$new-{number}", 0, 1)
+            offsets.remove_pairs([(going[number % len(going)], "g")])
+        left = set(topics).difference(going)
+        assert seen >= {(topic, "g") for topic in left}
+        assert offsets.ordinary_pairs() == [(topic, "g") for topic in topics[:50] if topic in left]
+        assert len(offsets) == len(list(offsets.pairs())) == len(left) + number + 1
+        offsets.persist()
+        again = OffsetTable(file, ManualClock())
+        assert set(again.pairs()) == set(offsets.pairs())
+        assert again.groups_of("%LMQ%$P$0") == again.groups_of("T1") == ["g"]
+        again.remove_topic("%LMQ%$P$0")
+        assert not again.groups_of("%LMQ%$P$0")
+
     def test_a_reader_beyond_the_end_goes_back_to_what_it_has_not_finished(self, tmp_path: Path) -> None:
         offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
         offsets.commit("g", "T", 0, 6)
