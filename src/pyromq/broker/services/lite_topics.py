@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from pyromq.broker.context import Context
 from pyromq.broker.flow.lite.delivery import LiteDelivery
@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_LITE_TOPIC_BYTES = 255
 _MAX_LISTED = 10_000
+_NAMES_AT_ONCE = 64
 _MINUTE_MS = 60_000
 
 
@@ -66,6 +67,8 @@ class LiteTopics:
         self._subscriptions = delivery.subscriptions
         self._started_ms = elapsed_ms(context.clock)
         self._removing = asyncio.Lock()
+        self._changing = asyncio.Lock()
+        """Held while subscriptions change: clients have many, and one change follows the other."""
 
     def __repr__(self) -> str:
         return f"<LiteTopics {self._delivery!r}>"
@@ -73,27 +76,29 @@ class LiteTopics:
     # Subscriptions
 
     @handles(ChangeLiteSubscriptions)
-    def change(self, request: ChangeLiteSubscriptions, caller: Caller) -> None:
+    async def change(self, request: ChangeLiteSubscriptions, caller: Caller) -> None:
         if not request.body.subscription_set:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "the request changes no subscription")
-        self._role.require_master()
-        for each in request.body.subscription_set:
-            self._change(each, caller)
+        async with self._changing:
+            self._role.require_master()
+            for each in request.body.subscription_set:
+                await self._change(each, caller)
 
-    def _change(self, change: LiteSubscriptionDTO, caller: Caller) -> None:
+    async def _change(self, change: LiteSubscriptionDTO, caller: Caller) -> None:
         action, name, topic = change.action, change.group, change.topic
         for what, value in (("client id", change.client_id), ("group", name), ("topic", topic)):
             if not value.strip():
                 raise Refused(ResponseCode.INVALID_PARAMETER, f"the {what} of a subscription is blank")
-        queues = []
-        for each in sorted(change.lite_topic_set):
-            if (problem := lite_topic_problem(each, _MAX_LITE_TOPIC_BYTES)) is not None:
-                raise Refused(ResponseCode.INVALID_PARAMETER, problem)
-            queues.append(lite_queue(topic, each))
+        queues: list[str] = []
+        async for some in self._few_at_once(sorted(change.lite_topic_set)):
+            for each in some:
+                if (problem := lite_topic_problem(each, _MAX_LITE_TOPIC_BYTES)) is not None:
+                    raise Refused(ResponseCode.INVALID_PARAMETER, problem)
+            queues += [lite_queue(topic, each) for each in some]
         client = self._subscriptions.get(name, change.client_id)
         if action is LiteSubscriptionAction.COMPLETE_REMOVE:
             if client is not None:
-                self._subscriptions.leave(client)
+                await self._leave(client)
             return
         group = self._lite_group(name, topic)
         if action is LiteSubscriptionAction.PARTIAL_ADD and group.is_wildcard:
@@ -117,11 +122,27 @@ class LiteTopics:
                 self._delivery.look_through_all(client)
                 self._delivery.release(client)
         elif action is LiteSubscriptionAction.PARTIAL_REMOVE:
-            for queue in queues:
-                if self._subscriptions.unsubscribe(client, queue) and group.resets_when_unsubscribed:
-                    self._delivery.reset(queue, name, 0)
+            async for some in self._few_at_once(queues):
+                for queue in some:
+                    if self._subscriptions.unsubscribe(client, queue) and group.resets_when_unsubscribed:
+                        self._delivery.reset(queue, name, 0)
         else:
-            self._add(client, group, queues, change)
+            await self._add(client, group, queues, change)
+
+    async def _few_at_once(self, names: Sequence[str]) -> AsyncIterator[Sequence[str]]:
+        """A part of the names in each turn."""
+        for begin in range(0, len(names), _NAMES_AT_ONCE):
+            await self._slices.wait_for_turn()
+            yield names[begin : begin + _NAMES_AT_ONCE]
+
+    async def _leave(self, client: LiteClient) -> None:
+        await self._unsubscribe(client, list(client.queues))
+        self._subscriptions.leave(client)
+
+    async def _unsubscribe(self, client: LiteClient, queues: Sequence[str]) -> None:
+        async for some in self._few_at_once(queues):
+            for queue in some:
+                self._subscriptions.unsubscribe(client, queue)
 
     def _lite_group(self, name: str, topic: str) -> LiteGroup:
         """The group's lite settings; raises Refused unless it may read lite topics of this topic."""
@@ -147,23 +168,27 @@ class LiteTopics:
             )
         return group
 
-    def _add(
+    async def _add(
         self, client: LiteClient, group: LiteGroup, queues: list[str], change: LiteSubscriptionDTO
     ) -> None:
         is_complete = change.action is LiteSubscriptionAction.COMPLETE_ADD
         wanted = dict.fromkeys(queues)
         if is_complete:
-            for queue in [each for each in client.queues if each not in wanted]:
-                self._subscriptions.unsubscribe(client, queue)
+            await self._unsubscribe(client, [each for each in client.queues if each not in wanted])
         new = [queue for queue in queues if queue not in client.queues]
         self._check_quotas(client, group, len(new))
-        if group.is_exclusive:
-            new = [queue for queue in new if self._own(client, group, queue, takes=not is_complete)]
-        for queue in new:
-            self._subscriptions.subscribe(client, queue)
-            if change.offset_option is not None and not is_complete:
-                self._begin_at(queue, client.group, change.offset_option)
-        self._slices.run(self._delivery.look_through(client, new))
+        added: list[str] = []
+        async for some in self._few_at_once(new):
+            if self._subscriptions.get(client.group, client.client_id) is not client:
+                return  # a pop has found that an operator changed what the group reads
+            for queue in some:
+                if group.is_exclusive and not self._own(client, group, queue, takes=not is_complete):
+                    continue
+                self._subscriptions.subscribe(client, queue)
+                if change.offset_option is not None and not is_complete:
+                    self._begin_at(queue, client.group, change.offset_option)
+                added.append(queue)
+        self._slices.run(self._delivery.look_through(client, added))
 
     def _check_quotas(self, client: LiteClient, group: LiteGroup, more: int) -> None:
         count, most = len(client.queues) + more, self._live.now.max_lite_subscriptions
@@ -244,18 +269,19 @@ class LiteTopics:
             now, settings = self._clock.monotonic(), self._live.now
             if now >= next_clients:
                 next_clients = now + settings.lite_subscription_check_ms / 1000
-                self.forget_silent()
+                await self.forget_silent()
             if now >= next_expired:
                 next_expired = now + settings.lite_ttl_check_ms / 1000
                 await self.remove_expired()
 
-    def forget_silent(self) -> None:
+    async def forget_silent(self) -> None:
         """Forget clients that have neither popped nor said what they read for long."""
         before_ms = elapsed_ms(self._clock) - self._live.now.lite_subscription_timeout_ms
-        for client in self._subscriptions:
-            if client.seen_ms < before_ms:
-                _log.info("lite client expired client=%s group=%s", client.client_id, client.group)
-                self._subscriptions.leave(client)
+        async with self._changing:
+            for client in self._subscriptions:
+                if client.seen_ms < before_ms:
+                    _log.info("lite client expired client=%s group=%s", client.client_id, client.group)
+                    await self._leave(client)
 
     async def remove_expired(self) -> None:
         """Remove lite topics whose last message is older than their parent topic allows."""

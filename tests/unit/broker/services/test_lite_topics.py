@@ -1,10 +1,12 @@
 """Which lite topics expire, and what is left of them, with real parts and a clock that the test moves."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from tests.support.broker_parts import BrokerParts, broker_parts
+from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts
 from tests.support.small_stores import BORN_HOST
 
 from pyromq.broker.flow.draft import Draft
@@ -16,8 +18,18 @@ from pyromq.broker.tables.role import Role
 from pyromq.clock import ManualClock
 from pyromq.errors import Refused
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.frame import Frame
 from pyromq.protocol.names import lite_queue
 from pyromq.protocol.properties import INNER_MULTI_DISPATCH, encode_properties
+from pyromq.protocol.requests.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.lite import (
+    ChangeLiteSubscriptions,
+    LiteSubscriptionAction,
+    LiteSubscriptionCtlRequestBody,
+    LiteSubscriptionDTO,
+)
+from pyromq.remoting.routing import Caller
+from pyromq.remoting.slices import Slices
 
 PARENT, GROUP = "Sessions", "agents"
 QUEUE = lite_queue(PARENT, "a")
@@ -190,3 +202,48 @@ async def test_lite_topics_wait_for_replicas_that_still_have_their_offsets(tmp_p
         bench.parts.offsets.at_replicas = usual
         await bench.lite_topics.remove_expired()
         assert (bench.end(), bench.parts.offsets.query(GROUP, QUEUE, 0)) == (0, -1)
+
+
+async def test_a_change_of_many_subscriptions_leaves_turns_to_others_and_the_next_change_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    with _bench(tmp_path) as bench:
+        parts = bench.parts
+        attributes = {"lite.bind.topic": PARENT}
+        parts.groups.update(SubscriptionGroupConfig(group_name=GROUP, attributes=attributes))
+        context = replace(parts.context, slices=Slices(parts.clock, 0.0))
+        delivery = LiteDelivery(context, parts.durability, HeldPops(context.slices))
+        lite_topics, subscriptions = LiteTopics(context, delivery), delivery.subscriptions
+        bench.put(queue=lite_queue(PARENT, "n-999"))
+        caller = Caller(FakeChannel("127.0.0.1:1"), Frame(0))
+
+        def sync(action: LiteSubscriptionAction, *names: str) -> "asyncio.Future[None]":
+            change = LiteSubscriptionDTO(
+                action=action, client_id="c", group=GROUP, topic=PARENT, lite_topic_set=set(names)
+            )
+            body = LiteSubscriptionCtlRequestBody(subscription_set=[change])
+            request = ChangeLiteSubscriptions(body=body)
+            return asyncio.ensure_future(lite_topics.change(request, caller))
+
+        add, remove, everything, leave = LiteSubscriptionAction
+        many = [f"n-{number}" for number in range(1000)]
+        changes = [sync(everything, *many), sync(remove, *many[:500]), sync(add, "late")]
+        seen = set()
+        while not all(each.done() for each in changes):
+            seen.add(subscriptions.count)
+            await asyncio.sleep(0)
+        await asyncio.gather(*changes)
+        assert len(seen) > 20
+        client = subscriptions.get(GROUP, "c")
+        assert client is not None
+        assert set(client.queues) == {lite_queue(PARENT, each) for each in [*many[500:], "late"]}
+        async for _ in context.slices.spread(range(2000)):
+            pass  # the search for messages takes as many turns at most
+        assert list(client.ready) == [lite_queue(PARENT, "n-999")]
+        await asyncio.gather(sync(leave), sync(everything, "again"))
+        client = subscriptions.get(GROUP, "c")
+        assert client is not None
+        assert (list(client.queues), subscriptions.count) == ([lite_queue(PARENT, "again")], 1)
+        parts.clock.advance(60 * MINUTE_S)
+        await lite_topics.forget_silent()
+        assert (len(subscriptions), subscriptions.count) == (0, 0)
