@@ -30,7 +30,7 @@ cdef enum:
 
 
 cdef uint64_t hash_of(const uint8_t *text, Py_ssize_t length) noexcept nogil:
-    """Who makes names that collide only has them looked up in the other way."""
+    """Names that were made to collide are only looked up in the slower way."""
     cdef uint64_t value = <uint64_t>length, piece
     while length >= 8:
         memcpy(&piece, text, 8)
@@ -218,7 +218,7 @@ cdef class NamesEnd:
         return 0
 
     cdef int _grow(self) except -1:
-        """What it had comes back one by one when it is asked for: to move all of a million would take long."""
+        """Names come back one by one when they are asked for: to move a million of them would take long."""
         cdef uint64_t buckets = max(2 * self._buckets, <uint64_t>16)
         cdef void *memory = calloc(buckets + 1, LINE_BYTES)
         if memory is NULL:
