@@ -1,19 +1,18 @@
 """Lite topics: what a send, an idle lite topic, a start and a backlog of many of them cost.
 
-    python -m benchmarks.lite [--quick] [--counts 1000,10000,100000,1000000]
+    python -m benchmarks.lite [--quick] [--counts 1000,10000,100000,1000000] [--subscriptions 1000000]
 
-For each count a new broker gets normal messages, then one message for each lite topic, then further ones. All
-figures are CPU time or memory of the broker's process, so other programs on the machine hardly change them.
-The broker starts again twice on what it has: after a clean stop and after a kill. Then it is left alone for
-some seconds. At last one client, which subscribes to some of the lite topics, pops and acknowledges all that
-they have, as another one does with normal messages. It gets further messages one at a time; so does a push
-consumer of the normal topic. The times of these deliveries are by the clock, and other programs on the
-machine do change them.
+All of it takes less than ten minutes on a quiet machine. For each count a new broker gets normal
+messages, then one message for each lite topic, then further ones. All figures are CPU time or memory of
+the broker's process, so other programs on the machine hardly change them. The broker starts again twice
+on what it has: after a clean stop and after a kill. Then it is left alone for some seconds. At last one
+client, which subscribes to some of the lite topics, pops and acknowledges all that they have, as another
+one does with normal messages. It gets further messages one at a time; so does a push consumer of the
+normal topic. The times of these deliveries are by the clock, and other programs on the machine do change
+them.
 
-    python -m benchmarks.lite --subscriptions 1000000
-
-A new broker gets that many subscriptions of clients that then do nothing, and gets all of them once more, as
-clients repeat them every half minute.
+At last a new broker gets that many subscriptions of clients that then do nothing, and gets all of them once
+more, as clients repeat them every half minute.
 """
 
 from __future__ import annotations
@@ -53,15 +52,19 @@ from pyromq.remoting.addresses import parse_address
 
 LITE, PLAIN, GROUP = "Sessions", "Plain", "agents"
 COUNTS: Final = "1000,10000,100000,1000000"
+SUBSCRIPTIONS: Final = 1_000_000
 IN_FLIGHT: Final = 64
 BACKLOG: Final = 10_000
 LEAST: Final = 20_000
-"""Messages of a load that need not be as many as the lite topics."""
+MOST: Final = 200_000
+"""Messages of a load that need not be as many as the lite topics, and how many there are at most."""
+ALONE: Final = BACKLOG
+"""Messages of which one is in flight at a time."""
 BODY: Final = b"x" * 100
 DELIVERIES: Final = 500
 EVERY_S: Final = 0.01
 IDLE_S: Final = 4.0
-IDLE_ROUNDS: Final = 15
+IDLE_ROUNDS: Final = 4
 ROUNDS: Final = 5
 NAMES: Final = 10_000
 """Lite topics of each idle client."""
@@ -83,6 +86,8 @@ class Result:
     first_us: float
     """Of the first message of a lite topic."""
     second_us: float
+    alone_us: tuple[float, float]
+    """Of a normal one and of a second one, if one is in flight at a time."""
     bytes_each: float
     stopped_start_s: float
     killed_start_s: float
@@ -102,8 +107,10 @@ class Result:
     def line(self) -> str:
         return (
             f"| {self.lite_topics:,} | {self.plain_us:.1f} | {self.first_us:.1f} | {self.second_us:.1f} |"
-            f" {self.second_us / self.plain_us:.2f} | {self.bytes_each:,.0f} | {self.stopped_start_s:.2f} |"
-            f" {self.killed_start_s:.2f} | {self.drained:,} in {self.drain_us:,.0f} µs each,"
+            f" {self.second_us / self.plain_us:.2f} | {self.alone_us[0]:.1f} / {self.alone_us[1]:.1f} |"
+            f" {self.alone_us[1] / self.alone_us[0]:.2f} | {self.bytes_each:,.0f} |"
+            f" {self.stopped_start_s:.2f} | {self.killed_start_s:.2f} |"
+            f" {self.drained:,} in {self.drain_us:,.0f} µs each,"
             f" normal {self.normal_drain_us:,.0f} |"
             f" {self.empty_idle_ms:.2f} / {self.idle_ms:.2f} |"
             f" {both(self.normal_delivery_ms)} | {both(self.lite_delivery_ms)} | {self.load:.1f} |"
@@ -138,14 +145,14 @@ def frames(topic: str, count: int, lite_topics: int = 0, *, first: int = 0) -> I
         yield struct.pack(">ii", 4 + len(head) + len(BODY), len(head)) + head + BODY
 
 
-def send_us(broker: OwnBroker, messages: Iterator[bytes], count: int) -> float:
+def send_us(broker: OwnBroker, messages: Iterator[bytes], count: int, in_flight: int = IN_FLIGHT) -> float:
     """CPU µs of the broker for each of them."""
     before = cpu_seconds(broker.pid)
     with selectors.DefaultSelector() as selector:
         connection = wire.Wire(broker.port)
         with contextlib.closing(connection):
             selector.register(connection, selectors.EVENT_READ, connection)
-            connection.send(*itertools.islice(messages, IN_FLIGHT))
+            connection.send(*itertools.islice(messages, in_flight))
             answered = 0
             while answered < count:
                 selector.select(60)
@@ -157,13 +164,17 @@ def send_us(broker: OwnBroker, messages: Iterator[bytes], count: int) -> float:
     return (cpu_seconds(broker.pid) - before) / count * 1e6
 
 
-def alternately(broker: OwnBroker, lite_topics: int, count: int) -> tuple[float, float]:
+def alternately(
+    broker: OwnBroker, lite_topics: int, count: int, in_flight: int = IN_FLIGHT
+) -> tuple[float, float]:
     """The medians of rounds of normal sends and of sends to lite topics: a machine's load changes."""
     normal, lite, size = list[float](), list[float](), count // ROUNDS
-    messages = frames(LITE, count, lite_topics, first=2 * 10**9)
+    first = 2 * in_flight * 10**8
+    messages = frames(LITE, count, lite_topics, first=first)
     for number in range(ROUNDS):
-        normal.append(send_us(broker, frames(PLAIN, size, first=10**8 + number * size), size))
-        lite.append(send_us(broker, itertools.islice(messages, size), size))
+        plain = frames(PLAIN, size, first=first + 10**8 + number * size)
+        normal.append(send_us(broker, plain, size, in_flight))
+        lite.append(send_us(broker, itertools.islice(messages, size), size, in_flight))
     return statistics.median(normal), statistics.median(lite)
 
 
@@ -291,12 +302,13 @@ def measure(count: int) -> Result:
         with OwnBroker(names.address, settings=settings) as broker:
             asyncio.run(prepare(broker.address))
             empty_idle = idle_ms(broker)
-            warm, plenty = 5000, max(count, LEAST)
-            send_us(broker, frames(PLAIN, warm), warm)
+            warm, plenty = 5000, min(max(count, LEAST), MOST)
+            send_us(broker, frames(PLAIN, warm, first=10**7), warm)
             before = memory_bytes(broker.pid)
-            first = send_us(broker, frames(LITE, count, count, first=10**9), count)
+            first = send_us(broker, frames(LITE, count, count, first=10**12), count)
             each = (memory_bytes(broker.pid) - before) / count
             plain, second = alternately(broker, count, plenty)
+            alone = alternately(broker, count, ALONE, 1)
             broker.terminate()
         with OwnBroker(names.address, settings=settings) as broker:
             stopped_s = cpu_seconds(broker.pid)
@@ -305,7 +317,7 @@ def measure(count: int) -> Result:
             killed_s = cpu_seconds(broker.pid)
             idle = idle_ms(broker)
             drained = min(count, BACKLOG)
-            messages = drained * (1 + plenty // count)
+            messages = drained * (1 + max(plenty // count, 1)) + ALONE
             drain, normal_drain, normal, lite = asyncio.run(read(names.address, broker, drained, messages))
         load = os.getloadavg()[1]
         return Result(
@@ -313,6 +325,7 @@ def measure(count: int) -> Result:
             plain,
             first,
             second,
+            alone,
             each,
             stopped_s,
             killed_s,
@@ -343,7 +356,7 @@ async def subscribe(address: str, count: int) -> None:
             await client.call(ChangeLiteSubscriptions(body=body))
 
 
-def measure_subscriptions(count: int) -> None:
+def measure_subscriptions(count: int) -> str:
     with OwnNameServer() as names, OwnBroker(names.address, settings=SETTINGS) as broker:
         asyncio.run(prepare(broker.address))
         empty_idle, memory = idle_ms(broker), memory_bytes(broker.pid)
@@ -353,7 +366,7 @@ def measure_subscriptions(count: int) -> None:
             asyncio.run(subscribe(broker.address, count))
             costs.append((cpu_seconds(broker.pid) - before) / count * 1e6)
         each = (memory_bytes(broker.pid) - memory) / count
-        print(
+        return (
             f"{count:,} subscriptions: CPU {costs[0]:.1f} µs each, {costs[1]:.1f} µs to repeat one,"
             f" {each:,.0f} bytes each; idle CPU, ms a second: {empty_idle:.2f} / {idle_ms(broker):.2f} with"
             f" them; load {os.getloadavg()[1]:.1f}"
@@ -364,23 +377,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="500 lite topics")
     parser.add_argument("--counts", default=COUNTS)
-    parser.add_argument("--subscriptions", type=int, help="measure so many idle subscriptions instead")
+    parser.add_argument(
+        "--subscriptions", type=int, help="idle ones; 0 to measure none", default=SUBSCRIPTIONS
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     chosen = parser.parse_args()
-    if chosen.subscriptions:
-        measure_subscriptions(chosen.subscriptions)
-        return
     print(
-        "| lite topics | CPU µs of a normal send | of a first one | of a second one | ratio | bytes each |"
+        "| lite topics | CPU µs of a normal send | of a first one | of a second one | ratio |"
+        " one in flight, of a normal one / of a second one | ratio | bytes each |"
         " start after a stop, CPU s | after a kill | one client drains |"
         " idle CPU, ms a second: empty / with them | delivery of a normal message: p50 / p99 ms"
         " | of one to a lite topic | load |"
     )
-    print("|---" * 13 + "|")
+    print("|---" * 15 + "|")
     found = []
-    for count in [500] if chosen.quick else map(int, chosen.counts.split(",")):
+    for count in [500] if chosen.quick else map(int, filter(None, chosen.counts.split(","))):
         found.append(measure(count))
         print(found[-1].line(), flush=True)
+    if chosen.subscriptions:
+        print(measure_subscriptions(10_000 if chosen.quick else chosen.subscriptions))
     if chosen.json:
         chosen.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
 
