@@ -286,7 +286,7 @@ class Acknowledging:
 
     def _lite_queue(self, request: AckMessage | ChangeInvisibleTime) -> tuple[str, PopReceipt]:
         """The light queue of a message of a lite topic, and its receipt; raises Refused."""
-        self._check_queue(request.topic, 0)
+        self._check_topic(request.topic, 0)
         receipt = self._receipt_of(request.extra_info)
         if request.queue_id != 0 or not receipt.is_ordered:
             raise Refused(
@@ -295,7 +295,7 @@ class Acknowledging:
                 f" lite topic {request.lite_topic}: expected 0 and {ORDER_REVIVE_QUEUE}",
             )
         queue, offset = lite_queue(request.topic, request.lite_topic or ""), request.offset
-        end = self._store.queues.max_offset(queue, 0)
+        end = self._lite.end(queue)
         if not 0 <= offset < end:
             raise _no_message(queue, 0, offset, self._store.queues.min_offset(queue, 0), end)
         return queue, receipt
@@ -323,6 +323,10 @@ class Acknowledging:
 
     def _check_queue(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first offset and the end of a queue."""
+        self._check_topic(topic, queue_id)
+        return self._store.queues.min_offset(topic, queue_id), self._store.queues.max_offset(topic, queue_id)
+
+    def _check_topic(self, topic: str, queue_id: int) -> None:
         self._check_master()
         config = self._topics.get(topic)
         if config is None:
@@ -332,7 +336,6 @@ class Acknowledging:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of {topic}",
             )
-        return self._store.queues.min_offset(topic, queue_id), self._store.queues.max_offset(topic, queue_id)
 
     def _check_master(self) -> None:
         if not self._role.now.is_master:

@@ -122,13 +122,17 @@ class LiteDelivery:
 
     def lag(self, group: str, queue: str) -> int:
         """How many messages of a light queue the group has ahead of it."""
-        end = self._store.queues.max_offset(queue, 0)
-        return end - self._place(queue, group, end) if end else 0
+        end = self.end(queue)
+        return end - self._begin(queue, self._offsets.query(group, queue, 0), end) if end else 0
 
-    def _place(self, queue: str, group: str, end: int) -> int:
-        """Where the group is. A new group begins with the first message, and so does one that was further
-        than the end: the lite topic has expired, and starts over."""
-        place = self._offsets.query(group, queue, 0)
+    def end(self, queue: str) -> int:
+        """Behind the last message of a light queue."""
+        light = self._store.light
+        return light.max_offset(queue) if light is not None else 0
+
+    def _begin(self, queue: str, place: int, end: int) -> int:
+        """Where a group goes on that has committed an offset, or none. A new group begins with the first
+        message. So does one that was further than the end: the lite topic has expired, and starts over."""
         return place if 0 <= place <= end else self._store.queues.min_offset(queue, 0)
 
     # Popping
@@ -165,9 +169,9 @@ class LiteDelivery:
         offsets, group, key = self._offsets, client.group, (queue, client.group)
         if offsets.resets and (reset := offsets.take_reset(group, queue, 0)) is not None:
             self.reset(queue, group, reset)
-        end = self._store.queues.max_offset(queue, 0)
-        begin = self._place(queue, group, end) if end else 0
-        if offsets.query(group, queue, 0) > end:
+        end, place = self.end(queue), offsets.query(group, queue, 0)
+        begin = self._begin(queue, place, end) if end else 0
+        if place > end:
             self.batches.forget(key)
         if begin >= end or not self.batches.is_free(key, pop.time_ms, pop.attempt_id):
             return False  # it is announced when it has messages, and when it is free
@@ -212,7 +216,7 @@ class LiteDelivery:
         self._offsets.commit(group, queue, 0, consumed)
         held = self.batches.get(key)
         if held is None:
-            if consumed < self._store.queues.max_offset(queue, 0):
+            if consumed < self.end(queue):
                 self.announce(queue, group)
         else:
             self._watch(key, held)
