@@ -34,7 +34,7 @@ LITE_PYTHON_CLIENT: Final = "rocketmq-python-client==5.1.1"
 """5.1.2 subscribes to each character of a lite topic's name."""
 JAVA_CLIENT: Final = "5.0.7"
 LITE_JAVA_CLIENT: Final = "5.2.0"
-LITE: Final = ("python5-lite", "java5-lite")
+LITE: Final = ("python5-lite", "java5-lite", "go5-lite")
 LANGUAGES: Final = ("python5", "java5", "go5", "node5")
 CLOUDEVENTS: Final = "cloudevents"
 """CloudEvents' Java SDK, over Java's client; its program has roles of its own."""
@@ -48,6 +48,7 @@ def program_of(language: str) -> list[str]:
         "python5-lite": lambda: _python_program(LITE_PYTHON_CLIENT),
         "java5-lite": lambda: _java_program("java5", "Lite", "clients5", LITE_JAVA_CLIENT),
         "go5": _go_program,
+        "go5-lite": lambda: _go_program("go5lite"),
         "node5": _node_program,
         CLOUDEVENTS: _cloudevents_program,
     }
@@ -101,13 +102,13 @@ def _python_program(client: str = PYTHON_CLIENT) -> list[str]:
     return [str(python), str(REPOSITORY / "interop" / "python5" / "roles.py")]
 
 
-def _go_program() -> list[str]:
+def _go_program(directory: str = "go5") -> list[str]:
     go = shutil.which("go")
     if go is None:
         raise PeerUnavailable("go is not installed: Go's client needs it")
-    source = REPOSITORY / "interop" / "go5"
+    source = REPOSITORY / "interop" / directory
     parts = [(source / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")]
-    built = cache_directory() / f"go5-{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}"
+    built = cache_directory() / f"{directory}-{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}"
     if not built.is_file():
         arriving = built.with_suffix(f".{os.getpid()}")
         _run([go, "build", "-mod=readonly", "-o", str(arriving), "."], "Go's client", cwd=source)
