@@ -127,7 +127,7 @@ class OffsetTable:
         return iter(self._committed)
 
     def ordinary_pairs(self) -> list[Pair]:
-        """Those whose topic is no light queue, the oldest first."""
+        """Those of topics other than light queues, the oldest first."""
         return list(self._committed.ordinary)
 
     def light_pairs(self) -> Iterator[Pair]:

@@ -131,7 +131,7 @@ class LiteDelivery:
         return light.max_offset(queue) if light is not None else 0
 
     def _begin(self, queue: str, place: int, end: int) -> int:
-        """Where a group goes on that has committed an offset, or none. A new group begins with the first
+        """Where a group continues that has committed an offset, or none. A new group begins with the first
         message. So does one that was further than the end: the lite topic has expired, and starts over."""
         return place if 0 <= place <= end else self._store.queues.min_offset(queue, 0)
 
