@@ -3,16 +3,22 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
+from tests.support.access import ALICE
 from tests.support.front import SharedFront, front, front_in_thread, read_all, user
-from tests.support.front_user import CODES, MESSAGE_TYPES, FrontUser, Resource
+from tests.support.front_user import CODES, LITE_ACTIONS, MESSAGE_TYPES, FrontUser, Resource
+from tests.support.guarded_servers import BOB
 
+from pyromq.protocol.requests.access import PolicyEntryInfo
 from pyromq.protocol.requests.lite import GetLiteClientInfo
 from pyromq.protocol.requests.membership import GetConsumerConnections, MessageModel
+from pyromq.remoting.access.users_file import UsersFile
+from pyromq.security.users import PolicyType, User, UserRules, entry_of
 
 ON = {"light_queues": True, "multi_dispatch": True}
 ADD, REMOVE, ALL = "PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD"
@@ -268,3 +274,39 @@ async def test_a_front_in_the_process_of_its_broker_serves_lite_topics() -> None
         await _put(client, topic, "s", b"near")
         (near,) = (await client.receive(group, topic)).messages
         assert await client.ack(group, topic, near) == ["OK"]
+
+
+async def test_only_who_may_consume_subscribes_to_lite_topics(tmp_path: Path) -> None:
+    rights = [
+        entry_of(PolicyEntryInfo(resource=resource, actions=["Sub"], decision="Allow"))
+        for resource in ("Topic:Chat", "Group:readers")
+    ]
+    rules = UserRules(
+        {each.access_key: User(each.access_key, each.secret_key) for each in (ALICE, BOB)},
+        {
+            ALICE.access_key: {PolicyType.CUSTOM: tuple(rights)},
+            BOB.access_key: {PolicyType.CUSTOM: tuple(rights[1:])},
+        },
+        decides=True,
+    )
+    UsersFile(tmp_path).save(rules)
+    guarded = SETTINGS | {"authentication": True, "deny_by_default": True, "auth_config_path": tmp_path}
+    async with front(settings=guarded, **ON) as started:
+        await started.create_topic("Chat", "LITE")
+        await started.create_group("readers", attributes={"+lite.bind.topic": "Chat"})
+        async with user(started.target, "of-alice") as alice, user(started.target, "of-bob") as bob:
+            alice.sign(ALICE.access_key, ALICE.secret_key)
+            await alice.subscribe("readers", "Chat", kind="LITE_PUSH_CONSUMER")
+            assert await alice.sync(ADD, "readers", "Chat", "a") == "OK"
+            bob.sign(BOB.access_key, BOB.secret_key)
+            await bob.publish()
+            for action, names in ((ADD, ["a"]), (REMOVE, ["a"]), (ALL, [])):
+                answer = await bob.call(
+                    "SyncLiteSubscription",
+                    action=LITE_ACTIONS[action],
+                    topic=Resource(name="Chat"),
+                    group=Resource(name="readers"),
+                    lite_topic_set=names,
+                )
+                assert CODES[answer.status.code] == "UNAUTHORIZED"
+                assert "bob may not Sub on Topic:Chat" in answer.status.message
