@@ -208,6 +208,7 @@ bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where 
 	$(BIN)/python -m benchmarks.neighbours $(OPTIONS)
 	$(BIN)/python -m benchmarks.filters $(OPTIONS)
 	$(BIN)/python -m benchmarks.lite $(OPTIONS)
+	$(BIN)/python -m benchmarks.tier $(OPTIONS)
 	$(BIN)/python -m benchmarks.scale $(OPTIONS)
 	$(BIN)/python -m benchmarks.several_brokers $(OPTIONS)
 	$(BIN)/python -m benchmarks.console $(OPTIONS)

@@ -191,7 +191,8 @@ class Retention:
                 # The blocks of removed files are given back a little later.
                 if report.segments_removed * self._log.segment_bytes >= excess_bytes:
                     return
-                if self._settings.keep_unread and segment.end > self.unread_from:
+                # A file that is elsewhere as well can be read there.
+                if self._settings.keep_unread and self.uploaded_to is None and segment.end > self.unread_from:
                     report.is_kept_for_groups = True
                     return
                 report.is_forced = True

@@ -33,6 +33,7 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.clock import TravellingClock
 from pyromq.errors import ConfigError, Refused
+from pyromq.filesystem import Space
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import decode_record, decode_records
@@ -43,6 +44,7 @@ from pyromq.protocol.requests.offsets import (
     QueryConsumerOffset,
     ResetOffset,
     SearchOffset,
+    UpdateConsumerOffset,
 )
 from pyromq.protocol.requests.popping import PopMessage
 from pyromq.protocol.requests.pulling import QueryMessage, ViewMessage
@@ -56,6 +58,7 @@ from pyromq.tier.segment_format import TAIL_BYTES, parse_footer, parse_tail, unp
 from pyromq.tier.uploading import OwnUploader
 
 QUEUES, MESSAGES = 2, 60
+READ = 5
 SEGMENT_BYTES = 16 * 1024
 SMALL_FILES = {"log_segment_bytes": SEGMENT_BYTES}
 KILLED_FILES = {"log_segment_bytes": 128 * 1024, "queue_file_bytes": 4000}
@@ -160,6 +163,33 @@ async def test_every_message_is_read_once_from_the_tier_and_then_from_the_disk(
         await send_all(client, MESSAGES)
         await offloaded(broker)
         assert await read_all(client, 1, MESSAGES) == sent(1, 2 * MESSAGES)
+
+
+async def test_unread_messages_are_kept_in_the_tier_and_do_not_fill_the_disk(
+    tmp_path: Path, store_in_memory: ModelObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {**SMALL_FILES, "file_reserved_hours": 72, "keep_unread": True, "disk_clean_forcibly_percent": 85}
+    async with tiered(tmp_path, kept) as (broker, client):
+        await client.create_topic(queues=QUEUES)
+        await client.heartbeat(consumer())
+        await send_all(client)
+        await client.call(
+            UpdateConsumerOffset(consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=READ)
+        )
+        closed = await uploaded(broker)
+        store = broker.store
+        unread_at = store.queues.log_offset(TOPIC, 0, READ)
+        assert unread_at is not None
+        assert not store.clean().segments_removed
+        monkeypatch.setattr(store.files, "space", lambda path: Space(100, 5, read_only=False))
+
+        def cleaned() -> bool:
+            assert not store.clean().is_kept_for_groups
+            return store.log.start >= closed
+
+        await turn_until(cleaned)
+        assert store.log.start > unread_at
+        assert await read_all(client, 0, MESSAGES // QUEUES, READ) == sent(0)[READ:]
 
 
 async def test_a_filter_by_tag_or_sql_finds_the_same_messages_in_the_tier(
