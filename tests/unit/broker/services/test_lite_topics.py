@@ -19,6 +19,7 @@ from pyromq.clock import ManualClock
 from pyromq.errors import Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame
+from pyromq.protocol.lite import MAX_EXPIRATION_MINUTES
 from pyromq.protocol.names import lite_queue
 from pyromq.protocol.properties import INNER_MULTI_DISPATCH, encode_properties
 from pyromq.protocol.requests.groups import SubscriptionGroupConfig
@@ -88,6 +89,21 @@ def _master_and_replica(root: Path) -> Iterator[tuple[Bench, Bench, ManualClock]
         replica.parts.tables.role.change(Role(1, 1))
         replica.store.copying.begin()
         yield master, replica, clock
+
+
+async def test_a_lite_topic_may_live_for_a_month(tmp_path: Path) -> None:
+    """java: 40,000 minutes in milliseconds are beyond 32 bits, and it was over at once."""
+    with _bench(tmp_path) as bench:
+        bench.parts.add_topic(
+            PARENT, attributes={"message.type": "LITE", "lite.topic.expiration": str(MAX_EXPIRATION_MINUTES)}
+        )
+        bench.put()
+        bench.parts.clock.advance((MAX_EXPIRATION_MINUTES - 1) * MINUTE_S)
+        await bench.lite_topics.remove_expired()
+        assert bench.end() == 1
+        bench.parts.clock.advance(2 * MINUTE_S)
+        await bench.lite_topics.remove_expired()
+        assert bench.end() == 0
 
 
 async def test_a_replica_keeps_a_lite_topic_whose_latest_messages_it_lacks(tmp_path: Path) -> None:
