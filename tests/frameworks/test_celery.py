@@ -207,6 +207,51 @@ def test_workers_are_controlled_and_asked_from_elsewhere(new: New) -> None:
     assert one.wait(TIMEOUT_S) == 0
 
 
+def test_a_worker_that_is_told_to_shut_down_ends_well_and_loses_nothing(new: New) -> None:
+    workers = new()
+    worker = workers.start()
+    for number in range(30):
+        workers.tasks.note.delay(str(workers.notes), str(number), 0.1)
+    workers.wait(lambda: bool(workers.noted()))
+    workers.app.control.shutdown()
+    assert worker.wait(TIMEOUT_S) == 0
+    workers.start(name="next")
+    workers.wait(lambda: len(workers.noted()) >= 30)
+    assert Counter(workers.noted()) == Counter(map(str, range(30)))
+
+
+def test_a_rate_limit_holds_and_every_task_runs_once(new: New) -> None:
+    workers = new()
+    workers.start()
+    limited = workers.app.control.rate_limit(workers.tasks.note.name, "4/s", reply=True, timeout=5.0, limit=1)
+    assert "ok" in next(iter(limited[0].values()))
+    began = time.monotonic()
+    for number in range(12):
+        workers.tasks.note.delay(str(workers.notes), str(number))
+    workers.wait(lambda: len(workers.noted()) == 12)
+    assert time.monotonic() - began >= 2.0, "twelve tasks, of which four may begin in a second"
+    assert Counter(workers.noted()) == Counter(map(str, range(12)))
+
+
+def test_workers_with_many_queues_share_them_and_run_each_task_once(new: New) -> None:
+    workers = new()
+    queues = [f"queue{number}" for number in range(20)]
+    for name in ("first", "second"):
+        workers.start("-Q", ",".join(queues), name=name)
+    for number in range(100):
+        workers.tasks.begin.apply_async(
+            (str(workers.notes), str(number), 0.05), queue=queues[number % len(queues)]
+        )
+    wanted = Counter(f"{begun}{number}" for number in range(100) for begun in ("begun ", ""))
+    workers.wait(lambda: len(workers.noted()) >= 200)
+    assert Counter(workers.noted()) == wanted
+    done = [
+        sum(each["total"].values())
+        for each in workers.app.control.inspect(timeout=5.0, limit=2).stats().values()
+    ]
+    assert all(done), "no worker hides the others' tasks"
+
+
 def test_a_revoked_task_does_not_run(new: New) -> None:
     workers = new()
     workers.start("-c", "1")

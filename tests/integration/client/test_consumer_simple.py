@@ -14,6 +14,7 @@ from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.values import Message
 from pyromq.errors import ConfigError, Refused, StateError
+from pyromq.testing import aio_cluster
 
 SHORT_S = 1.5
 
@@ -319,6 +320,25 @@ async def test_a_renewed_message_stays_hidden_and_is_acknowledged_after_that(
             consumer.ack_soon(message)  # waits for the receipts that the renewal brings
         assert await renewal == []
         assert await consumer.receive(wait_s=SHORT_S * 2) == []
+
+
+async def test_a_message_is_acknowledged_by_its_newest_receipt_after_many_renewals() -> None:
+    async with (
+        aio_cluster() as running,
+        SimpleConsumer("billing", running.namesrv, start_from="first") as consumer,
+    ):
+        async with aio.Producer("tills", running.namesrv) as producer:
+            await producer.declare_topic("Orders", queues=1)
+            await producer.send(Message("Orders", b"long work"))
+        consumer.subscribe("Orders")
+        (message,) = await received(consumer, 1, invisible_s=30)
+        for _ in range(100):
+            await running.advance(seconds=10)
+            assert await consumer.renew([message], invisible_s=30) == []
+        consumer.ack_soon(message)
+        await running.wait_until_consumed("billing")
+        await running.advance(hours=1)
+        assert await consumer.receive(wait_s=0) == []
 
 
 async def test_a_rejected_message_is_a_dead_letter_that_says_why(cluster: ConsumerCluster) -> None:
