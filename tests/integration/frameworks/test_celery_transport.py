@@ -618,7 +618,8 @@ def test_a_task_goes_with_the_transaction_of_django_that_sends_it(connect: Calla
             assert [body for body, _ in found] == ["without"]
         drained(connection, lambda: len(found) == 3)
         assert datetime.now(UTC) >= eta - timedelta(seconds=1)
-    assert [body for body, _ in found] == ["without", "committed", "timed"]
+    # On a busy machine the time may come before the commit.
+    assert sorted(body for body, _ in found[1:]) == ["committed", "timed"]
 
 
 def test_a_large_task_is_given_back_and_delayed_again_like_any_other(tmp_path: Path) -> None:
