@@ -38,7 +38,6 @@ cdef class NamesEnd:
     cdef int64_t _room
     # A cache of numbers, in buckets of one cache line: the upper half of a slot is a part of the name's hash, the
     # lower half one more than the number. A name may be missing here, or its number belong to another one by now.
-    cdef void *_slots_memory
     cdef uint64_t *_slots
     cdef uint64_t _buckets
     cdef uint64_t _evicted
@@ -51,6 +50,7 @@ cdef class NamesEnd:
     cdef int learn(self, int64_t number) except -1
     cdef int _insert(self, uint64_t name_hash, int64_t number) except -1
     cdef int _grow(self) except -1
+    cdef void _drop_slots(self) noexcept
 
 
 cdef class LightEnd:

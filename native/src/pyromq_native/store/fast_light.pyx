@@ -10,7 +10,7 @@ from cpython cimport array
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from pyromq_native.big_endian cimport get_int64, put_int32, put_int64
@@ -24,9 +24,21 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(PyObject *text)
     const uint8_t *PyUnicode_1BYTE_DATA(PyObject *text)
 
+cdef extern from "<sys/mman.h>" nogil:
+    """
+    #ifndef MAP_ANONYMOUS
+    #define MAP_ANONYMOUS MAP_ANON
+    #endif
+    """
+    enum: PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
+    void *MAP_FAILED
+    void *mmap(void *address, size_t length, int protection, int flags, int file, long offset)
+    int munmap(void *address, size_t length)
+
 cdef enum:
     SLOTS = 8
     LINE_BYTES = 64
+    FIRST_BUCKETS = 64
 
 
 cdef uint64_t hash_of(const uint8_t *text, Py_ssize_t length) noexcept nogil:
@@ -142,9 +154,7 @@ cdef class NamesEnd:
         for number in range(self._room):
             Py_XDECREF(self._names[number])
             self._names[number] = NULL
-        free(self._slots_memory)
-        self._slots_memory = self._slots = NULL
-        self._buckets = 0
+        self._drop_slots()
 
     cdef object name_of(self, int64_t number):
         return <object>self._names[number]
@@ -210,7 +220,7 @@ cdef class NamesEnd:
                 if not bucket[index]:
                     bucket[index] = slot
                     return 0
-            if self._buckets * SLOTS >= 2 * <uint64_t>len(self.numbers):
+            if 4 * self._buckets * SLOTS >= 5 * <uint64_t>len(self.numbers):
                 break
             self._grow()
         self._evicted += 1
@@ -219,15 +229,22 @@ cdef class NamesEnd:
 
     cdef int _grow(self) except -1:
         """Names come back one by one when they are asked for: to move a million of them would take long."""
-        cdef uint64_t buckets = max(2 * self._buckets, <uint64_t>16)
-        cdef void *memory = calloc(buckets + 1, LINE_BYTES)
-        if memory is NULL:
+        cdef uint64_t buckets = max(2 * self._buckets, <uint64_t>FIRST_BUCKETS)
+        cdef void *memory
+        self._drop_slots()
+        # Zeros, whose pages cost nothing until they are written; and the system has them back at once.
+        memory = mmap(NULL, buckets * LINE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if memory == MAP_FAILED:
             raise MemoryError()
-        free(self._slots_memory)
-        self._slots_memory = memory
-        self._slots = <uint64_t *>((<uintptr_t>memory + LINE_BYTES - 1) & ~<uintptr_t>(LINE_BYTES - 1))
+        self._slots = <uint64_t *>memory
         self._buckets = buckets
         return 0
+
+    cdef void _drop_slots(self) noexcept:
+        if self._buckets:
+            munmap(self._slots, self._buckets * LINE_BYTES)
+        self._slots = NULL
+        self._buckets = 0
 
 
 cdef class LightEnd:
