@@ -1,7 +1,6 @@
 """Journals and Delta tables in Azurite, the emulator of Azure's store. `make azurite` starts one."""
 
 import os
-import threading
 
 import pytest
 
@@ -10,6 +9,7 @@ pytest.importorskip("obstore")
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from tests.support.journal_races import race
 
 from pyromq.spark.batch_journal import BatchHeld, BatchJournal, StoredHalf
 from pyromq.spark.journal_files import journal_files
@@ -20,34 +20,17 @@ from pyromq.spark.queues import Queue
 
 EMULATED = "AZURE_STORAGE_USE_EMULATOR"
 PLACE = "abfss://container@devstoreaccount1.dfs.core.windows.net"
-WRITERS, ROUNDS, WAIT_S = 6, 20, 60.0
+ROUNDS, WAIT_S = 20, 60.0
 
 pytestmark = pytest.mark.skipif(EMULATED not in os.environ, reason="there is no Azurite: see `make azurite`")
 
 
 def test_one_of_several_writers_creates_a_file() -> None:
+    journal = f"{PLACE}/one/journal"
+    files = journal_files(journal)
     for round_ in range(ROUNDS):
-        begin, won = threading.Barrier(WRITERS), list[bytes]()
-
-        def write(data: bytes, name: str, begin: threading.Barrier, won: list[bytes]) -> None:
-            files = journal_files(f"{PLACE}/one/journal")
-            begin.wait(WAIT_S)
-            try:
-                files.create(name, data)
-            except FileExistsError:
-                return
-            won.append(data)
-
-        threads = [
-            threading.Thread(target=write, args=(b"%d" % number, str(round_), begin, won))
-            for number in range(WRITERS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(WAIT_S)
+        won = race(journal, str(round_), WAIT_S)
         assert len(won) == 1
-        files = journal_files(f"{PLACE}/one/journal")
         assert files.read(str(round_)) == won[0]
     assert sorted(files.names(), key=int) == [str(number) for number in range(ROUNDS)]
     files.replace("0", b"ended")

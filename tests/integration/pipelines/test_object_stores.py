@@ -16,6 +16,7 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 from tests.support.chance import examples
+from tests.support.journal_races import race
 from tests.support.object_store import (
     BUSY,
     CONFLICT,
@@ -36,8 +37,6 @@ from pyromq.spark.object_stores import arrow_files
 from pyromq.spark.pipelines.lake import DELTA, ICEBERG, table_at
 from pyromq.spark.pipelines.lake_files import DELETED, files_in
 from pyromq.spark.queues import Queue
-
-WRITERS = 6
 
 
 @pytest.fixture(scope="module")
@@ -85,30 +84,13 @@ def test_a_file_is_created_once_whatever_happens_to_its_request(
 
 
 def test_one_of_several_writers_creates_a_file_while_the_store_fails(store: FaultyStore, bucket: str) -> None:
+    journal = f"s3://{bucket}/journal"
     for round_ in range(examples(4)):
         store.fail_sometimes(round_)
-        begin, won = threading.Barrier(WRITERS), list[bytes]()
-
-        def write(number: int, name: str, begin: threading.Barrier, won: list[bytes]) -> None:
-            files, data = journal_files(f"s3://{bucket}/journal"), b"%d" % number * 100
-            begin.wait(WAIT_S)
-            try:
-                files.create(name, data)
-            except FileExistsError:
-                return
-            won.append(data)
-
-        threads = [
-            threading.Thread(target=write, args=(number, str(round_), begin, won))
-            for number in range(WRITERS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(4 * WAIT_S)
+        won = race(journal, str(round_), 4 * WAIT_S, copies=100)
         store.fail_no_more()
         assert len(won) == 1
-        assert journal_files(f"s3://{bucket}/journal").read(str(round_)) == won[0]
+        assert journal_files(journal).read(str(round_)) == won[0]
 
 
 def test_a_write_that_arrives_late_does_not_replace_that_of_another_driver(
