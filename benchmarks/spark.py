@@ -2,6 +2,7 @@
 
     python -m benchmarks.spark [--rows 2000000] [--sizes 100,1024] [--rounds 5] [--quick] [--report FILE]
     python -m benchmarks.spark --scaling [--rows 2000000] [--rounds 5] [--report FILE]
+    python -m benchmarks.spark --all [--quick] [--report FILE]
 
 One session on `local[2]`, one `pyromq standalone` with its defaults; the sink of reads is `noop`. Cases take
 turns, round by round; a figure is the median of the rounds, a ratio the median of the ratios within rounds.
@@ -48,6 +49,8 @@ PROGRAMS = ("JVM", "Python", "broker", "Kafka")
 AS_KAFKA, STREAM_AS_KAFKA = "batch, columns of Kafka", "stream, columns of Kafka"
 COUNT = "count of offsets"
 STRICT = "batch, strict"
+SCALED_ROWS, SCALED_ROUNDS = 300_000, 3
+"""Of the second table, if both are made."""
 DOCUMENT = "id bigint, name string, price double, paid boolean, at timestamp"
 RATE, LEAST = "rate source", "least source in Python"
 BETWEEN = "\n---\n"
@@ -424,17 +427,26 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only show that it works")
     parser.add_argument("--json", type=Path, help="write the rates beside Kafka's to this file")
     parser.add_argument("--scaling", action="store_true", help="only cores, queues and partitions")
+    parser.add_argument("--all", action="store_true", help="the tables of both, one after the other")
     parser.add_argument(
         "--report", type=Path, help="write the tables into this file, between its lines '---' or below them"
     )
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rows, arguments.rounds = 50_000, 1
-    if arguments.scaling:
+    if not arguments.scaling:
+        compare(arguments)
+    if arguments.all:
+        arguments.rows = min(arguments.rows, SCALED_ROWS)
+        arguments.rounds = min(arguments.rounds, SCALED_ROUNDS)
+    if arguments.all or arguments.scaling:
         with standalone() as (namesrv, _):
             table = scaling(namesrv, arguments.rows, arguments.rounds, say)
         publish(table, arguments.report, part=2)
-        return
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """With Parquet and Kafka."""
     missing: list[str] = []
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyromq-lake-")))
