@@ -145,6 +145,17 @@ def _severed(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
     return _cut(cluster, server, controllers, fault.detail)
 
 
+def _reset(cluster: SimulatedCluster, server: Server, fault: Fault) -> Heal:
+    """Connections of a broker break: `all`, or those to its `controller`, which takes it for gone."""
+    controllers = [each.process for each in cluster.controllers]
+    for connection in list(cluster.network.connections.values()):
+        processes = [end.process for end in connection.ends]
+        is_meant = fault.detail == "all" or any(each in controllers for each in processes)
+        if server.process in processes and is_meant:
+            connection.reset()
+    return _nothing
+
+
 def _blocked(cluster: SimulatedCluster, pairs: list[tuple[str, str]]) -> Heal:
     for pair in pairs:
         cluster.network.block(*pair)
@@ -410,6 +421,7 @@ KINDS: dict[FaultKind, Kind] = {
     "stall": Kind(_stall, waits=False),
     "partition": Kind(_partition, is_survived=_is_from_all),
     "severed": Kind(_severed, waits=False),
+    "reset": Kind(_reset, is_survived=_always),
     "pause": Kind(_pause, is_survived=_always),
     "slow": Kind(_slow, waits=False),
     "eio": Kind(_failing_disk, is_survived=_always),

@@ -10,14 +10,16 @@ from typing import Any, Literal
 from tests.simulation.plans import Fault, FaultKind, Load, LoadKind, Plan, with_store_faults
 
 _KINDS: dict[FaultKind, int] = {
-    "kill": 40,
-    "power": 35,
-    "partition": 8,
-    "pause": 6,
-    "stall": 6,
-    "controller": 5,
+    "reset": 60,
+    "kill": 20,
+    "power": 10,
+    "partition": 4,
+    "pause": 3,
+    "stall": 2,
+    "controller": 1,
 }
-"""With their weights: if no connection breaks, it takes a lease until the master is replaced."""
+"""With their weights: if no connection breaks, it takes a lease until the master is replaced. A broker that
+is killed has to start again, which costs as much as another fail-over."""
 _LOADS: tuple[LoadKind, ...] = (
     "plain",
     "batched",
@@ -32,16 +34,17 @@ _LOADS: tuple[LoadKind, ...] = (
 )
 _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("leaving", 0.05),
-    ("dropped", 0.1),
-    ("sourced", 0.1),
-    ("queried", 0.1),
-    ("light", 0.1),
-    ("purged", 0.1),
-    ("tiered", 0.1),
+    ("dropped", 0.05),
+    ("sourced", 0.05),
+    ("queried", 0.05),
+    ("light", 0.05),
+    ("purged", 0.05),
+    ("tiered", 0.05),
 )
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
-_LOSSES = (40, 80)
-_SHORT_S = (0.05, 0.8)
+_LOSSES = (80, 160)
+_SHORT_S = (0.05, 0.6)
+_RESET_S = (0.05, 0.3)
 _LEASE_S = 1.2
 _UNHEARD_S = (_LEASE_S + 0.2, 2 * _LEASE_S)
 _SHORT_LEASE: dict[str, Any] = {
@@ -51,13 +54,13 @@ _SHORT_LEASE: dict[str, Any] = {
 
 
 def draw_losses(seed: int) -> Plan:
-    """Three brokers with a controller, one to three loads, and many faults of the master in a row."""
+    """Three brokers with a controller, one or two loads, and many faults of the master in a row."""
     chance = Random(f"{seed}/losses")
     flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
-    loads = chance.sample(_LOADS, chance.choice((1, 1, 2, 3)))
+    loads = chance.sample(_LOADS, chance.choice((1, 1, 1, 2)))
     extra = [kind for kind, ratio in _EXTRA if Random(f"{seed}/losses {kind}").random() < ratio]
     drawn = (
-        *(Load(kind, chance.choice((0.3, 0.6))) for kind in loads),
+        *(Load(kind, chance.choice((0.2, 0.4))) for kind in loads),
         *(Load(kind, 0.3) for kind in extra),
     )
     faults = tuple(_draw_loss(chance) for _ in range(chance.randint(*_LOSSES)))
@@ -77,7 +80,10 @@ def _draw_loss(chance: Random) -> Fault:
     detail, strength, for_s = "", 1.0, chance.uniform(*_SHORT_S)
     if kind == "power":
         # Back within its lease, it may stay master.
-        detail, for_s = chance.choice(("", "inside")), chance.choice((for_s, chance.uniform(*_UNHEARD_S)))
+        is_unheard, detail = chance.random() < 0.8, chance.choice(("", "inside"))
+        for_s = chance.uniform(*_UNHEARD_S) if is_unheard else for_s
+    elif kind == "reset":
+        detail, for_s = chance.choice(("controller", "controller", "all")), chance.uniform(*_RESET_S)
     elif kind == "partition":
         detail, for_s = f"all {chance.choice(('both', 'both', 'in', 'out'))}", chance.uniform(*_UNHEARD_S)
     elif kind == "pause":

@@ -287,6 +287,11 @@ class Connection:
         """What is sent arrives later than this."""
         self.stalled_until_s = max(self.stalled_until_s, until_s)
 
+    def reset(self) -> None:
+        """A firewall has forgotten it: both ends hear so, and what was on the way is lost."""
+        for end in self.ends:
+            end.take(_RESET, b"")
+
     def end_is_closed(self) -> None:
         if self.client.is_over and self.server.is_over:
             self.network.connections.pop(self.number, None)

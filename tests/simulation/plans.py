@@ -32,6 +32,7 @@ FaultKind = Literal[
     "damage",
     "restart",
     "store",
+    "reset",
 ]
 LoadKind = Literal[
     "plain",
@@ -66,11 +67,13 @@ ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 ALL_LOADS: tuple[LoadKind, ...] = get_args(LoadKind)
 
 _NEEDS_CONTROLLER = frozenset(
-    {"controller", "severed", "etcd", "wipe", "power", "all power", "eio", "read-only"}
+    {"controller", "severed", "etcd", "wipe", "power", "all power", "eio", "read-only", "reset"}
 )
 """A pair without a controller keeps its roles: if its master loses the end of its log with the power or with
 a sync that failed, the two logs are different ones, and an operator has to decide."""
 _NEEDS_REPLICAS = frozenset({"stall", "partition", "flip", "damage"})
+_ON_DEMAND = frozenset({"store", "reset"})
+"""They are not among the faults of which a seed draws a few."""
 _ETCD_RATIO = 0.3
 _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("fronted", 0.1),
@@ -165,7 +168,7 @@ def draw_plan(
     known: list[FaultKind] = [
         kind
         for kind in ALL_FAULTS
-        if (kind != "store" if only is None else kind in only)
+        if (kind not in _ON_DEMAND if only is None else kind in only)
         and (has_controller or kind not in _NEEDS_CONTROLLER)
         and (replicas > 1 or kind not in _NEEDS_REPLICAS)
         and (controllers == "etcd" or kind != "etcd")
@@ -265,6 +268,8 @@ def _draw_fault(chance: Random, kinds: list[FaultKind]) -> Fault:
         detail = "wire"
     elif kind == "damage":
         detail = chance.choice(("rest", "stopped"))
+    elif kind == "reset":
+        detail = chance.choice(("all", "controller"))
     return Fault(
         kind,
         round(after_s, 3),

@@ -1,11 +1,15 @@
 """Carries out requests about groups, and elects masters for those whose master is gone.
 
 A new master is logged, counted and announced here, whether a broker, an operator or the controller caused it.
+A broker that asks who is master waits for an election that is being stored: a master that is being replaced,
+and is heard again meanwhile, is not confirmed.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
@@ -19,7 +23,7 @@ from pyromq.controller.store import ControllerStore, NotLeading
 from pyromq.errors import StoreError
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.controller import ElectMaster, RegisterBrokerAtController
+from pyromq.protocol.requests.controller import ElectMaster, GetReplicaInfo, RegisterBrokerAtController
 from pyromq.remoting.channel import Channel
 
 _log = logging.getLogger(__name__)
@@ -51,6 +55,8 @@ class Elections:
         self._clock = clock
         self._count = count
         self._commands = Commands(store, self.situation_of)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Held while a group elects. A lock that is neither held nor waited for is gone."""
 
     def __repr__(self) -> str:
         return f"<Elections {self._commands!r}>"
@@ -61,7 +67,11 @@ class Elections:
 
     async def execute(self, name: str, request: Request[Any]) -> CommandOutcome:
         """Carry out a request about a group; raises NotLeading or StoreError."""
-        outcome = await self._commands.execute(name, request)
+        if isinstance(request, ElectMaster | GetReplicaInfo):
+            async with self._lock(name):
+                outcome = await self._commands.execute(name, request)
+        else:
+            outcome = await self._commands.execute(name, request)
         self._act_on(outcome, is_election=isinstance(request, ElectMaster))
         if isinstance(request, RegisterBrokerAtController) and outcome.after is not outcome.before:
             self._tell_master(outcome.after)
@@ -74,13 +84,17 @@ class Elections:
         for attempt in range(self._settings.now.elect_master_max_retry_count):
             try:
                 for name in await self._commands.groups_without_master():
-                    self._act_on(await self._commands.elect(name), is_election=True)
+                    async with self._lock(name):
+                        self._act_on(await self._commands.elect(name), is_election=True)
             except NotLeading:
                 return
             except StoreError as problem:
                 _log.error("could not elect masters attempt=%d: %s", attempt + 1, problem)
             else:
                 return
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
 
     def _act_on(self, outcome: CommandOutcome, *, is_election: bool) -> None:
         before, after = outcome.before, outcome.after
