@@ -53,6 +53,7 @@ _TIERED: dict[str, Any] = {
     "tier_orphan_hours": 1,
 }
 _SMALL_FILES: dict[str, Any] = {"log_segment_bytes": 16 * 1024}
+_COMPACTED: dict[str, Any] = {"compaction_interval_ms": 1000, "compaction_removals_kept_hours": 0}
 _SHORT_LIVED: dict[str, Any] = {
     "file_reserved_hours": 0,
     # Not in a run: a broker that was away longer than files stay has to be made anew.
@@ -331,6 +332,7 @@ class SimulatedCluster:
             # Otherwise a full disk deletes old messages to make room, as documented.
             "clean_forcibly": False,
             **(_LIGHT if any(load.kind == "light" for load in self.plan.loads) else {}),
+            **(_COMPACTED if any(load.kind == "compacted" for load in self.plan.loads) else {}),
             **(_SMALL_FILES if self.plan.has_tier else {}),
             **(_SHORT_LIVED if self.plan.removes_files else {}),
             **self.plan.store_settings,

@@ -40,6 +40,7 @@ _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("light", 0.05),
     ("purged", 0.05),
     ("tiered", 0.05),
+    ("compacted", 0.05),
 )
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _LOSSES = (80, 160)

@@ -927,6 +927,25 @@ MUTANTS = (
         ("tiered",),
     ),
     Mutant(
+        "stale",
+        "of several new messages of a key, compaction keeps the first",
+        "pyromq.store.compacting:Compacting._examine",
+        "newest.pop(key, None)  # so that the keys are in the order of their newest messages"
+        "\n            newest[key] =",
+        "newest[key] = newest.get(key) or",
+        ("kill", "restart"),
+        ("compacted",),
+    ),
+    Mutant(
+        "undead",
+        "a removed key gets its old value back when its removal is dropped",
+        "pyromq.store.compacting:Compacting._write_former",
+        "if each.key not in newest and",
+        "if (each.key not in newest or not ENTRY.unpack(newest[each.key])[4]) and",
+        ("kill", "restart"),
+        ("compacted",),
+    ),
+    Mutant(
         "users",
         "a change of a user is answered before the replicas have it",
         "pyromq.remoting.access.keeping:AccessRules.change_users",

@@ -61,6 +61,7 @@ LoadKind = Literal[
     "light",
     "purged",
     "tiered",
+    "compacted",
 ]
 
 ALL_FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -84,6 +85,7 @@ _EXTRA: tuple[tuple[LoadKind, float], ...] = (
     ("light", 0.1),
     ("purged", 0.1),
     ("tiered", 0.1),
+    ("compacted", 0.1),
 )
 """They come with chances of their own, on top of others: so the rest of a seed stays as it was."""
 _NEEDS_LOAD = frozenset({("fronted", "front"), ("tiered", "store")})

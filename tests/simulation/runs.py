@@ -25,6 +25,7 @@ from tests.simulation.disk import PowerLost
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Always, UnexplainedErrors, at_the_end
 from tests.simulation.loads.batched import BatchedLoad
+from tests.simulation.loads.compacted import CompactedLoad
 from tests.simulation.loads.drivers import DriversLoad
 from tests.simulation.loads.dropped import DroppedLoad
 from tests.simulation.loads.failing import FailingLoad
@@ -89,6 +90,7 @@ _LOADS: dict[LoadKind, type[RunningLoad]] = {
     "light": LightLoad,
     "purged": PurgedLoad,
     "tiered": TieredLoad,
+    "compacted": CompactedLoad,
 }
 
 _native_time = twin("protocol.unique_keys")

@@ -85,6 +85,8 @@ class Replica:
         """Whether this copy lacks messages of compacted topics that no log has any more: then likewise."""
         self.cluster = ""
         """The cluster of the master, if it is another one."""
+        self._gets_all = False
+        """Whether it is empty, and its master's log complete: then nothing is lacking."""
         self._stuck_at = -1
         self._stuck_because = ""
         appending.durability.on_progress(self._flushed)
@@ -211,6 +213,7 @@ class Replica:
         if self.master is not None and not (self._is_controlled and self._store.epochs.epochs):
             await check_agreement(self._dialer, self.master, self._store)
         self._is_partial = self._live.now.sync_from_last_file and await self._lacks_files()
+        self._gets_all = not self._store.log.end and self.lacks_compacted() and await self._master_has_all()
         self.disagreement = ""
         loop = asyncio.get_running_loop()
         host, port = parse_address(address)
@@ -252,6 +255,9 @@ class Replica:
         newest = max(start, end - end % self._store.settings.log_segment_bytes)
         return (self._store.log.start if self._store.log.end else newest) > start
 
+    async def _master_has_all(self) -> bool:
+        return self.master is not None and not (await log_range(self._dialer, self.master))[0]
+
     async def _ask_for_ha_address(self) -> str:
         if not self._is_controlled:
             raise TransportError("no name server knows the master")
@@ -275,7 +281,8 @@ class Replica:
         if not self._is_controlled:
             return MasterLink(self._store, self._clock, appended, self._hello)
         settings = self._live.now
-        is_lacking = self._is_partial or self.is_damaged() or self.lacks_compacted()
+        lacks_compacted = self.lacks_compacted() and not self._gets_all
+        is_lacking = self._is_partial or self.is_damaged() or lacks_compacted
         is_whole = self._has_tables and not is_lacking
         is_learner = settings.learner or not is_whole or self._role.is_mirror
         greeting = ReplicaGreeting(self._role.broker_id, settings.sync_from_last_file, is_learner)
