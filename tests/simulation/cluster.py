@@ -333,7 +333,7 @@ class SimulatedCluster:
             "clean_forcibly": False,
             **(_LIGHT if any(load.kind == "light" for load in self.plan.loads) else {}),
             **(_COMPACTED if any(load.kind == "compacted" for load in self.plan.loads) else {}),
-            **(_SMALL_FILES if self.plan.has_tier else {}),
+            **(_SMALL_FILES if self.plan.has_tier or self.plan.removes_files else {}),
             **(_SHORT_LIVED if self.plan.removes_files else {}),
             **self.plan.store_settings,
         }

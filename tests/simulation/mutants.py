@@ -937,6 +937,16 @@ MUTANTS = (
         ("compacted",),
     ),
     Mutant(
+        "early",
+        "a file of the log is deleted before compaction has what it has",
+        "pyromq.store.compacting:Compacting.held_from",
+        "return min(places, default=None)",
+        "return None",
+        ("kill", "restart"),
+        ("compacted",),
+        changes={"store_settings": {"compaction_interval_ms": 10_000}},
+    ),
+    Mutant(
         "undead",
         "a removed key gets its old value back when its removal is dropped",
         "pyromq.store.compacting:Compacting._write_former",

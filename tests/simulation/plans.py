@@ -142,8 +142,9 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def removes_files(self) -> bool:
-        """Whether files of the log go as soon as they are in the tier."""
-        return self.has_tier and all(load.kind in _READS_TIER for load in self.loads)
+        """Whether files of the log go as soon as what they have is elsewhere."""
+        kinds = {load.kind for load in self.loads}
+        return kinds == {"compacted"} or (self.has_tier and kinds <= _READS_TIER)
 
     @property
     def acknowledges_alone(self) -> bool:

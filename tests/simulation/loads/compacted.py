@@ -1,7 +1,8 @@
 """A compacted topic, which keeps the newest message of each key.
 
 The newest acknowledged value of a key stays readable whatever happens, and none that it replaced comes back.
-A key that was removed, by a message without a body, has its removal or nothing.
+A key that was removed, by a message without a body, has its removal or nothing. If no other load needs them,
+files of the log go when snapshots have what they have.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ _TIMEOUT_S = 2.0
 _QUEUES = 2
 _KEYS = tuple(f"key-{number}" for number in range(6))
 _REMOVALS = 0.25
+_PADDING = "-" + 1000 * "x"
+"""A few messages fill a file."""
 _LONGEST_EMPTY_S = 3.0
 
 
@@ -45,6 +48,11 @@ class CompactedLoad(RunningLoad):
         """Keys and bodies that are not acknowledged, and may be stored, also behind what was sent later."""
         self._looked_at: dict[tuple[str, int], QueueSnapshot] = {}
         self.sender("producer", self._make_and_produce())
+        if self.cluster.plan.removes_files:
+            self._cleaning = asyncio.create_task(self.clean_now_and_then())
+
+    def next_body(self, producer: str) -> str:
+        return super().next_body(producer) + _PADDING
 
     async def _make_and_produce(self) -> None:
         wanted = TopicConfig(topic_name=self.topic, read_queue_nums=_QUEUES, write_queue_nums=_QUEUES)
@@ -133,5 +141,6 @@ class CompactedLoad(RunningLoad):
                 is_later = value.offset > newest.offset and self._doubtful[key, value.body] > 0
                 is_right = value == newest or is_later
             if not is_right:
-                text = f"{key} in queue {queue} is {value}, acknowledged was {newest}"
+                now = f"{value.offset} {value.body[:20]!r}" if value is not None else "nothing"
+                text = f"{key} in queue {queue}: {now}, acknowledged {newest.offset} {newest.body[:20]!r}"
                 yield "not the newest value of a key", text

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.campaign.checker import check
 from tests.campaign.history import Delivered, History, Sent
-from tests.simulation.cluster import Consumer, SimulatedCluster
+from tests.simulation.cluster import Consumer, Server, SimulatedCluster
 from tests.simulation.contents import Contents
 from tests.simulation.plans import Load
 from tests.simulation.processes import Process
@@ -25,6 +25,7 @@ from pyromq.broker.broker import Broker
 
 SEND_TIMEOUT_S = 1.5
 _AFTER_FAILURE_S = 0.1
+_LONGEST_UNCLEAN_S = 3.0
 _WARM_S, _SOON_S = 10.0, 1.0
 """Consumers have found their queues then; so soon a message comes."""
 _SPARSE_S, _AT_ONCE_S = 4.0, 0.02
@@ -88,6 +89,23 @@ class RunningLoad(ABC):
                 self.recorder.violation("committed, but not finished", text)
                 break
         self._committed[group, queue] = max(committed, self._committed.get((group, queue), 0))
+
+    async def clean_now_and_then(self) -> None:
+        """An operator deletes files of the log that have expired, on some of the brokers."""
+        while not self.is_over:
+            await asyncio.sleep(self.chance.uniform(0.0, _LONGEST_UNCLEAN_S))
+            for server in self.cluster.brokers:
+                if server.process is not None and self.chance.random() < 0.7:
+                    server.process.run(self._clean(server))
+
+    async def _clean(self, server: Server) -> None:
+        broker = self.cluster.broker(server)
+        if broker is not None and self.cluster.is_whole and self.may_clean(broker):
+            broker.store.clean(on_demand=True)
+
+    def may_clean(self, broker: Broker) -> bool:
+        """Whether no other broker lacks what a broker has; asked when all are in sync."""
+        return len({each.store.flushes.offset for each in self.cluster.running()}) == 1
 
     def silent_since(self, at_s: float) -> list[str]:
         """The producers of which no send was acknowledged since then."""

@@ -8,10 +8,10 @@ that was away while its master deleted what it lacks would have to be made anew.
 import asyncio
 from contextlib import suppress
 
-from tests.simulation.cluster import Server
 from tests.simulation.loads.load import RunningLoad
 
 from pyromq import MessageQueue, PyroError, aio
+from pyromq.broker.broker import Broker
 
 _GROUP = "historians"
 _PADDING = "-" + 1000 * "x"
@@ -22,25 +22,15 @@ _LONGEST_S = 3.0
 class TieredLoad(RunningLoad):
     def start(self) -> None:
         self.reads(_GROUP, commits=False)
+        self._may_be_damaged = any(fault.kind == "damage" for fault in self.cluster.plan.faults)
         self.sender("producer", self.produce("p"))
         self.member("historian", self._read_again_and_again)
         if self.cluster.plan.removes_files:
-            self._cleaning = asyncio.create_task(self._clean_now_and_then())
+            self._cleaning = asyncio.create_task(self.clean_now_and_then())
 
-    async def _clean_now_and_then(self) -> None:
-        while not self.is_over:
-            await asyncio.sleep(self.chance.uniform(0.0, _LONGEST_S))
-            for server in self.cluster.brokers:
-                if server.process is not None and self.chance.random() < 0.7:
-                    server.process.run(self._clean(server))
-
-    async def _clean(self, server: Server) -> None:
-        broker, brokers = self.cluster.broker(server), self.cluster.running()
-        if broker is None or broker.tiering is None or not self.cluster.is_whole:
-            return
-        flushed = min(each.store.flushes.offset for each in brokers)
-        if (broker.store._retention.uploaded_to or 0) <= flushed:
-            broker.store.clean(on_demand=True)
+    def may_clean(self, broker: Broker) -> bool:
+        flushed = min(each.store.flushes.offset for each in self.cluster.running())
+        return broker.tiering is not None and (broker.store._retention.uploaded_to or 0) <= flushed
 
     def next_body(self, producer: str) -> str:
         return super().next_body(producer) + _PADDING
@@ -77,5 +67,7 @@ class TieredLoad(RunningLoad):
                     text = f"{message.queue_offset} of {message.queue} came instead of {expected}"
                     self.recorder.violation("a reader passed over messages", text)
                 following[message.queue] = message.queue_offset + 1
+                if self._may_be_damaged and not message.body.endswith(_PADDING.encode()):
+                    continue  # what its broker wrote lately comes from memory, and is not compared
                 self.delivered(_GROUP, message)
                 self.finished(_GROUP, message)
