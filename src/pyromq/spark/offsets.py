@@ -66,6 +66,11 @@ def ends_of(offset: Offset) -> dict[Queue, int]:
     return numbers_of(offset.get("q", {}))
 
 
+def begins_of(offset: Offset) -> dict[Queue, int]:
+    """Where queues begin that the batch with this end is the first to read."""
+    return numbers_of(offset.get("from", {}))
+
+
 def seen_of(offset: Offset) -> dict[Queue, Seen]:
     """The witnesses."""
     ends, seen = ends_of(offset), offset.get("seen", {})
@@ -87,7 +92,7 @@ def spans_between(start: Offset, end: Offset) -> list[Span]:
     begins, ends = ends_of(start), ends_of(end)
     if start == end:
         return []
-    begins |= numbers_of(end.get("from", {}))
+    begins |= begins_of(end)
     return [Span(queue, begins[queue], to) for queue, to in sorted(ends.items())]
 
 

@@ -147,7 +147,7 @@ class ReadOptions(_EitherWay):
     ending_offsets: EndOffsets | None = setting(None, "Where to end: `latest` by default, offsets by queue, where -1 is the latest, or `tier`: where the option `tier` ends. With that no broker is needed.", only=BATCH_READS)
     ending_timestamp: Count | None = setting(None, "Time to end at in all queues, in milliseconds.", only=BATCH_READS, check=NOT_NEGATIVE)
     ending_offsets_by_timestamp: Timestamps | None = setting(None, "Times to end at, by queue.", only=BATCH_READS)
-    tier: str | None = setting(None, "Directory or URI with the brokers' tier, as in their `tieredStoreFilePath`. Tasks read old messages from there, and only newer ones from brokers. With `endingOffsets=tier`, or without `namesrv`, no broker is needed. Not together with `sqlFilter` or `dropDuplicatesWithin`.", only=BATCH_READS)
+    tier: str | None = setting(None, "Directory or URI with the brokers' tier, as in their `tieredStoreFilePath`. Tasks read old messages from there, and only newer ones from brokers. Batch reads with `endingOffsets=tier`, or without `namesrv`, need no broker. Not together with `sqlFilter` or `dropDuplicatesWithin`.")
     tier_cluster: str | None = setting(None, "Cluster to read if the tier has several and no broker is asked.", only=BATCH_READS)
     fail_on_data_loss: bool = setting(True, "Fail the query if messages are no longer available. If `false`, skip them with a warning.")
     max_per_trigger: Count | None = setting(None, "Maximum number of messages in a batch.", key="maxOffsetsPerTrigger", only=STREAMS, check=POSITIVE)
@@ -243,6 +243,8 @@ class ReadOptions(_EitherWay):
             raise ConfigError("sqlFilter", self.sql, "no tier with it, because brokers evaluate it: use where")
         if (window := self.drop_duplicates_within) is not None:
             raise ConfigError("dropDuplicatesWithin", window, "no tier with it: use dropDuplicates")
+        if self.streaming:
+            self.access.require_servers()
         if not self.is_without_brokers:
             if self.tier_cluster is not None:
                 raise ConfigError("tierCluster", self.tier_cluster, "nothing: brokers say what their cluster is")

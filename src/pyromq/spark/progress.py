@@ -36,7 +36,9 @@ class StreamProgress:
         cluster: SparkCluster,
         clock: Clock | None = None,
         wait: Callable[[float], object] | None = None,
+        record_bytes: Callable[[Queue, int], int] | None = None,
     ) -> None:
+        """`record_bytes`: the mean size of messages from an offset on, if brokers are not asked."""
         self._options = options
         self._cluster = cluster
         self._clock: Clock = clock if clock is not None else SystemClock()
@@ -48,6 +50,7 @@ class StreamProgress:
         """Where queues ended when their brokers answered last."""
         self._deleted: set[Queue] = set()
         self._deleted_at = -1.0
+        self._record_bytes = record_bytes if record_bytes is not None else cluster.record_bytes
         self._sizes = RecordSizes(cluster.record_bytes, self._clock)
         self._queues: list[Queue] = []
         self._queues_at = -1.0
@@ -224,7 +227,7 @@ class StreamProgress:
                 return {}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else _UNLIMITED
         if options.max_bytes_per_trigger is not None:
-            sampled = [(size, self._cluster.record_bytes(q, begins[q])) for q, size in sizes.items()]
+            sampled = [(size, self._record_bytes(q, begins[q])) for q, size in sizes.items()]
             size_bytes = sum(size * each for size, each in sampled)
             most = min(most, max(total * options.max_bytes_per_trigger // max(size_bytes, 1), 1))
         return share_out(sizes, most)

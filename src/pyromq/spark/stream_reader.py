@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource_internal
@@ -11,15 +11,18 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from pyromq.spark.cluster import SparkCluster
-from pyromq.spark.offsets import FIRST, Offset, ends_of, spans_between
+from pyromq.spark.offsets import FIRST, Offset, begins_of, ends_of, spans_between
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import SpansPartition, partitions_of
 from pyromq.spark.progress import StreamProgress
-from pyromq.spark.queues import Span
+from pyromq.spark.queues import Queue, Span
 from pyromq.spark.settling import HUNG_UP, told_in_a_line
+from pyromq.spark.tier_parts import TierPart
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pyromq.spark.tier_of_stream import TierOfStream
 
 SIMPLE_READER: type | None = getattr(datasource_internal, "_SimpleStreamReaderWrapper", None)
 """A class of Spark's own. A release that has none lets tasks read everything."""
@@ -35,6 +38,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._cluster: SparkCluster | None = None
         self._progress: StreamProgress | None = None
+        self._tier: TierOfStream | None = None
         self._small_batch: list[pa.RecordBatch] | None = None
 
     @property
@@ -50,7 +54,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _driver(self) -> StreamProgress:
         if self._progress is None:
             self._cluster = SparkCluster(self._options.access)
-            self._progress = StreamProgress(self._options, self._cluster)
+            record_bytes = self._cluster.record_bytes
+            if self._options.tier is not None:
+                from pyromq.spark.tier_of_stream import TierOfStream  # most reads do not need it
+
+                self._tier = TierOfStream(self._cluster, self._options)
+                record_bytes = self._tier.record_bytes
+            self._progress = StreamProgress(self._options, self._cluster, record_bytes=record_bytes)
         return self._progress
 
     def _connected(self) -> SparkCluster:
@@ -78,19 +88,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_in_a_line()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        spans = list(spans_between(start, end))
-        if self._is_small(spans):
-            self._small_batch = self._read_here(spans)
+        spans = spans_between(start, end)
+        cluster = self._connected()
+        parts: list[TierPart] = []
+        if self._tier is not None:
+            parts, spans = self._tier.split(spans, self._from_first(end))
+        pieces: list[Span | TierPart] = [*spans, *parts]
+        if self._is_small(pieces):
+            pieces.sort(key=lambda each: (each.queue, each.start))
+            self._small_batch = self._read_here(pieces)
             if self._small_batch is not None:
-                return [SpansPartition(spans)]  # read by a task only if Spark has lost what was read here
-        return partitions_of(spans, self._options, self._connected().record_bytes)
+                return [SpansPartition(pieces)]  # read by a task only if Spark has lost what was read here
+        return partitions_of(spans, self._options, cluster.record_bytes, parts)
+
+    def _from_first(self, end: Offset) -> set[Queue]:
+        """The queues that the batch reads from their first message on."""
+        return set(begins_of(end)) if self._options.start.kind == "earliest" else set()
 
     def getCache(self, start: Offset, end: Offset) -> "Iterator[pa.RecordBatch] | None":  # noqa: N802
         """The rows of the partition that Spark was given last, if the driver has read them."""
         batches, self._small_batch = self._small_batch, None
         return iter(batches) if batches is not None else None
 
-    def _is_small(self, spans: list[Span]) -> bool:
+    def _is_small(self, spans: Sequence[Span | TierPart]) -> bool:
         if SIMPLE_READER is None:
             return False
         options = self._options
@@ -99,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return 0 < sum(span.size for span in spans) <= options.driver_reads_up_to
 
-    def _read_here(self, spans: list[Span]) -> "list[pa.RecordBatch] | None":
+    def _read_here(self, spans: Sequence[Span | TierPart]) -> "list[pa.RecordBatch] | None":
         """The rows; None if they are too large for the driver."""
         from pyromq.spark.reading import read_spans
 

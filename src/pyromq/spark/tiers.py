@@ -25,7 +25,7 @@ from pyromq.spark.positions import end_option, resolve_spans
 from pyromq.spark.queues import Queue, Span
 from pyromq.spark.tier_parts import TierPart, split
 from pyromq.tier.footers import read_footer
-from pyromq.tier.index import Spans, TierIndex, TierSpan, is_internal, spans_of
+from pyromq.tier.index import Spans, TierIndex, TierSpan, is_internal, span_at, spans_of
 from pyromq.tier.manifest import Manifest, SegmentEntry, gone_before
 from pyromq.tier.manifests import Manifests
 from pyromq.tier.objects import ObjectMissing
@@ -49,7 +49,7 @@ class BrokerTier:
         self._objects = open_objects(place, cluster, broker, key="tier")
         self._manifests = Manifests(self._objects, cluster, broker, "")
         self._is_wanted = is_wanted
-        self._now_ms = SystemClock().now_ms()
+        self._now_ms = 0
         self._attributes: Mapping[str, Mapping[str, str]] = {}
         self.is_there = False
         self.index = TierIndex()
@@ -60,9 +60,12 @@ class BrokerTier:
         return f"<BrokerTier {self._objects.place}>"
 
     def load(self) -> None:
-        """Find out what there is now."""
-        self.is_there = self._manifests.tier_id() is not None
+        """Find out what there is now. What was found out before is not read again."""
+        self._now_ms = SystemClock().now_ms()
+        self.is_there = self.is_there or self._manifests.tier_id() is not None
         manifest = self._manifests.read_newest()
+        if manifest == self.index.manifest and not self.unknown:
+            return
         while manifest is not None:
             parts, self.unknown = self._parts(manifest)
             newest = self._manifests.read_newest()
@@ -75,8 +78,13 @@ class BrokerTier:
     def _parts(self, manifest: Manifest) -> tuple[dict[str, Spans], dict[SegmentEntry, str]]:
         parts: dict[str, Spans] = {}
         unknown: dict[SegmentEntry, str] = {}
+        known = self.index.parts
+
+        def spans_of_entry(entry: SegmentEntry) -> Spans | str:
+            return known[entry.name] if entry.name in known else self._spans(entry)
+
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
-            found = threads.map(self._spans, manifest.segments)
+            found = threads.map(spans_of_entry, manifest.segments)
             for entry, spans in zip(manifest.segments, found, strict=True):
                 if isinstance(spans, str):
                     unknown[entry] = spans
@@ -159,15 +167,11 @@ class Tiers:
         assert options.tier is not None
         self.place = options.tier
         self._options = options
+        self._is_wanted = is_wanted
+        self._persist = partial(cluster.persist, "the tier")
         self._tiers: dict[str, BrokerTier] = {}
         for broker, its_cluster in sorted(clusters.items()):
-            tier = BrokerTier(self.place, its_cluster, broker, is_wanted)
-            cluster.persist("the tier", tier.load)
-            if tier.is_there:
-                self._tiers[broker] = tier
-            else:
-                _log.warning("%s has no tier of the broker %s", self.place, broker)
-        self._persist = partial(cluster.persist, "the tier")
+            self.add(broker, its_cluster)
 
     def __repr__(self) -> str:
         return f"<Tiers {self.place} {sorted(self._tiers)}>"
@@ -175,22 +179,57 @@ class Tiers:
     def __bool__(self) -> bool:
         return bool(self._tiers)
 
+    def add(self, broker: str, cluster: str) -> None:
+        """Find out what the tier of a further broker has."""
+        tier = BrokerTier(self.place, cluster, broker, self._is_wanted)
+        self._persist(tier.load)
+        if tier.is_there:
+            self._tiers[broker] = tier
+        else:
+            _log.warning("%s has no tier of the broker %s", self.place, broker)
+
+    def load(self, broker: str, *, patient: bool) -> None:
+        """Find out what the tier of a broker has now."""
+        if (tier := self._tiers.get(broker)) is not None:
+            self._persist(tier.load) if patient else tier.load()
+
+    def reaches(self, queue: Queue, offset: int) -> bool:
+        """Whether the tier has messages from an offset on, as far as that is known."""
+        tier = self._tiers.get(queue.broker)
+        spans = tier.spans(queue) if tier is not None else ()
+        return bool(spans) and offset < spans[-1].end_offset
+
+    def record_bytes(self, queue: Queue, offset: int) -> int | None:
+        """The mean size of the messages around an offset; None if the tier does not have it."""
+        tier = self._tiers.get(queue.broker)
+        spans = tier.spans(queue) if tier is not None else ()
+        number = span_at(spans, offset)
+        if number < 0 or offset >= spans[number].end_offset:
+            return None
+        span = spans[number]
+        return max(span.size_bytes // (span.end_offset - span.first_offset), 1)
+
     @property
     def unknown(self) -> dict[SegmentEntry, str]:
         return {entry: why for tier in self._tiers.values() for entry, why in tier.unknown.items()}
 
-    def split(self, span: Span) -> tuple[list[TierPart], list[Span]]:
-        """The parts of a span that the tier has, and the rest, for brokers."""
+    def split(self, span: Span, *, is_from_first: bool) -> tuple[list[TierPart], list[Span]]:
+        """The parts of a span that the tier has, and the rest, for brokers. `is_from_first`: it begins at
+        what was the first message of its queue, so what was deleted there is not missing."""
         if not span.size:
             return [], []
         tier = self._tiers.get(span.queue.broker)
         if tier is None or tier.is_compacted(span.queue.topic):
             return [], [span]
         spans = tier.spans(span.queue)
-        first = self._first(span.queue)
-        if not spans or first is None:
+        if not spans:
             return [], [span]
-        if self._options.start.kind == "earliest" and spans[0].first_offset <= span.start < first:
+        # Only the first ones may be hidden of those that readers may see at all.
+        is_behind = span.start >= spans[0].end_offset
+        first = spans[0].end_offset if is_behind else self._first(span.queue)
+        if first is None:
+            return [], [span]
+        if is_from_first and spans[0].first_offset <= span.start < first:
             span = span._replace(start=min(first, span.end))  # deleted, or too old
         return split(span, tier.cluster, spans, first)
 
@@ -281,13 +320,13 @@ def below_seam(
         return [], []
     tiers = Tiers(cluster, options, clusters, topics.__contains__)
     if not tiers:
-        raise _nothing_there(options, ", ".join(f"{clusters[each]}/{each}" for each in sorted(clusters)))
+        raise nothing_there(options, ", ".join(f"{clusters[each]}/{each}" for each in sorted(clusters)))
     for why in tiers.unknown.values():
         _log.warning("brokers are asked for its messages: %s", why)
     parts: list[TierPart] = []
     rest: list[Span] = []
     for span in spans:
-        found, others = tiers.split(span)
+        found, others = tiers.split(span, is_from_first=options.start.kind == "earliest")
         parts += found
         rest += others
     return parts, rest
@@ -295,7 +334,7 @@ def below_seam(
 
 def _from_tier(cluster: SparkCluster, options: ReadOptions) -> list[TierPart]:
     selection = options.selection
-    tiers = Tiers(cluster, options, _brokers(cluster, options), _wanted(selection))
+    tiers = Tiers(cluster, options, _brokers(cluster, options), wanted(selection))
     for why in tiers.unknown.values():
         report(f"{why}. Its messages are unknown", fails=options.fail_on_data_loss)
     queues = tiers.queues(selection)
@@ -303,7 +342,7 @@ def _from_tier(cluster: SparkCluster, options: ReadOptions) -> list[TierPart]:
     tiers.check_ends(queues)
     parts: list[TierPart] = []
     for span in resolve_spans(tiers, options, queues):
-        found, gaps = tiers.split(span)
+        found, gaps = tiers.split(span, is_from_first=options.start.kind == "earliest")
         for gap in gaps:
             why = f"the tier {tiers.place} does not have them"
             report_loss(gap.queue, gap.start, gap.end, why, fails=options.fail_on_data_loss)
@@ -325,15 +364,15 @@ def _brokers(cluster: SparkCluster, options: ReadOptions) -> dict[str, str]:
         named = {queue.broker for queue in options.selection.queues}
         brokers = {broker: each for broker, each in brokers.items() if broker in named}
     if not brokers:
-        raise _nothing_there(options, chosen or "any cluster")
+        raise nothing_there(options, chosen or "any cluster")
     return brokers
 
 
-def _nothing_there(options: ReadOptions, whose: str) -> ConfigError:
+def nothing_there(options: ReadOptions, whose: str) -> ConfigError:
     return ConfigError("tier", options.tier, f"the tieredStoreFilePath of {whose}: nothing of it is there")
 
 
-def _wanted(selection: Selection) -> IsWanted:
+def wanted(selection: Selection) -> IsWanted:
     if selection.pattern is not None:
         return matches_pattern(selection.pattern)
     names = set(selection.topics) | {queue.topic for queue in selection.queues or ()}

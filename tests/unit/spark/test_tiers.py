@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 from tests.support.erasing import erase_from_tier
 from tests.support.log_files import filled
 
-from pyromq.errors import ConfigError
+from pyromq.clock import ManualClock
+from pyromq.errors import ConfigError, TransportError
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.spark.cluster import SparkCluster
@@ -20,6 +21,7 @@ from pyromq.spark.options import ReadOptions, read_options
 from pyromq.spark.partitions import SpansPartition, partitions_of
 from pyromq.spark.queues import Queue, Span
 from pyromq.spark.reading import read_spans
+from pyromq.spark.tier_of_stream import FRESH_S, TierOfStream
 from pyromq.spark.tier_parts import TierPart
 from pyromq.spark.tiers import below_seam, planned
 from pyromq.store.filenames import offset_name
@@ -54,6 +56,8 @@ class Lake:
     def __init__(self, root: Path, broker: str = BROKER, cluster: str = CLUSTER) -> None:
         self.place = root / "lake"
         self.rows: list[Row] = []
+        self._root = root
+        self._ends = dict.fromkeys(QUEUES, 5)
         self._objects = open_objects(str(self.place), cluster, broker)
         self._manifests = Manifests(self._objects, cluster, broker, "0")
         task = UploadTask("", 0, 0, str(root / "segment.tmp"), "", cluster, broker)
@@ -61,36 +65,39 @@ class Lake:
         self.offloading = Offloading(self._manifests, uploader, task)
         self.upkeep = TierUpkeep(self._manifests, uploader, task, lambda: BEGIN_MS)
         self.offloading.claim(0, [], FILES * FILE_BYTES)
-        ends = dict.fromkeys(QUEUES, 5)
         for number in range(FILES):
-            log, count = bytearray(), 0
-            while len(log) < FILE_BYTES - 400:
-                topic, queue_id = QUEUES[count % 5 % 3]
-                place, stored_ms = number * FILE_BYTES + len(log), BEGIN_MS + number * HOUR_MS + count
-                body = b"message %d " % place + b"x" * (count % 7 * 20)
-                offset = ends[topic, queue_id]
-                ends[topic, queue_id] += 1
-                self.rows.append(Row(topic, queue_id, offset, place, stored_ms, body))
-                tags = {"TAGS": "even" if offset % 2 == 0 else "odd", "KEYS": f"k{place}"}
-                log += encode_record(
-                    StoredMessage(
-                        topic,
-                        body,
-                        queue_id=queue_id,
-                        queue_offset=offset,
-                        log_offset=place,
-                        store_timestamp=stored_ms,
-                        properties=encode_properties(tags).encode(),
-                    )
+            self.offload(number)
+
+    def offload(self, number: int) -> None:
+        """Write the next file of the log, and put it into the tier."""
+        log, count = bytearray(), 0
+        while len(log) < FILE_BYTES - 400:
+            topic, queue_id = QUEUES[count % 5 % 3]
+            place, stored_ms = number * FILE_BYTES + len(log), BEGIN_MS + number * HOUR_MS + count
+            body = b"message %d " % place + b"x" * (count % 7 * 20)
+            offset = self._ends[topic, queue_id]
+            self._ends[topic, queue_id] += 1
+            self.rows.append(Row(topic, queue_id, offset, place, stored_ms, body))
+            tags = {"TAGS": "even" if offset % 2 == 0 else "odd", "KEYS": f"k{place}"}
+            log += encode_record(
+                StoredMessage(
+                    topic,
+                    body,
+                    queue_id=queue_id,
+                    queue_offset=offset,
+                    log_offset=place,
+                    store_timestamp=stored_ms,
+                    properties=encode_properties(tags).encode(),
                 )
-                count += 1
-            path = root / offset_name(number * FILE_BYTES)
-            path.write_bytes(filled(log, FILE_BYTES))
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(packing, "BLOCK_BYTES", BLOCK_BYTES)
-                patch.setattr(packing, "_SHARED_BYTES", BLOCK_BYTES // 2)
-                closed = ClosedFile(path, number * FILE_BYTES, (number + 1) * FILE_BYTES)
-                self.offloading.offload(closed, 0, {})
+            )
+            count += 1
+        path = self._root / offset_name(number * FILE_BYTES)
+        path.write_bytes(filled(log, FILE_BYTES))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(packing, "BLOCK_BYTES", BLOCK_BYTES)
+            patch.setattr(packing, "_SHARED_BYTES", BLOCK_BYTES // 2)
+            closed = ClosedFile(path, number * FILE_BYTES, (number + 1) * FILE_BYTES)
+            self.offloading.offload(closed, 0, {})
 
     @property
     def manifest(self) -> Manifest:
@@ -400,3 +407,80 @@ def test_compacted_and_deleted_messages_are_what_brokers_say(lake: Lake) -> None
     assert (parts[0].start, rest) == (mark.offset, [Span(span.queue, 5, mark.offset)])
     lake.set_attributes("Orders", **{"cleanup.policy": "COMPACTION"})
     assert below_seam(TwoBrokers(options.access), options, [span]) == ([], [span])
+
+
+class Streamed:
+    """The tier as a stream uses it: its clock moves when a test says so."""
+
+    def __init__(self, lake: Lake, **more: str) -> None:
+        base = {"tier": str(lake.place), "subscribe": "Orders,Payments", "namesrv": "127.0.0.1:1"}
+        base |= {"fetchOffset.numRetries": "0", "startingOffsets": "earliest"}
+        self.lake, self.clock = lake, ManualClock()
+        self.options = read_options(base | more, streaming=True)
+        self.tier = TierOfStream(TwoBrokers(self.options.access), self.options, self.clock)
+
+    def split(
+        self, start: int, end: int, *, broker: str = BROKER, is_first: bool = False
+    ) -> tuple[list[Row], list[Span]]:
+        span = Span(Queue("Orders", broker, 1), start, end)
+        parts, rest = self.tier.split([span], {span.queue} if is_first else ())
+        return read(self.options, [parts]), rest
+
+
+def test_a_stream_that_is_behind_finds_what_came_to_the_tier_since_its_last_batch(lake: Lake) -> None:
+    stream, queue = Streamed(lake), Queue("Orders", BROKER, 1)
+    end = lake.of("Orders", 1)[-1].offset + 1
+    assert stream.split(end - 5, end + 20) == (lake.of("Orders", 1)[-5:], [Span(queue, end, end + 20)])
+    lake.offload(FILES)
+    rows = [row for row in lake.of("Orders", 1) if end - 5 <= row.offset < end + 20]
+    assert stream.split(end - 5, end + 20) == (rows, [])
+    assert stream.tier.record_bytes(queue, end) > len(rows[0].body)
+
+
+def test_a_stream_that_is_ahead_of_the_tier_asks_it_only_now_and_then(lake: Lake) -> None:
+    stream, queue = Streamed(lake), Queue("Orders", BROKER, 1)
+    end = lake.of("Orders", 1)[-1].offset + 1
+    assert stream.split(end, end) == ([], [])
+    lake.offload(FILES)
+    assert stream.split(end, end + 5) == ([], [Span(queue, end, end + 5)])
+    stream.clock.advance(FRESH_S)
+    assert stream.split(end, end + 5)[1] == []
+    # If it is away, this does no harm, unless old messages are needed.
+    newest = lake.of("Orders", 1)[-1].offset + 1
+    lake.place.rename(lake.place.with_name("elsewhere"))
+    stream.clock.advance(FRESH_S)
+    (lake.place / CLUSTER).mkdir(parents=True)
+    (lake.place / CLUSTER / BROKER).write_bytes(b"no directory")
+    assert stream.split(newest, newest + 5) == ([], [Span(queue, newest, newest + 5)])
+    with pytest.raises(TransportError):
+        stream.split(end, end + 5)
+
+
+def test_a_stream_reads_nothing_of_a_topic_that_was_deleted_a_moment_ago(lake: Lake) -> None:
+    stream, rows = Streamed(lake), lake.of("Orders", 1)
+    assert stream.split(rows[0].offset, rows[9].offset)[0] == rows[:9]
+    lake.change(deletions=(HiddenMessages("Orders", 1 << 40),))
+    everything = Span(Queue("Orders", BROKER, 1), rows[0].offset, rows[9].offset)
+    assert stream.split(everything.start, everything.end) == ([], [everything])
+
+
+def test_only_a_stream_that_begins_does_not_miss_what_was_deleted_before(lake: Lake) -> None:
+    rows = lake.of("Orders", 1)
+    lake.change(deletions=(HiddenMessages("1@Orders", rows[4].log_offset),))
+    first, end = rows[0].offset, rows[9].offset
+    gone = Span(Queue("Orders", BROKER, 1), first, rows[4].offset)
+    assert Streamed(lake).split(first, end) == (rows[4:9], [gone])
+    assert Streamed(lake).split(first, end, is_first=True) == (rows[4:9], [])
+
+
+def test_a_stream_says_if_no_broker_has_a_tier_there_and_takes_one_that_comes_later(
+    lake: Lake, tmp_path: Path
+) -> None:
+    stream = Streamed(lake, tier=str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match=r"tier.*broker-a.*nothing of it is there"):
+        stream.split(5, 6)
+    other = tmp_path / "other"
+    other.mkdir()
+    stream = Streamed(Lake(other, broker="broker-b"))
+    assert stream.split(5, 6, broker="broker-b")[1] == []
+    assert stream.split(5, 6)[1] == [Span(Queue("Orders", BROKER, 1), 5, 6)]
