@@ -15,8 +15,10 @@ from pyromq.clock import ManualClock
 from pyromq.errors import ConfigError, TransportError
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage, encode_record
+from pyromq.spark import stream_reader
 from pyromq.spark.cluster import SparkCluster
 from pyromq.spark.fetch import DataLoss
+from pyromq.spark.offsets import FIRST, make_offset
 from pyromq.spark.options import ReadOptions, read_options
 from pyromq.spark.partitions import SpansPartition, partitions_of
 from pyromq.spark.queues import Queue, Span
@@ -58,6 +60,7 @@ class Lake:
         self.rows: list[Row] = []
         self._root = root
         self._ends = dict.fromkeys(QUEUES, 5)
+        self.epoch = 0
         self._objects = open_objects(str(self.place), cluster, broker)
         self._manifests = Manifests(self._objects, cluster, broker, "0")
         task = UploadTask("", 0, 0, str(root / "segment.tmp"), "", cluster, broker)
@@ -97,7 +100,7 @@ class Lake:
             patch.setattr(packing, "BLOCK_BYTES", BLOCK_BYTES)
             patch.setattr(packing, "_SHARED_BYTES", BLOCK_BYTES // 2)
             closed = ClosedFile(path, number * FILE_BYTES, (number + 1) * FILE_BYTES)
-            self.offloading.offload(closed, 0, {})
+            self.offloading.offload(closed, self.epoch, {})
 
     @property
     def manifest(self) -> Manifest:
@@ -484,3 +487,27 @@ def test_a_stream_says_if_no_broker_has_a_tier_there_and_takes_one_that_comes_la
     stream = Streamed(Lake(other, broker="broker-b"))
     assert stream.split(5, 6, broker="broker-b")[1] == []
     assert stream.split(5, 6)[1] == [Span(Queue("Orders", BROKER, 1), 5, 6)]
+
+
+def test_the_batches_of_a_stream_are_planned_and_small_ones_read_by_the_driver(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "SparkCluster", TwoBrokers)
+    rows, queue = lake.of("Orders", 1), Queue("Orders", BROKER, 1)
+    lake.change(deletions=(HiddenMessages("1@Orders", rows[4].log_offset),))
+    reader = stream_reader.StreamReader(Streamed(lake).options, COLUMNS)
+    begin, middle, end = rows[0].offset, rows[9].offset, rows[-1].offset + 1
+    first = make_offset({queue: middle}, {queue: begin})
+    (task,) = reader.partitions(FIRST, first)
+    assert isinstance(task, SpansPartition)
+    assert [(each.start, each.end) for each in task.spans] == [(rows[4].offset, middle)]
+    cached = reader.getCache(FIRST, first)
+    assert cached is not None
+    assert sum(batch.num_rows for batch in cached) == 5
+    large = [span for each in reader.partitions(first, make_offset({queue: end}, {})) for span in each.spans]  # type: ignore[attr-defined]
+    assert (large[0].start, large[-1].end) == (middle, end)
+    assert reader.getCache(first, first) is None
+    # A queue that is not read for the first time misses what is gone.
+    again = make_offset({queue: begin}, {queue: begin})
+    lost = [span for each in reader.partitions(again, make_offset({queue: end}, {})) for span in each.spans]  # type: ignore[attr-defined]
+    assert Span(queue, begin, rows[4].offset) in lost
