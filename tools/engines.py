@@ -74,7 +74,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pyromq-engines-") as scratch:
         for form in (DELTA, ICEBERG):
             place = Path(scratch) / form
-            for step, expected in _steps(form, place):
+            for step, expected in steps(form, place):
                 for engine in ENGINES:
                     found = _rows(python, engine, form, place)
                     if found != expected:
@@ -85,7 +85,7 @@ def main() -> int:
     return 0
 
 
-def _steps(form: str, place: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def steps(form: str, place: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A table that changes, and the rows that it has then."""
     rows = {number: _row(number) for number in range(ROWS)}
     table_at(str(place), form).apply(
@@ -103,6 +103,12 @@ def _steps(form: str, place: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]
     table.apply(_changes(_GROWN, [*changed.values(), *gone.values()]), ["id"], 1, cleared=False)
     rows = {number: {**row, "added": row.get("added")} for number, row in rows.items()}
     yield "after changes", _told(rows)
+
+
+def changed(form: str, place: Path) -> list[dict[str, Any]]:
+    """Make such a table; the rows that it has at the end."""
+    *_, (_, rows) = steps(form, place)
+    return rows
 
 
 def _row(number: int) -> dict[str, Any]:

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pyiceberg.table import StaticTable
 from tests.support.apache_releases import UNAVAILABLE, PeerUnavailable, cache_directory, say
+from tools.engines import changed
 
 from pyromq import Message, Producer
 from pyromq.spark.pipelines.archive import archive
@@ -34,12 +36,14 @@ READERS: Final = (
     Reader("delta", "4.2.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
     Reader("iceberg", "4.1.4", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"),
 )
+CHANGED: Final = "changed"
 TOPICS: Final = {"Orders": 30, "Payments": 20}
 _COUNTS: Final = """
 import inspect, json, sys
+from datetime import UTC
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql import SparkSession
-form, package, lake, cache = sys.argv[1:]
+form, package, lake, changed, cache = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.jars.packages", package)
 builder = builder.config("spark.jars.ivy", cache).config("spark.ui.enabled", "false")
 # A few rows need no 200 tasks.
@@ -56,7 +60,11 @@ frame.createOrReplaceTempView("lake")
 rows = spark.sql("SELECT topic, count(*), sum(value.id) FROM lake GROUP BY topic").collect()
 notes = frame.where("value.note is not null and day = to_date(timestamp)").count()
 takes = list(inspect.signature(DataSourceStreamReader.latestOffset).parameters)[1:]
-print("FOUND " + json.dumps([{row[0]: [row[1], row[2]] for row in rows}, notes, takes]))
+table = [row.asDict(recursive=True) for row in spark.read.format(form).load(changed).orderBy("id").collect()]
+for row in table:
+    row["at"] = row["at"].replace(tzinfo=UTC)
+table = json.loads(json.dumps(table, default=str))
+print("FOUND " + json.dumps([{row[0]: [row[1], row[2]] for row in rows}, notes, takes, table]))
 """
 NEEDED: Final = ["start", "limit"]
 """What Spark must tell a stream for a batch to have an end: PySpark 4.1 does not."""
@@ -70,17 +78,25 @@ def main() -> int:
         return UNAVAILABLE
     with tempfile.TemporaryDirectory(prefix="pyromq-lakehouse-") as scratch:
         _make_tables(Path(scratch))
+        rows = {reader.form: changed(reader.form, Path(scratch, CHANGED, reader.form)) for reader in READERS}
+        deletes = StaticTable.from_metadata(str(Path(scratch, CHANGED, "iceberg"))).inspect.delete_files()
+        assert deletes.num_rows, "the changed table has no delete files"
         for reader, python in pythons.items():
             try:
-                found = _counts(reader, python, Path(scratch) / reader.form)
+                found = _counts(reader, python, Path(scratch))
             except PeerUnavailable as problem:
                 say(f"NOT RUN: {problem}")
                 return UNAVAILABLE
             sums = {topic: [count, sum(range(count))] for topic, count in TOPICS.items()}
             suffices = reader.pyspark.split(".") >= ["4", "2"]
             expected = [sums, sum(TOPICS.values()) // 2, NEEDED if suffices else []]
-            if found != expected:
-                say(f"{reader}: {found} instead of {expected}")
+            if found[:3] != expected:
+                say(f"{reader}: {found[:3]} instead of {expected}")
+                return 1
+            if found[3] != rows[reader.form]:
+                pairs = zip(found[3], rows[reader.form], strict=False)
+                wrong = [pair for pair in pairs if pair[0] != pair[1]]
+                say(f"{reader}: changed rows: {len(found[3])}, {len(wrong)} differ: {wrong[:2]}")
                 return 1
             say(f"{reader.package} on PySpark {reader.pyspark} reads what we wrote")
     return 0
@@ -123,19 +139,20 @@ def _python(version: str) -> Path:
     return python
 
 
-def _counts(reader: Reader, python: Path, lake: Path) -> list[object]:
+def _counts(reader: Reader, python: Path, directory: Path) -> list[Any]:
+    lake, changed_table = directory / reader.form, directory / CHANGED / reader.form
     ivy = cache_directory().parent / "ivy"
     prepare_environment()
     done = subprocess.run(
-        [python, "-c", _COUNTS, reader.form, reader.package, str(lake), str(ivy)],
+        [python, "-c", _COUNTS, reader.form, reader.package, str(lake), str(changed_table), str(ivy)],
         capture_output=True,
         text=True,
         check=False,
-        env=_environment(python),
+        env=_environment(python) | {"TZ": "UTC"},
     )
     for line in done.stdout.splitlines():
         if line.startswith("FOUND "):
-            found: list[object] = json.loads(line.removeprefix("FOUND "))
+            found: list[Any] = json.loads(line.removeprefix("FOUND "))
             return found
     if "unresolved dependency" in done.stderr or "download failed" in done.stderr:
         raise PeerUnavailable(f"could not fetch {reader.package} from Maven Central")
