@@ -56,7 +56,7 @@ class Manifests:
         self.objects = objects
         self._cluster = cluster
         self._broker = broker
-        self._writer = writer
+        self.writer = writer
         self._newest: Manifest | None = None
         self._tier_id: str | None = None
         self._remembered = remembered if remembered is not None and remembered.segments else None
@@ -177,7 +177,7 @@ class Manifests:
         Raises Fenced if there is a master of a later epoch."""
 
         def change(newest: Manifest) -> Manifest | None:
-            wanted = msgspec.structs.replace(begin(newest), epoch=epoch, writer=self._writer)
+            wanted = msgspec.structs.replace(begin(newest), epoch=epoch, writer=self.writer)
             return None if newest.number and wanted == newest else wanted
 
         return self._change(change, epoch)
@@ -185,7 +185,7 @@ class Manifests:
     def is_claimed(self, epoch: int) -> bool:
         """Whether the newest known one says that this process writes the tier."""
         newest = self._newest
-        return newest is not None and (newest.epoch, newest.writer) == (epoch, self._writer)
+        return newest is not None and (newest.epoch, newest.writer) == (epoch, self.writer)
 
     def add(self, epoch: int, change: Change) -> Manifest:
         """Make the change and return the manifest that has it. It may have been made before, by a write whose
@@ -212,7 +212,7 @@ class Manifests:
         return newest
 
     def _require_claim(self, newest: Manifest, epoch: int) -> None:
-        if (newest.epoch, newest.writer) != (epoch, self._writer):
+        if (newest.epoch, newest.writer) != (epoch, self.writer):
             raise Fenced(f"{manifest_name(newest.number)} was written by {newest.writer or 'another'}")
 
     @contextmanager

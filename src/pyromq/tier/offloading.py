@@ -193,7 +193,7 @@ class Offloading:
         if tables is None:
             return ""
         before = self.manifest.tables if self.manifest is not None else ""
-        return put_tables(self._manifests.objects, tables, before)
+        return put_tables(self._manifests.objects, tables, self._manifests.writer, before)
 
     def mark(self, epoch: int, hidden: Mapping[str, int]) -> Manifest:
         """Say in a manifest which messages are gone, unless one says so. Raises Fenced or TransportError."""

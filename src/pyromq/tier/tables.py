@@ -60,10 +60,11 @@ def copied_tables(files: Files, config: Path, log_end: int) -> TieredTables:
     return TieredTables(log_end, found)
 
 
-def put_tables(objects: Objects, tables: TieredTables, before: str = "") -> str:
-    """Store a copy, unless `before` names one with the same content; its name."""
-    plain = msgspec.json.encode(tables.files, order="sorted")
-    name = tables_name(tables.log_end, hashlib.sha256(plain).hexdigest())
+def put_tables(objects: Objects, tables: TieredTables, writer: str, before: str = "") -> str:
+    """Store a copy, unless `before` names one of this writer with the same content; its name. No other writer
+    gives this name: a master that was replaced may be about to remove its leftovers."""
+    content = writer.encode() + b"\0" + msgspec.json.encode(tables.files, order="sorted")
+    name = tables_name(tables.log_end, hashlib.sha256(content).hexdigest())
     if before.rpartition("-")[2] == name.rpartition("-")[2]:
         return before
     create_settled_or_same(objects, name, pack_tables(tables))

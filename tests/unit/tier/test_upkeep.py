@@ -24,6 +24,7 @@ from pyromq.tier.names import segment_name
 from pyromq.tier.offloading import ClosedFile, Offloading, next_file
 from pyromq.tier.packing import records_in
 from pyromq.tier.rewriting import Gone, log_file, remove_from
+from pyromq.tier.tables import TieredTables
 from pyromq.tier.upkeep import GRACE_MS, Due, TierUpkeep, due
 from pyromq.tier.uploading import OwnUploader, UploadTask
 
@@ -247,6 +248,22 @@ def test_upkeep_in_a_failing_store_removes_nothing_else(tmp_path: Path) -> None:
     assert bench.bodies() == {
         queue: [each for each in offsets if each >= FILE_BYTES] for queue, offsets in before.items()
     }
+
+
+def test_a_master_that_was_replaced_cannot_remove_the_tables_that_the_next_one_is_about_to_name(
+    bench: Bench,
+) -> None:
+    task = UploadTask("", 0, 0, str(bench.directory / "segment.tmp"), "", "C", "b")
+    tables = TieredTables(FILES * FILE_BYTES, {"topics.json": "{}"})
+
+    def keep_tables(writer: str) -> str:
+        offloading = Offloading(Manifests(bench.objects, "C", "b", writer), OwnUploader(bench.objects), task)
+        offloading.claim(0, [], FILES * FILE_BYTES)
+        name = offloading.keep_tables(0, tables).tables
+        assert offloading.keep_tables(0, tables).tables == name
+        return name
+
+    assert keep_tables("the old one") != keep_tables("the next one")
 
 
 @pytest.mark.parametrize("epoch", [0, 7])
