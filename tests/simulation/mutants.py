@@ -634,8 +634,8 @@ MUTANTS = (
         (
             (
                 f"{_REPLICATION}.table_sync:TableSync._take",
-                "if not await self._log_reaches(max(each.log_offset for each in deletions + purges)):",
-                "if not deletions + purges:",
+                "if not await self._log_reaches(max(each.log_offset for each in marks)):",
+                "if not marks:",
             ),
         ),
     ),
@@ -893,7 +893,7 @@ MUTANTS = (
         "fence",
         "a master that was replaced continues to write the tier",
         "pyromq.tier.manifests:Manifests._require_claim",
-        "(newest.epoch, newest.writer) != (epoch, self._writer)",
+        "(newest.epoch, newest.writer) != (epoch, self.writer)",
         "False",
         (
             Fault("store", 1.0, 40.0, detail="slow", strength=0.4),

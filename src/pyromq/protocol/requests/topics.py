@@ -172,15 +172,15 @@ class EraseMessages(TopicRequest[EraseMessagesAnswer]):
 class Erasure(Body):
     """A key whose messages a broker erases, or has erased since the oldest message of its log."""
 
-    key: str
-    log_offset: Int64
-    time_ms: Int64
     # In the log of this broker.
     is_done_here: bool
     # In the lake tier; true without one.
     is_done_in_tier: bool
+    key: str
+    log_offset: Int64
     # Why it must wait.
     problem: str = ""
+    time_ms: Int64
 
 
 class ErasureList(Body):
