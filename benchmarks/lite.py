@@ -1,6 +1,6 @@
 """Lite topics: what a send, an idle lite topic, a start and a backlog of many of them cost.
 
-    python -m benchmarks.lite [--quick] [--counts 1000,10000,100000,1000000] [--subscriptions 1000000]
+    python -m benchmarks.lite [--quick] [--apache] [--counts 1000,10000,…] [--subscriptions 1000000]
 
 All of it takes less than ten minutes on a quiet machine. For each count a new broker gets normal
 messages, then one message for each lite topic, then further ones. All figures are CPU time or memory of
@@ -10,6 +10,9 @@ client, which subscribes to some of the lite topics, pops and acknowledges all t
 one does with normal messages. It gets further messages one at a time; so does a push consumer of the
 normal topic. The times of these deliveries are by the clock, and other programs on the machine do change
 them.
+
+With `--apache`, Apache's newest broker, with the store that its lite topics need, shows its sends, memory
+and starts next to ours, up to 100,000 lite topics.
 
 At last a new broker gets that many subscriptions of clients that then do nothing, and gets all of them once
 more, as clients repeat them every half minute.
@@ -35,6 +38,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import wire
+from tests.support.apache import ApacheBroker
+from tests.support.apache_releases import APACHE_NEWEST
 from tests.support.broker_cluster import BrokerClient
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
@@ -76,6 +81,12 @@ SETTINGS: Final = {
     "osPageCacheBusyTimeOutMills": "30000",
     "maxLiteSubscriptionCount": "10000000",
 }
+
+APACHE_SETTINGS: Final = {"storeType": "defaultRocksDB", "liteEventCheckInterval": "1000"}
+JVM: Final = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
+APACHE_MOST: Final = 100_000
+WARM_UP: Final = 20_000
+"""Messages for Java's compiler."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +156,11 @@ def frames(topic: str, count: int, lite_topics: int = 0, *, first: int = 0) -> I
         yield struct.pack(">ii", 4 + len(head) + len(BODY), len(head)) + head + BODY
 
 
-def send_us(broker: OwnBroker, messages: Iterator[bytes], count: int, in_flight: int = IN_FLIGHT) -> float:
+def send_us(
+    broker: OwnBroker | ApacheBroker, messages: Iterator[bytes], count: int, in_flight: int = IN_FLIGHT
+) -> float:
     """CPU µs of the broker for each of them."""
-    before = cpu_seconds(broker.pid)
+    before = cpu_seconds(pid_of(broker))
     with selectors.DefaultSelector() as selector:
         connection = wire.Wire(broker.port)
         with contextlib.closing(connection):
@@ -161,11 +174,11 @@ def send_us(broker: OwnBroker, messages: Iterator[bytes], count: int, in_flight:
                     raise RuntimeError(f"a message was refused: {refused[0]!r}")
                 answered += len(headers)
                 connection.send(*itertools.islice(messages, len(headers)))
-    return (cpu_seconds(broker.pid) - before) / count * 1e6
+    return (cpu_seconds(pid_of(broker)) - before) / count * 1e6
 
 
 def alternately(
-    broker: OwnBroker, lite_topics: int, count: int, in_flight: int = IN_FLIGHT
+    broker: OwnBroker | ApacheBroker, lite_topics: int, count: int, in_flight: int = IN_FLIGHT
 ) -> tuple[float, float]:
     """The medians of rounds of normal sends and of sends to lite topics: a machine's load changes."""
     normal, lite, size = list[float](), list[float](), count // ROUNDS
@@ -340,6 +353,40 @@ def measure(count: int) -> Result:
         )
 
 
+def measure_apache(count: int) -> str:
+    """A line of the table with what is the same there: its lite consumers need its proxy."""
+    with OwnNameServer() as names, tempfile.TemporaryDirectory(prefix="apache-lite-") as root:
+        settings = {**SETTINGS, **APACHE_SETTINGS}
+
+        def broker() -> ApacheBroker:
+            return ApacheBroker(APACHE_NEWEST, names.address, Path(root), settings=settings, jvm=JVM)
+
+        with broker() as first_run:
+            asyncio.run(prepare(first_run.address))
+            send_us(first_run, frames(PLAIN, WARM_UP, first=10**7), WARM_UP)
+            before = memory_bytes(pid_of(first_run))
+            first = send_us(first_run, frames(LITE, count, count, first=10**12), count)
+            each = (memory_bytes(pid_of(first_run)) - before) / count
+            plain, second = alternately(first_run, count, min(max(count, LEAST), MOST))
+            alone = alternately(first_run, count, ALONE, 1)
+            first_run.terminate()
+        with broker() as stopped:
+            stopped_s = cpu_seconds(pid_of(stopped))
+            stopped.kill()
+        with broker() as killed:
+            killed_s = cpu_seconds(pid_of(killed))
+        return (
+            f"| {count:,}, Apache {APACHE_NEWEST.servers} | {plain:.1f} | {first:.1f} | {second:.1f} |"
+            f" {second / plain:.2f} | {alone[0]:.1f} / {alone[1]:.1f} | {alone[1] / alone[0]:.2f} |"
+            f" {each:,.0f} | {stopped_s:.2f} | {killed_s:.2f} | | | | | {os.getloadavg()[1]:.1f} |"
+        )
+
+
+def pid_of(broker: OwnBroker | ApacheBroker) -> int:
+    assert broker.pid is not None
+    return broker.pid
+
+
 async def subscribe(address: str, count: int) -> None:
     async with BrokerClient(parse_address(address)) as client:
         for first in range(0, count, NAMES):
@@ -380,6 +427,7 @@ def main() -> None:
     parser.add_argument(
         "--subscriptions", type=int, help="idle ones; 0 to measure none", default=SUBSCRIPTIONS
     )
+    parser.add_argument("--apache", action="store_true", help="Apache's broker as well")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     chosen = parser.parse_args()
     print(
@@ -394,6 +442,8 @@ def main() -> None:
     for count in [500] if chosen.quick else map(int, filter(None, chosen.counts.split(","))):
         found.append(measure(count))
         print(found[-1].line(), flush=True)
+        if chosen.apache and count <= APACHE_MOST:
+            print(measure_apache(count), flush=True)
     if chosen.subscriptions:
         print(measure_subscriptions(10_000 if chosen.quick else chosen.subscriptions))
     if chosen.json:
