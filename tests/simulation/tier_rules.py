@@ -51,7 +51,7 @@ class TierRules:
         stored = self._data.objects.get(name)
         newest = self.newest
         if stored is None:
-            if newest is not None and name in _named(newest):
+            if newest is not None and name in _needed(newest):
                 self._violation("an object that is needed was removed", f"{name} of {newest.number}")
         elif parse_manifest_name(name) is not None:
             self._added(name, parse_manifest(stored.content), by)
@@ -75,7 +75,8 @@ class TierRules:
                 self._violation("a master wrote the tier without a claim", f"{where} after {before.epoch}")
         if by != (self._owner or by):
             self._violation("a master that was replaced wrote the tier", f"{where}: process {by}")
-        if manifest.segments[: len(before.segments)] != before.segments:
+        kept = manifest.segments[: len(before.segments)]
+        if len(kept) < len(before.segments) or not all(map(_goes_on, before.segments, kept)):
             self._violation("a segment left the tier", f"{where}: {before.segments}, {manifest.segments}")
         for missing in [each for each in _named(manifest) if each not in self._data.objects]:
             self._violation("a manifest names what is not there", f"{where}: {missing}")
@@ -142,13 +143,24 @@ class TierRules:
             self.logs.append((entry.log_start, log))
             for broker in self._cluster.running():
                 store = broker.store
-                if store.log.start <= entry.log_start and _bytes(store, entry) != log:
+                is_whole = not entry.is_rewritten and store.log.start <= entry.log_start
+                if is_whole and _bytes(store, entry) != log:
                     yield "the tier has other bytes than a log", f"{entry.name}: {broker.advertised_address}"
 
 
-def _named(manifest: Manifest) -> set[str]:
+def _goes_on(before: SegmentEntry, now: SegmentEntry) -> bool:
+    """Whether it is the same, or the same part of the log without the messages of a deleted topic."""
+    part = (before.log_start, before.log_end, before.log_sha256)
+    return now == before or (now.is_rewritten and (now.log_start, now.log_end, now.log_sha256) == part)
+
+
+def _needed(manifest: Manifest) -> set[str]:
     tables = {manifest.tables} if manifest.tables else set()
-    return tables | {each.name for each in manifest.segments} | {each.name for each in manifest.removals}
+    return tables | {each.name for each in manifest.segments}
+
+
+def _named(manifest: Manifest) -> set[str]:
+    return _needed(manifest) | {each.name for each in manifest.removals}
 
 
 def _bytes(store: MessageStore, entry: SegmentEntry) -> bytes:
