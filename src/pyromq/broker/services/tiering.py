@@ -367,8 +367,9 @@ class Tiering:
                     await self._wait(lambda: self._offloading.keep_tables(epoch, self._tables(end)))
                 )
                 self._next_tables = self._clock.monotonic() + _TABLES_S
-            if self._live.now.tier_upkeep and self._clock.monotonic() >= self._next_upkeep:
-                await self._keep_up(role, epoch)
+            is_due = self._live.now.tier_upkeep and self._clock.monotonic() >= self._next_upkeep
+            if is_due and await self._keep_up(role, epoch):
+                return True
         if is_poll:
             await self._learn(await self._wait(lambda: self._offloading.refresh(files)))
             if self._is_fenced and self._is_claimed and self._offloading.is_claimed(epoch):
@@ -515,8 +516,10 @@ class Tiering:
 
     # Upkeep
 
-    async def _keep_up(self, role: Role, epoch: int) -> None:
-        """Remove what is too old or deleted, and leftovers. A clock that may be wrong makes nothing old."""
+    async def _keep_up(self, role: Role, epoch: int) -> bool:
+        """Remove what is too old or deleted, and leftovers. A clock that may be wrong makes nothing old.
+
+        Whether more is to be done: deletions and uploads do not wait until all segments are rewritten."""
         settings = self._live.now
         now_ms = self._store.time.cautious_ms()
         default_ms = now_ms - settings.tier_reserved_hours * _HOUR_MS if settings.tier_reserved_hours else 0
@@ -528,17 +531,20 @@ class Tiering:
 
         for work in await self._wait(lambda: due(self.history.index, oldest_ms, default_ms)):
             if self._role.now != role:
-                return
+                return False
             await self._learn(await self._wait(partial(self._upkeep.carry_out, work, epoch)))
             self.rewritten_segments += work.gone is not None
             self.removed_segments += work.gone is None
             _log.info("%s %s", work.entry.name, "has left the tier" if work.gone is None else "was rewritten")
+            if self._has_new_marks() or next_file(self._known, self._closed_files()) is not None:
+                return True
         await self._wait(lambda: self._upkeep.remove_due(epoch, now_ms))
         swept = await self._wait(lambda: self._upkeep.sweep(settings.tier_orphan_hours * _HOUR_MS, epoch))
         if swept:
             _log.info("leftovers removed from the tier count=%d names=%.500s", len(swept), ",".join(swept))
         self.rounds += 1
         self._next_upkeep = self._clock.monotonic() + settings.tier_upkeep_interval_ms / 1000
+        return False
 
     # Damaged segments
 
