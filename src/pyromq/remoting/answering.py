@@ -221,6 +221,8 @@ class Answering:
 
     def _answer_problem(self, frame: Frame, problem: Exception, connection: SocketChannel) -> int:
         if isinstance(problem, Refused):
+            # Its stack holds the request, and often a future that holds the refusal: such a cycle would stay.
+            problem.__cause__ = problem.__context__ = problem.__traceback__ = None
             return self._answer_code(frame, problem.code, _sendable(problem.remark or "") or None)
         _log.error("a handler failed code=%d peer=%s", frame.code, connection.peer_address, exc_info=problem)
         return self._answer_code(

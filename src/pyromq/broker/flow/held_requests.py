@@ -13,7 +13,6 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from pyromq.errors import Refused
 from pyromq.remoting.channel import Channel
 from pyromq.remoting.slices import Slices
 
@@ -51,10 +50,6 @@ class HeldCall:
         if not self.answered.done():
             try:
                 return self.look(is_last)
-            except Refused as refusal:
-                # Its stack has this call, and with it the request: a cycle, which would stay for a while.
-                refusal.__cause__ = refusal.__context__ = refusal.__traceback__ = None
-                self.answered.set_exception(refusal)
             except Exception as problem:
                 self.answered.set_exception(problem)
         return HeldOutcome.LEFT_SOME

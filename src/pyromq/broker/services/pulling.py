@@ -135,12 +135,7 @@ class Pulling:
 
         call = HeldCall(caller.channel, answered, look)
         self._slices.run(lambda: call(False) is not HeldOutcome.GOES_ON)
-        if not answered.done() or answered.cancelled():
-            return answered
-        if isinstance(refusal := answered.exception(), Refused):
-            # Another one, or it, its stack and the future would be a cycle with the request in it.
-            raise Refused(refusal.code, refusal.remark)
-        return answered.result()
+        return answered.result() if answered.done() and not answered.cancelled() else answered
 
     def _pull(
         self, request: PullMessage, caller: Caller, answered: "asyncio.Future[RawAnswer] | None"
