@@ -73,7 +73,8 @@ class Stalls:
 
     def watch(self, appending: Appending, upkeep: Upkeep) -> None:
         appending.end_of_turn = self.timed(END_OF_TURN, appending.end_of_turn)
-        upkeep.rounds = {name: self.timed(name, work) for name, work in upkeep.rounds.items()}
+        upkeep.keep_store = self.timed("store_upkeep", upkeep.keep_store)
+        upkeep.sample = self.timed("statistics", upkeep.sample)
 
     @contextmanager
     def watching_garbage(self) -> Iterator[None]:

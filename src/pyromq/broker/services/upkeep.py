@@ -37,18 +37,14 @@ class Upkeep:
         self._clock = clock
         self._cleaned = cleaned
         self._faults = Fault.NONE
-        self.rounds: dict[str, Callable[[], None]] = {
-            "store_upkeep": self._keep_store,
-            "statistics": statistics.sample,
-        }
-        """The periodic work by name; whoever measures it may put something around it."""
+        self.keep_store: Callable[[], None] = self._keep_store
+        self.sample: Callable[[], None] = statistics.sample
+        """Whoever measures the periodic work may put something around it."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for (name, round_), interval_s in zip(
-                self.rounds.items(), (_STORE_INTERVAL_S, _SAMPLE_INTERVAL_S), strict=True
-            ):
-                tasks.create_task(_repeat(round_, interval_s), name=name)
+            tasks.create_task(_repeat(self.keep_store, _STORE_INTERVAL_S), name="store upkeep")
+            tasks.create_task(_repeat(self.sample, _SAMPLE_INTERVAL_S), name="statistics")
             tasks.create_task(self._release_locks(), name="queue locks")
 
     def _keep_store(self) -> None:
