@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from pyromq.errors import Refused
 from pyromq.protocol import lite, quotas
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.topics import TopicConfig
 from pyromq.protocol.topic_ages import RESERVE_HOURS, TTL_SECONDS
 
@@ -62,6 +64,15 @@ def topics_of_batches(topics: Mapping[str, TopicConfig]) -> list[str]:
 def is_compacted(attributes: Mapping[str, str]) -> bool:
     """Whether the newest message of each key is kept for ever."""
     return attributes.get(CLEANUP_POLICY) == COMPACTION
+
+
+def refuse_compacted(topic: str, attributes: Mapping[str, str]) -> None:
+    """Raises Refused for a topic from which operators remove nothing."""
+    if is_compacted(attributes):
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"the topic {topic} is compacted: to remove a key, send a message with it and without a body",
+        )
 
 
 def parse_change(text: str | None) -> dict[str, str | None]:

@@ -104,7 +104,7 @@ class Mirror:
         self._begin()
 
     def __repr__(self) -> str:
-        return f"<Mirror of {self.of} {self.source}>" if self.is_on else "<Mirror of nobody>"
+        return f"<Mirror of {self.of} {self.source}>" if self.is_on else "<Mirror, not one any more>"
 
     @property
     def is_on(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from pyromq.broker.context import Context
 from pyromq.broker.flow.durability import Durability
-from pyromq.broker.topic_attributes import is_compacted
+from pyromq.broker.topic_attributes import refuse_compacted
 from pyromq.errors import Refused, StateError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import KEY_SEPARATOR
@@ -73,11 +73,7 @@ class Erasing:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
         if self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is a system topic")
-        if is_compacted(config.attributes):
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"the topic {topic} is compacted: to remove a key, send a message with it and without a body",
-            )
+        refuse_compacted(topic, config.attributes)
         if not keys:
             raise Refused(ResponseCode.INVALID_PARAMETER, "there is no key")
         promise, store = self._topics.promise(), self._store

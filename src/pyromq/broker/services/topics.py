@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.broker.topic_attributes import apply_change, is_compacted, parse_change
+from pyromq.broker.topic_attributes import apply_change, is_compacted, parse_change, refuse_compacted
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, StoreError
 from pyromq.protocol import names
@@ -248,11 +248,7 @@ class Topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is a system topic")
         if (config := self._topics.get(topic)) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
-        if is_compacted(config.attributes):
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"the topic {topic} is compacted: to remove a key, send a message with it and without a body",
-            )
+        refuse_compacted(topic, config.attributes)
         async with self._changing:
             self._role.require_master()  # it may have been replaced while another change was made
             promise = self._topics.promise()

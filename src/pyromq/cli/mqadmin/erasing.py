@@ -45,8 +45,8 @@ async def erase_messages(
         places = {(each.store_host, each.log_offset) for each in found}
         rows.append((key, len(places)))
     columns = (Column("#Key", "key"), Column("#Messages", "messages"))
-    told = f"Nothing is changed yet: add --yes. At most {_PREVIEW} messages are counted for each key."
-    out.show(Report.of(Table("keys", columns, rows), ReportLines([told], {})))
+    hint = f"Nothing is changed yet: add --yes. At most {_PREVIEW} messages are counted for each key."
+    out.show(Report.of(Table("keys", columns, rows), ReportLines([hint], {})))
 
 
 @admin_command("erasureStatus")

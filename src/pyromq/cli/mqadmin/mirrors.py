@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from pyromq.admin import brokers, mirrors
+from pyromq.admin import mirrors
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.mirrors import MirrorStatus
 from pyromq.cli.mqadmin.options import Broker, ClusterName, flag
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Fact, Facts, Report, ReportLines
-from pyromq.cli.mqadmin.running import addresses_of, admin_command
+from pyromq.cli.mqadmin.running import addresses_of, admin_command, each_broker
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import Every, Rounds, watch
 from pyromq.protocol.requests.replication import PromoteMirrorAnswer
@@ -27,17 +27,10 @@ async def mirror_status(
 ) -> None:
     """Show which cluster mirrors copy, and how much of its log they lack."""
     addresses = await addresses_of(cluster, broker, cluster_name, replicas=True)
-
-    async def look() -> Report:
-        found = await cluster.known(brokers.runtime_info(cluster, each) for each in addresses)
-        return Report([_part(*each) for each in zip(addresses, found, strict=True)])
-
-    await watch(out, look, every_s, rounds)
+    await watch(out, lambda: each_broker(cluster, addresses, _part), every_s, rounds)
 
 
-def _part(address: str, figures: dict[str, str] | None) -> Facts | ReportLines:
-    if figures is None:
-        return ReportLines([f"{address} does not answer"], {address: None})
+def _part(address: str, figures: dict[str, str]) -> Facts | ReportLines:
     status = mirrors.status_of(figures)
     if status is None:
         return ReportLines([f"{address} is not a mirror"], {address: {"isMirror": False}})

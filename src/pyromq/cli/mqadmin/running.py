@@ -9,10 +9,12 @@ from typing import Annotated, Any, TypeAlias
 
 import click
 
+from pyromq.admin import brokers
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import Incomplete
 from pyromq.cli.mqadmin.options import SECONDS, arguments, declared_options, flag, option
 from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Facts, Report, ReportLines
 from pyromq.cluster.connection_url import (
     ConnectionUrl,
     credentials_in,
@@ -125,3 +127,18 @@ async def addresses_of(
         return [await address_of(cluster, broker)]
     members = await (cluster.members(cluster_name) if replicas else cluster.masters(cluster_name))
     return [member.address for member in members]
+
+
+async def each_broker(
+    cluster: Cluster, addresses: list[str], part: Callable[[str, dict[str, str]], Facts | ReportLines]
+) -> Report:
+    """A report with a part for the figures of each broker; those that do not answer are named."""
+    found = await cluster.known(brokers.runtime_info(cluster, each) for each in addresses)
+    return Report(
+        [
+            ReportLines([f"{address} does not answer"], {address: None})
+            if figures is None
+            else part(address, figures)
+            for address, figures in zip(addresses, found, strict=True)
+        ]
+    )

@@ -1,12 +1,11 @@
 """Commands about the lake tier: what is where, and how far uploads are behind."""
 
-from pyromq.admin import brokers
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.tier import TierStatus, status_of
 from pyromq.cli.mqadmin.options import Broker, ClusterName
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Fact, Facts, Report, ReportLines
-from pyromq.cli.mqadmin.running import addresses_of, admin_command
+from pyromq.cli.mqadmin.report import Fact, Facts, ReportLines
+from pyromq.cli.mqadmin.running import addresses_of, admin_command, each_broker
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import Every, Rounds, watch
 
@@ -25,17 +24,10 @@ async def tier_status(
     """Show what brokers have on their disks and in their lake tier, how far uploads are behind, and how many
     requests the object store gets."""
     addresses = await addresses_of(cluster, broker, cluster_name, replicas=True)
-
-    async def look() -> Report:
-        found = await cluster.known(brokers.runtime_info(cluster, each) for each in addresses)
-        return Report([_part(*each) for each in zip(addresses, found, strict=True)])
-
-    await watch(out, look, every_s, rounds)
+    await watch(out, lambda: each_broker(cluster, addresses, _part), every_s, rounds)
 
 
-def _part(address: str, figures: dict[str, str] | None) -> Facts | ReportLines:
-    if figures is None:
-        return ReportLines([f"{address} does not answer"], {address: None})
+def _part(address: str, figures: dict[str, str]) -> Facts | ReportLines:
     status = status_of(figures)
     if status is None:
         return ReportLines([f"{address} has no tier"], {address: {"hasTier": False}})
